@@ -1,0 +1,167 @@
+"""What people do on a platform, parsed; and the pure rules that say what is made of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from core.threads import (
+    Accept,
+    Address,
+    Decision,
+    Ignore,
+    IncomingFile,
+    Person,
+    StopRun,
+    ThreadSnapshot,
+)
+
+CommandName = Literal["stop", "status", "files", "usage", "new", "forget", "help"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingMessage:
+    """A person wrote. `text` has the mention of the agent removed; people's mentions are written as @name.
+
+    `is_addressed`: the agent was mentioned or called by a command, or the message is direct.
+    """
+
+    address: Address
+    dedupe_key: str
+    message_ref: str
+    author: Person
+    text: str
+    sent_at: datetime
+    is_addressed: bool
+    files: tuple[IncomingFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEdited:
+    """`message_ref` is the message that was edited; the key names this edit of it."""
+
+    address: Address
+    dedupe_key: str
+    message_ref: str
+    author: Person
+    text: str
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDeleted:
+    address: Address
+    dedupe_key: str
+    message_ref: str
+    author: Person
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskAnswered:
+    """A button, select or form answered the ask. `value` is the chosen option's text, or what was typed."""
+
+    address: Address
+    dedupe_key: str
+    ask_id: str
+    value: str
+    person: Person
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunButtonPressed:
+    """Stop, Retry or Continue on a status message."""
+
+    address: Address
+    dedupe_key: str
+    run_id: str
+    action: Literal["stop", "retry", "continue"]
+    person: Person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopWished:
+    """A cross on the request (`message_ref`), or the platform's own stop sign (`message_ref` empty)."""
+
+    address: Address
+    dedupe_key: str
+    message_ref: str
+    person: Person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCalled:
+    """A slash command, or the word after a mention."""
+
+    address: Address
+    dedupe_key: str
+    name: CommandName
+    argument: str
+    person: Person
+
+
+Inbound = (
+    IncomingMessage
+    | MessageEdited
+    | MessageDeleted
+    | AskAnswered
+    | RunButtonPressed
+    | StopWished
+    | CommandCalled
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the platform tells the person at once. `notice` is Markdown; empty: silence."""
+
+    notice: str = ""
+    is_private: bool = True
+    run_id: str | None = None
+    is_ignored: bool = False
+
+
+def decide_message(message: IncomingMessage, snapshot: ThreadSnapshot | None) -> Decision:
+    """A thread that the agent is in needs no mention; elsewhere the agent must be addressed."""
+    if snapshot is None and not message.is_addressed:
+        return Ignore(reason="not addressed")
+    if not message.text.strip() and not message.files:
+        if snapshot is None or message.is_addressed:
+            return Ignore(
+                reason="empty", notice="Hello! Tell me what to do, and attach files if they help."
+            )
+        return Ignore(reason="empty")
+    open_ask = snapshot.open_ask if snapshot else None
+    return Accept(ask_id=open_ask.ask_id if open_ask else None)
+
+
+def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
+    """An edit amends work under way; afterwards it is history."""
+    if snapshot is None or snapshot.active_run is None:
+        return Ignore(reason="nothing under way to amend")
+    return Accept()
+
+
+def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
+    """Deleting the request cancels its run; deleting a later message withdraws it if it was not taken up yet."""
+    if snapshot is None or snapshot.active_run is None:
+        return Ignore(reason="nothing under way")
+    if snapshot.active_run.request_ref == deletion.message_ref:
+        return StopRun()
+    return Accept()
+
+
+def decide_stop(stop: StopWished, snapshot: ThreadSnapshot | None) -> Decision:
+    """A cross counts on the request of the active run only."""
+    if snapshot is None or snapshot.active_run is None:
+        return Ignore(reason="nothing under way")
+    if stop.message_ref and snapshot.active_run.request_ref != stop.message_ref:
+        return Ignore(reason="not the request of the active run")
+    return StopRun()
+
+
+def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None) -> Decision:
+    """The first answer wins."""
+    if snapshot is None or snapshot.open_ask is None or snapshot.open_ask.ask_id != answer.ask_id:
+        return Ignore(reason="not open", notice="This question has been answered already.")
+    return Accept(ask_id=answer.ask_id)
