@@ -1,0 +1,111 @@
+"""Talking to people: `ask`, `complete` and `web_browser_takeover`. Each of them ends the run."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from core.threads import Reply
+from core.tools.tool import Tool, ToolContext, ToolOutput
+
+
+def _as_tuple(value: object) -> object:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
+    return value
+
+
+Several = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+
+class AskParams(BaseModel):
+    """Ask the people in the thread a question and wait for the answer. Use it only for what you cannot find out or
+    decide yourself. Attach every file that they should see. Nothing after it runs until somebody answers."""
+
+    text: str = Field(
+        min_length=1, description="The question, in Markdown, with what is needed to answer it."
+    )
+    attachments: Several = Field(
+        default=(),
+        description="Files of the workspace or URLs to show: a list, or one string separated by commas.",
+    )
+    options: Several = Field(
+        default=(),
+        max_length=25,
+        description="Answers to choose from, shown as buttons. Others stay possible.",
+    )
+
+
+async def run_ask(params: AskParams, context: ToolContext) -> ToolOutput:
+    del context
+    reply = Reply(
+        kind="ask", text=params.text, attachments=params.attachments, options=params.options
+    )
+    return ToolOutput(
+        output="The question was asked. The answer comes as the next message.", reply=reply
+    )
+
+
+class CompleteParams(BaseModel):
+    """End the work when everything that was asked for is done. Attach every file that the people should get."""
+
+    text: str = Field(
+        default="",
+        description="The final answer, in Markdown. Empty: what you wrote before counts.",
+    )
+    attachments: Several = Field(
+        default=(),
+        description="Files of the workspace or URLs to hand over: a list, or one string separated by commas.",
+    )
+
+
+async def run_complete(params: CompleteParams, context: ToolContext) -> ToolOutput:
+    del context
+    reply = Reply(kind="answer", text=params.text, attachments=params.attachments)
+    return ToolOutput(output="The work is marked as complete.", reply=reply)
+
+
+class TakeoverParams(BaseModel):
+    """Ask a person to do something in the browser that you cannot do: solve a CAPTCHA, log in, confirm a payment.
+    The run waits until they hand it back."""
+
+    text: str = Field(min_length=1, description="What the person should do, step by step.")
+    attachments: Several = Field(default=(), description="Files or URLs that help.")
+
+
+async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutput:
+    del context
+    reply = Reply(kind="takeover", text=params.text, attachments=params.attachments)
+    return ToolOutput(
+        output="A person was asked to take over. What they say comes next.", reply=reply
+    )
+
+
+ask = Tool(
+    name="ask",
+    params=AskParams,
+    run=run_ask,
+    title=lambda params: "Asking a question",
+    example={"text": "Which quarter should the report cover?", "options": ["Q1", "Q2"]},
+    content_parameter="text",
+    is_idempotent=True,
+)
+complete = Tool(
+    name="complete",
+    params=CompleteParams,
+    run=run_complete,
+    title=lambda params: "Finishing",
+    example={"text": "The report is done.", "attachments": "report.md"},
+    content_parameter="text",
+    is_idempotent=True,
+)
+web_browser_takeover = Tool(
+    name="web_browser_takeover",
+    params=TakeoverParams,
+    run=run_takeover,
+    title=lambda params: "Asking a person to take over the browser",
+    example={"text": "Please log in on the open page, then answer here."},
+    content_parameter="text",
+    is_idempotent=True,
+)

@@ -1,0 +1,150 @@
+"""Running programs in the sandbox: named shell sessions that keep their directory, environment and jobs."""
+
+from pydantic import BaseModel, Field
+
+from core.ports import CommandOutput
+from core.tools.tool import Tool, ToolContext, ToolOutput
+
+DEFAULT_SESSION = "default"
+COMMAND_TITLE_CHARACTERS = 80
+BLOCKING_SECONDS_MAX = 600
+
+
+class ExecuteParams(BaseModel):
+    """Run a shell command in the sandbox. By default it runs in the background of its session: look at it later with
+    check_command_output. With blocking it is waited for, and its exit code and output come back at once. Sessions keep
+    their directory and environment; use one session per purpose. Commands that take over a minute belong in the
+    background."""
+
+    command: str = Field(min_length=1, description="The command, as bash reads it.")
+    folder: str | None = Field(
+        default=None, description="Folder to change to first, relative to /workspace."
+    )
+    session_name: str | None = Field(
+        default=None, max_length=64, description="The session to run in; made on first use."
+    )
+    blocking: bool = Field(default=False, description="Wait for the end of the command.")
+    timeout: int = Field(
+        default=60,
+        ge=1,
+        le=BLOCKING_SECONDS_MAX,
+        description="Seconds to wait for a blocking command; afterwards it goes on in the background.",
+    )
+
+
+async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput:
+    sandbox = await context.sandbox()
+    session = params.session_name or DEFAULT_SESSION
+    shown = await sandbox.shell.execute(
+        params.command,
+        session=session,
+        folder=params.folder,
+        timeout_seconds=params.timeout if params.blocking else 0,
+    )
+    if shown.exit_code is None:
+        hint = (
+            f"Still running after {params.timeout} s; it goes on in the background."
+            if params.blocking
+            else "Running in the background."
+        )
+        return ToolOutput(output=_report(shown, session, hint))
+    return ToolOutput(output=_report(shown, session, ""), is_success=shown.exit_code == 0)
+
+
+class CheckParams(BaseModel):
+    """See the output so far of the newest command of a session, and its exit code if it has ended."""
+
+    session_name: str = Field(description="The session.")
+    kill_session: bool = Field(default=False, description="Kill the session afterwards.")
+
+
+async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
+    sandbox = await context.sandbox()
+    shown = await sandbox.shell.check(params.session_name)
+    hint = "Still running." if shown.exit_code is None else ""
+    if params.kill_session:
+        await sandbox.shell.terminate(params.session_name)
+        hint = "The session was killed."
+    return ToolOutput(output=_report(shown, params.session_name, hint))
+
+
+class TerminateParams(BaseModel):
+    """Kill a session with everything that it started."""
+
+    session_name: str = Field(description="The session.")
+
+
+async def run_terminate(params: TerminateParams, context: ToolContext) -> str:
+    sandbox = await context.sandbox()
+    await sandbox.shell.terminate(params.session_name)
+    return f"The session {params.session_name} and all that it started were killed."
+
+
+class ListParams(BaseModel):
+    """List the shell sessions with their newest commands."""
+
+
+async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
+    del params
+    sandbox = await context.sandbox()
+    return ToolOutput(
+        output=[
+            {
+                "session_name": session.name,
+                "command": session.command,
+                "is_running": session.is_running,
+                "running_seconds": round(session.running_seconds, 1),
+            }
+            for session in await sandbox.shell.sessions()
+        ]
+    )
+
+
+def _report(shown: CommandOutput, session: str, hint: str) -> str:
+    """Plain text reads better than JSON with escaped newlines; the facts stand in the last lines."""
+    lines = [shown.output] if shown.output else []
+    if shown.dropped_bytes:
+        where = f"; all of it is in {shown.output_path}" if shown.output_path else ""
+        lines.append(f"[{shown.dropped_bytes} bytes are left out in the middle{where}]")
+    state = f"exit code {shown.exit_code}" if shown.exit_code is not None else hint
+    rest = hint if hint and shown.exit_code is not None else ""
+    lines.append(f"[session {session}, in {shown.folder}: {state}]" + (f" {rest}" if rest else ""))
+    return "\n".join(lines)
+
+
+def _command_title(params: ExecuteParams) -> str:
+    first = params.command.strip().splitlines()[0] if params.command.strip() else "a command"
+    cut = first[:COMMAND_TITLE_CHARACTERS]
+    return f"Running {cut}{'…' if len(first) > len(cut) else ''}"
+
+
+execute_command = Tool(
+    name="execute_command",
+    params=ExecuteParams,
+    run=run_execute,
+    title=_command_title,
+    example={"command": "python3 analyse.py", "session_name": "main", "blocking": True},
+    content_parameter="command",
+)
+check_command_output = Tool(
+    name="check_command_output",
+    params=CheckParams,
+    run=run_check,
+    title=lambda params: f"Looking at {params.session_name}",
+    example={"session_name": "main"},
+)
+terminate_command = Tool(
+    name="terminate_command",
+    params=TerminateParams,
+    run=run_terminate,
+    title=lambda params: f"Stopping {params.session_name}",
+    example={"session_name": "main"},
+)
+list_commands = Tool(
+    name="list_commands",
+    params=ListParams,
+    run=run_list,
+    title=lambda params: "Listing the running commands",
+    example={},
+    is_idempotent=True,
+)

@@ -1,0 +1,120 @@
+"""What a tool is: typed parameters, one async function, and what the model and the people see of it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from core.dialects.spec import ToolSpec
+from core.errors import ToolError
+from core.messages import JsonObject, Message
+from core.ports import Sandbox
+from core.threads import Reply
+
+ParamsT = TypeVar("ParamsT", bound=BaseModel)
+TITLE_CHARACTERS_MAX = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a tool may touch. `sandbox` starts the thread's machine on first use.
+
+    `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
+    """
+
+    thread_id: str
+    run_id: str
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    preview_url: Callable[[str], str | None] = lambda _path: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutput:
+    """A result that is more than text. `is_success` False: the tool ran and reports a failure.
+
+    `reply` ends the run with it; `messages` are stored before the tool's own.
+    """
+
+    output: JsonValue
+    is_success: bool = True
+    reply: Reply | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Generic[ParamsT]):
+    """One tool. The params model's docstring is its description for the model.
+
+    `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a
+    crash that hid its result. `content_parameter` is the text between the tags in the older XML form.
+    """
+
+    name: str
+    params: type[ParamsT]
+    run: Callable[[ParamsT, ToolContext], Awaitable[str | ToolOutput]]
+    title: Callable[[ParamsT], str]
+    example: JsonObject | None = None
+    content_parameter: str | None = None
+    is_idempotent: bool = False
+    timeout_seconds: float = 900
+
+    def spec(self) -> ToolSpec:
+        """The tool as the dialects describe it to a model."""
+        return ToolSpec(
+            name=self.name,
+            description=" ".join((self.params.__doc__ or "").split()),
+            parameters=_schema(self.params),
+            example=self.example,
+            content_parameter=self.content_parameter,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools that a run may use, by name."""
+
+    tools: Mapping[str, Tool[Any]]
+    specs: Mapping[str, ToolSpec] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A call that may run: the tool is known and the arguments fit it."""
+
+    tool: Tool[Any]
+    params: BaseModel
+    title: str
+
+
+def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
+    """Raises ToolError, written for the model, for an unknown tool or arguments that do not fit."""
+    tool = toolbox.tools.get(name)
+    if tool is None:
+        known = ", ".join(sorted(toolbox.tools))
+        raise ToolError(f"There is no tool named {name!r}. The tools are: {known}.")
+    try:
+        params = tool.params.model_validate(arguments)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise ToolError(
+            f"The arguments of {name} do not fit: {problems}. Nothing was run; call it again with the arguments right."
+        ) from error
+    title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
+    return Prepared(tool=tool, params=params, title=title)
+
+
+def _schema(params: type[BaseModel]) -> JsonObject:
+    schema = params.model_json_schema()
+    schema.pop("description", None)
+    schema.pop("title", None)
+    for one in schema.get("properties", {}).values():
+        one.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
