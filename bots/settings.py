@@ -1,0 +1,271 @@
+"""Every setting of the program, read once from the environment and `.env`."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from core.errors import ConfigurationError
+
+PREFIX = "THREADHAND_"
+TEST_PREFIX = "THREADHAND_TEST_"
+"""Variables of the test suite; no settings, and no mistakes either."""
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
+    return value
+
+
+def _starts_with(*starts: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value and not value.startswith(starts):
+            raise ValueError(f"it must start with {' or '.join(starts)}")
+        return value.rstrip("/") if starts[0] == "http://" else value
+
+    return AfterValidator(check)
+
+
+def _secret_starts_with(start: str) -> AfterValidator:
+    def check(value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not value.get_secret_value().startswith(start):
+            raise ValueError(f"such a token starts with {start}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+WebUrl = Annotated[str, _starts_with("http://", "https://")]
+NO_SECRET = SecretStr("")
+
+
+class Settings(BaseSettings):
+    """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
+
+    Made by `load` alone, which reports mistakes. Allowlists: empty admits nobody, `*` admits all; a person is admitted
+    when at least one list is set and each list that is set holds the place or person.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    model: str = ""
+    fallback_models: Names = ()
+    llm_base_url: WebUrl = ""
+    llm_api_key: SecretStr = NO_SECRET
+    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(_lower)] = "auto"
+    max_xml_tool_calls: int = Field(default=0, ge=0)
+    max_turns: int = Field(default=100, ge=1, le=10_000)
+    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(_lower)] = (
+        "parallel"
+    )
+    execute_on_stream: bool = True
+    stream: bool = True
+
+    slack_bot_token: Annotated[SecretStr, _secret_starts_with("xoxb-")] = NO_SECRET
+    slack_app_token: Annotated[SecretStr, _secret_starts_with("xapp-")] = NO_SECRET
+    slack_signing_secret: SecretStr = NO_SECRET
+    slack_api_url: WebUrl = "https://slack.com/api"
+    discord_token: SecretStr = NO_SECRET
+    discord_api_url: WebUrl = "https://discord.com/api/v10"
+
+    allowed_workspaces: Names = ()
+    allowed_channels: Names = ()
+    allowed_users: Names = ()
+
+    database_url: Annotated[
+        str, _starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
+    ] = Field(default="", repr=False)
+    redis_url: Annotated[str, _starts_with("redis://", "rediss://", "unix://")] = Field(
+        default="", repr=False
+    )
+    sandbox: Annotated[
+        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(_lower)
+    ] = "local"
+    data_dir: Path
+    file_bytes_max: int = Field(default=200 * 1024 * 1024, ge=1)
+
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(default=8700, ge=0, le=65_535)
+    api_token: SecretStr = NO_SECRET
+    public_url: WebUrl = ""
+
+    tavily_api_key: SecretStr = NO_SECRET
+    tavily_api_url: WebUrl = "https://api.tavily.com"
+    firecrawl_api_key: SecretStr = NO_SECRET
+    firecrawl_api_url: WebUrl = "https://api.firecrawl.dev"
+    rapidapi_key: SecretStr = NO_SECRET
+    rapidapi_url: WebUrl = ""
+
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = (
+        "INFO"
+    )
+    failpoints: str = ""
+
+    provider_keys: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """Keys under their providers' own names (OPENAI_API_KEY ...), as found beside the settings."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` passes: it has checked the names, and tests stay free of the machine's environment."""
+        return (init_settings,)
+
+    @property
+    def storage_url(self) -> str:
+        """The database as SQLAlchemy names it, with its async driver; a file in `data_dir` by default."""
+        if not self.database_url:
+            return f"sqlite+aiosqlite:///{self.data_dir}/threadhand.db"
+        scheme, _, rest = self.database_url.partition("://")
+        drivers = {
+            "sqlite": "sqlite+aiosqlite",
+            "postgresql": "postgresql+asyncpg",
+            "postgres": "postgresql+asyncpg",
+        }
+        return f"{drivers.get(scheme, scheme)}://{rest}"
+
+    @property
+    def slack_mode(self) -> Literal["off", "socket", "http"]:
+        """How Slack is connected. Raises ConfigurationError where its settings are incomplete."""
+        bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
+        if not bot and (app or self.slack_signing_secret):
+            raise ConfigurationError(
+                "Slack is set up without its bot token: set THREADHAND_SLACK_BOT_TOKEN (xoxb-...)."
+            )
+        if bot and not app and not self.slack_signing_secret:
+            raise ConfigurationError(
+                "THREADHAND_SLACK_BOT_TOKEN is set alone: add THREADHAND_SLACK_APP_TOKEN for Socket Mode,"
+                " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
+            )
+        if not bot:
+            return "off"
+        return "socket" if app else "http"
+
+    @property
+    def allow_notice(self) -> str:
+        """What to tell the operator at the start when nobody may talk to the agent yet; empty if somebody may."""
+        if self.allowed_workspaces or self.allowed_channels or self.allowed_users:
+            return ""
+        return (
+            "Nobody may talk to the agent yet: set THREADHAND_ALLOWED_WORKSPACES, THREADHAND_ALLOWED_CHANNELS or"
+            " THREADHAND_ALLOWED_USERS to ids, separated by commas, or to * for all."
+        )
+
+
+VARIABLES = tuple(
+    f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "provider_keys"
+)
+
+
+def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
+    """Settings from the file and, over it, the environment. Empty values count as not set.
+
+    Raises ConfigurationError with one sentence per problem, and never with the value of a secret.
+    """
+    found = {**_from_file(env_file), **{name: text for name, text in environ.items() if text}}
+    named = {
+        name: text
+        for name, text in found.items()
+        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)
+    }
+    unknown = sorted(set(named) - set(VARIABLES))
+    if unknown:
+        raise ConfigurationError("\n".join(_unknown(name) for name in unknown))
+    values: dict[str, object] = {
+        name.removeprefix(PREFIX).lower(): text for name, text in named.items()
+    }
+    values["data_dir"] = (
+        Path(str(values.get("data_dir") or _data_dir(found))).expanduser().absolute()
+    )
+    values["provider_keys"] = {
+        name: text
+        for name, text in found.items()
+        if name.endswith("_API_KEY") and not name.startswith(PREFIX)
+    }
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=True)
+    raise ConfigurationError("\n".join(_sentence(problem) for problem in problems))
+
+
+def load_process(env_file: Path = Path(".env")) -> Settings:
+    """`load` for this process. Lines of the file that are no settings (provider keys) join its environment."""
+    settings = load(os.environ, env_file)  # noqa: TID251 - the one place that reads it
+    for name, text in _from_file(env_file).items():
+        if not name.startswith(PREFIX):
+            os.environ.setdefault(name, text)  # noqa: TID251 - model SDKs look for their keys there
+    return settings
+
+
+def _from_file(env_file: Path | None) -> dict[str, str]:
+    if env_file is None or not env_file.is_file():
+        return {}
+    try:
+        source = DotEnvSettingsSource(Settings, env_file=env_file, case_sensitive=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{env_file} cannot be read: {type(error).__name__}.") from error
+    return {name: text for name, text in source.env_vars.items() if text}
+
+
+def _data_dir(environ: Mapping[str, str]) -> Path:
+    """Root's home is closed to the users that jails run as, so its data goes where they can reach it."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/threadhand")
+    if chosen := environ.get("XDG_DATA_HOME"):
+        return Path(chosen) / "threadhand"
+    return Path(environ.get("HOME") or Path.home()) / ".local/share/threadhand"
+
+
+def _unknown(name: str) -> str:
+    nearest = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.6)
+    remedy = (
+        f"did you mean {nearest[0]}?"
+        if nearest
+        else "`threadhand doctor --settings` lists all names."
+    )
+    return f"{name} is not a setting; {remedy}"
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    field = str(problem["loc"][0])
+    name = f"{PREFIX}{field.upper()}"
+    reasons = {
+        "int_parsing": "it must be a whole number",
+        "bool_parsing": "it must be true or false",
+    }
+    context = problem.get("ctx", {})
+    reason = reasons.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "literal_error":
+        reason = f"it must be one of {str(context['expected']).replace(' or ', ', ')}"
+    elif problem["type"] in {"greater_than_equal", "less_than_equal"}:
+        reason = reason.replace("Input should be", "it must be")
+    definition = Settings.model_fields[field]
+    is_secret = definition.annotation is SecretStr or not definition.repr
+    shown = "" if is_secret else f" ({str(problem['input'])[:80]!r})"
+    return f"{name} has a bad value{shown}: {reason}."
