@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from core.events import (
     ActivityChanged,
     ChecklistChanged,
+    Chunk,
     ErrorRaised,
     FinishReached,
     MessageAdded,
@@ -27,6 +28,17 @@ from core.events import (
 )
 from core.ids import new_id
 from core.messages import JsonObject, Message
+
+_ToolFact = ToolStarted | ToolFinished
+_PlainFact = (
+    TurnStarted
+    | TurnFinished
+    | ResponseStarted
+    | FinishReached
+    | ErrorRaised
+    | ChecklistChanged
+    | ActivityChanged
+)
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -47,8 +59,8 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
             return ({"type": "status", "status": status, "message": text},)
         case RunFailed(public_message=text):
             return ({"type": "status", "status": "failed", "message": text},)
-        case _:
-            content, metadata = _status(event)
+        case fact:
+            content, metadata = _status(event, fact)
             return (_stored(event, content, metadata),)
 
 
@@ -80,12 +92,12 @@ def status_message(event: RunEvent) -> Message | None:
 
     It carries the event's `message_id`, or a new one where the event has none.
     """
-    if isinstance(
-        event.event,
-        TextStreamed | ThinkingStreamed | ToolCallStreamed | MessageAdded | RunFinished | RunFailed,
-    ):
+    fact = event.event
+    if isinstance(fact, TextStreamed | ThinkingStreamed | ToolCallStreamed):
         return None
-    content, metadata = _status(event)
+    if isinstance(fact, MessageAdded | RunFinished | RunFailed):
+        return None
+    content, metadata = _status(event, fact)
     return Message(
         type="status",
         content=content,
@@ -124,33 +136,7 @@ def _stored(event: RunEvent, content: JsonObject, metadata: JsonObject) -> JsonO
     }
 
 
-def _chunk(
-    event: RunEvent, chunk: TextStreamed | ThinkingStreamed | ToolCallStreamed
-) -> JsonObject:
-    content: JsonObject
-    match chunk:
-        case TextStreamed():
-            content = {"role": "assistant", "content": chunk.text}
-        case ThinkingStreamed():
-            content = {
-                "role": "assistant",
-                "status_type": "thinking_chunk",
-                "thinking_chunk": chunk.text,
-            }
-        case ToolCallStreamed():
-            call: JsonObject = {
-                "id": chunk.call_id,
-                "index": chunk.index,
-                "type": "function",
-                "function": {"name": chunk.name, "arguments": chunk.arguments},
-            }
-            content = {
-                "role": "assistant",
-                "status_type": "tool_call_chunk",
-                "tool_call_chunk": call,
-            }
-        case _:
-            assert_never(chunk)
+def _chunk(event: RunEvent, chunk: Chunk) -> JsonObject:
     is_text = isinstance(chunk, TextStreamed)
     moment = _moment(event.created_at)
     return {
@@ -159,34 +145,51 @@ def _chunk(
         "thread_id": event.thread_id,
         "type": "assistant" if is_text else "status",
         "is_llm_message": is_text,
-        "content": _encode(content),
+        "content": _encode(_chunk_content(chunk)),
         "metadata": _encode({"stream_status": "chunk", **_metadata(event)}),
         "created_at": moment,
         "updated_at": moment,
     }
 
 
-def _status(event: RunEvent) -> tuple[JsonObject, JsonObject]:
+def _chunk_content(chunk: Chunk) -> JsonObject:
+    match chunk:
+        case TextStreamed(text=text):
+            return {"role": "assistant", "content": text}
+        case ThinkingStreamed(text=text):
+            return {"role": "assistant", "status_type": "thinking_chunk", "thinking_chunk": text}
+        case ToolCallStreamed():
+            call: JsonObject = {
+                "id": chunk.call_id,
+                "index": chunk.index,
+                "type": "function",
+                "function": {"name": chunk.name, "arguments": chunk.arguments},
+            }
+            return {"role": "assistant", "status_type": "tool_call_chunk", "tool_call_chunk": call}
+        case _:
+            assert_never(chunk)
+
+
+def _status(event: RunEvent, fact: _ToolFact | _PlainFact) -> tuple[JsonObject, JsonObject]:
     """Content and metadata of an event that is a status message."""
     metadata = _metadata(event)
-    match event.event:
-        case ToolStarted() as started:
-            return _tool("tool_started", started, started.title), metadata
-        case ToolFinished() as finished:
-            if finished.outcome == "completed" and finished.tool_message_id is not None:
-                metadata["linked_tool_result_message_id"] = finished.tool_message_id
-            if finished.terminates:
+    match fact:
+        case ToolStarted():
+            return _tool("tool_started", fact, fact.title), metadata
+        case ToolFinished():
+            if fact.outcome == "completed" and fact.tool_message_id is not None:
+                metadata["linked_tool_result_message_id"] = fact.tool_message_id
+            if fact.terminates:
                 metadata["agent_should_terminate"] = "true"
-            return _tool(f"tool_{finished.outcome}", finished, finished.message), metadata
-        case ChecklistChanged(title=title, items=items):
-            lines: list[JsonValue] = [{"text": item.text, "state": item.state} for item in items]
-            return {"status_type": "checklist", "title": title, "items": lines}, metadata
+            return _tool(f"tool_{fact.outcome}", fact, fact.message), metadata
+        case TurnStarted(turn_id=turn_id) | TurnFinished(turn_id=turn_id):
+            return _plain(fact), {"thread_run_id": turn_id}
         case _:
-            return _plain(event), metadata
+            return _plain(fact), metadata
 
 
-def _plain(event: RunEvent) -> JsonObject:
-    match event.event:
+def _plain(fact: _PlainFact) -> JsonObject:
+    match fact:
         case TurnStarted(turn_id=turn_id):
             return {"status_type": "thread_run_start", "thread_run_id": turn_id}
         case TurnFinished(turn_id=turn_id):
@@ -197,13 +200,16 @@ def _plain(event: RunEvent) -> JsonObject:
             return {"status_type": "finish", "finish_reason": reason}
         case ErrorRaised(message=text):
             return {"role": "system", "status_type": "error", "message": text}
+        case ChecklistChanged(title=title, items=items):
+            lines: list[JsonValue] = [{"text": item.text, "state": item.state} for item in items]
+            return {"status_type": "checklist", "title": title, "items": lines}
         case ActivityChanged(text=text):
             return {"status_type": "activity", "message": text}
-        case other:
-            raise TypeError(f"{other.kind} is no status message")
+        case _:
+            assert_never(fact)
 
 
-def _tool(status_type: str, event: ToolStarted | ToolFinished, message: str) -> JsonObject:
+def _tool(status_type: str, event: _ToolFact, message: str) -> JsonObject:
     return {
         "role": "assistant",
         "status_type": status_type,
