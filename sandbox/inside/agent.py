@@ -1,0 +1,117 @@
+"""The program inside: takes the calls of the host on one byte stream and carries them out.
+
+Started as `agent.py READ_FD WRITE_FD SETTINGS`, the last being JSON: `root` (the workspace's folder), `limits` (names
+of RLIMIT_* and numbers), `command_seconds_max`. Ends, with everything it started, when the stream ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.inside import frames
+from sandbox.inside.files import Files, explained
+from sandbox.inside.link import Call, CallError, Link
+from sandbox.inside.loop import Loop
+from sandbox.inside.sessions import Sessions
+
+Operation = Callable[[Call], None]
+
+
+class Program:
+    def __init__(self, loop: Loop, link: Link, settings: dict[str, Any], state_folder: str) -> None:
+        root = str(settings["root"])
+        self._link = link
+        self._sessions = Sessions(loop, root, state_folder, float(settings["command_seconds_max"]))
+        self._files = Files(loop, root)
+        self._operations: dict[str, Operation] = {
+            "ping": lambda call: call.answer({}),
+            "fence": self._raise_fence,
+            "quota": self._set_quota,
+            "execute": self._sessions.execute,
+            "check": self._sessions.check,
+            "input": self._sessions.type_text,
+            "terminate": self._sessions.terminate,
+            "sessions": self._sessions.list,
+            "interrupt": self._sessions.interrupt,
+            "tell": self._sessions.tell,
+            "read": self._files.read,
+            "write": self._files.write,
+            "list": self._files.list,
+            "delete": self._files.delete,
+        }
+        link.on_hello = self._greeted
+        link.on_call = self._call
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def _greeted(self, hello: dict[str, Any]) -> None:
+        self._sessions.raise_fence(int(hello.get("fence", 0)), lambda: None)
+
+    def _call(self, call: Call) -> None:
+        try:
+            operation = self._operations.get(str(call.request.get("op")))
+            if operation is None:
+                raise CallError("This sandbox cannot do that yet.", "unknown")
+            operation(call)
+        except CallError as error:
+            call.fail(error)
+        except OSError as error:
+            call.fail(explained(error))
+        except (KeyError, TypeError, ValueError) as error:
+            call.fail(CallError(f"The call is malformed: {error!r}.", "malformed"))
+
+    def _raise_fence(self, call: Call) -> None:
+        self._sessions.raise_fence(int(call.request["fence"]), lambda: call.answer({}))
+
+    def _set_quota(self, call: Call) -> None:
+        self._files.full_message = str(call.request["full_message"])
+        call.answer({})
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_limits(settings.get("limits", {}))
+    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(read_fd, False)
+    os.set_inheritable(write_fd, False)
+    state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
+    os.umask(0o022)
+    loop = Loop()
+    link = Link(loop, read_fd, write_fd)
+    program = Program(loop, link, settings, state_folder)
+    link.send_hello({"protocol": frames.PROTOCOL, "pid": os.getpid()})
+    try:
+        loop.run()
+    finally:
+        program.close()
+        forget(state_folder)
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """Hard limits for this program and all that it starts; a lower one that holds already stays."""
+    for name, amount in limits.items():
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        value = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(number, (value, value))
+
+
+def forget(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+    except OSError:
+        return  # in a jail all of /tmp goes anyway
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""The named shell sessions: run, check, type, interrupt, terminate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.inside.link import Call, CallError
+from sandbox.inside.loop import Loop, Timer
+from sandbox.inside.output import OutputFiles
+from sandbox.inside.shell import Shell
+
+SESSIONS_MAX = 64
+COMMAND_BYTES_MAX = 1024 * 1024
+INTERRUPT_STEP_SECONDS = 0.4
+
+
+class Sessions:
+    """`limit_seconds` is how long any one command may run."""
+
+    def __init__(self, loop: Loop, root: str, state_folder: str, limit_seconds: float) -> None:
+        self._loop = loop
+        self._root = root
+        self._files = OutputFiles(state_folder)
+        self._limit_seconds = limit_seconds
+        self._shells: dict[str, Shell] = {}
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self.fence = 0
+
+    def execute(self, call: Call) -> None:
+        request = call.request
+        name, command = str(request["session"]), str(request["command"])
+        fence = int(request["fence"])
+        if fence < self.fence:
+            raise CallError("Another run uses this sandbox now.", "stale")
+        if len(command) > COMMAND_BYTES_MAX or "\0" in command:
+            raise CallError("The command is too long or holds a NUL; put it in a file first.")
+        folder = self._folder(request.get("folder"))
+        shell = self._shell(name, folder)
+        shell.run(command, folder, fence)
+        limit = self._loop.later(self._limit_seconds, lambda: self._over_limit(shell, command))
+        self._when_ended(name, limit.cancel)
+        self._answer_when_ended(call, name, float(request["timeout_seconds"]))
+
+    def check(self, call: Call) -> None:
+        name = self._known(call.request)
+        self._answer_when_ended(call, name, float(call.request.get("timeout_seconds", 0)))
+
+    def type_text(self, call: Call) -> None:
+        shell = self._shells[self._known(call.request)]
+        if not shell.is_running:
+            raise CallError("No command is running in this session that could read input.")
+        shell.type_text(str(call.request["text"]).encode("utf-8", "surrogateescape"))
+        call.answer({})
+
+    def terminate(self, call: Call) -> None:
+        shell = self._shells.pop(self._known(call.request))
+        shell.kill()
+        self._changed(shell)
+        call.answer({})
+
+    def list(self, call: Call) -> None:
+        now = time.monotonic()
+        call.answer(
+            {
+                "sessions": [
+                    {
+                        "name": shell.name,
+                        "command": shell.command[:4000],
+                        "is_running": shell.is_running,
+                        "running_seconds": now - shell.started_at if shell.is_running else 0.0,
+                    }
+                    for shell in self._shells.values()
+                ]
+            }
+        )
+
+    def interrupt(self, call: Call) -> None:
+        self.interrupt_all(lambda: call.answer({}))
+
+    def raise_fence(self, fence: int, done: Callable[[], None]) -> None:
+        """Ends the commands of lower fences, and refuses new ones."""
+        if fence <= self.fence:
+            done()
+            return
+        self.fence = fence
+        self.interrupt_all(done)
+
+    def interrupt_all(self, done: Callable[[], None]) -> None:
+        """Ctrl-C, then SIGKILL to the foreground group, then the whole session; calls back when all have ended."""
+        running = [shell for shell in self._shells.values() if shell.is_running]
+        if not running:
+            done()
+            return
+        left = len(running)
+
+        def ended() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for shell in running:
+            self._when_ended(shell.name, ended)
+            self._interrupt(shell)
+
+    def tell(self, call: Call) -> None:
+        """Puts a line of the host into the output of what runs now: why something was killed."""
+        for shell in self._shells.values():
+            if shell.is_running:
+                shell.output.add(f"\n[{call.request['text']}]\n".encode())
+        call.answer({})
+
+    def close(self) -> None:
+        for shell in self._shells.values():
+            shell.kill()
+
+    def _interrupt(self, shell: Shell) -> None:
+        output = shell.output  # a later command in the same shell is none of ours
+
+        def step(action: Callable[[], object]) -> Callable[[], None]:
+            def act() -> None:
+                if shell.is_running and shell.output is output:
+                    action()
+
+            return act
+
+        shell.signal_command(signal.SIGINT)
+        self._loop.later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
+        self._loop.later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
+
+    def _over_limit(self, shell: Shell, command: str) -> None:
+        if shell.is_running and shell.command == command:
+            shell.output.add(b"\n[stopped: it ran longer than a command may run here]\n")
+            self._interrupt(shell)
+
+    def _shell(self, name: str, folder: str | None) -> Shell:
+        shell = self._shells.get(name)
+        if shell is not None and shell.is_running:
+            raise CallError(
+                f"The session {name!r} is still running {shell.command[:200]!r}. Check its output, "
+                "terminate it, or use another session."
+            )
+        if shell is not None and not shell.is_dead:
+            return shell
+        if shell is None and len(self._shells) >= SESSIONS_MAX:
+            raise CallError(f"There are {SESSIONS_MAX} sessions; terminate some first.")
+        mark = os.urandom(8).hex() if shell is None else shell.mark
+        fresh = Shell(
+            self._loop,
+            self._files,
+            name,
+            folder or self._root,
+            mark=mark,
+            on_change=lambda: self._changed(fresh),
+        )
+        self._shells[name] = fresh
+        return fresh
+
+    def _folder(self, folder: Any) -> str | None:
+        if folder is None:
+            return None
+        path = os.path.join(self._root, str(folder))
+        if not os.path.isdir(path):
+            raise CallError(f"There is no folder {folder}.")
+        return path
+
+    def _known(self, request: dict[str, Any]) -> str:
+        name = str(request["session"])
+        if name not in self._shells:
+            known = ", ".join(sorted(self._shells)) or "none"
+            raise CallError(f"There is no session {name!r}. Sessions: {known}.")
+        return name
+
+    def _changed(self, shell: Shell) -> None:
+        for callback in self._waiting.pop(shell.name, []):
+            callback()
+
+    def _when_ended(self, name: str, callback: Callable[[], None]) -> None:
+        self._waiting.setdefault(name, []).append(callback)
+
+    def _answer_when_ended(self, call: Call, name: str, timeout_seconds: float) -> None:
+        shell = self._shells[name]
+        timer: Timer | None = None
+
+        def answer() -> None:
+            if timer is not None:
+                timer.cancel()
+            call.answer(_answer(shell, self._root))
+
+        if not shell.is_running or timeout_seconds <= 0:
+            answer()
+            return
+        timer = self._loop.later(timeout_seconds, answer)
+        self._when_ended(name, answer)
+
+
+def _answer(shell: Shell, root: str) -> dict[str, Any]:
+    text, dropped, path = shell.output.read()
+    folder = shell.folder
+    if folder == root or folder.startswith(root + "/"):
+        folder = "/workspace" + folder[len(root) :]
+    return {
+        "output": text,
+        "exit_code": shell.exit_code,
+        "folder": os.fsencode(folder).decode("utf-8", "replace"),
+        "dropped_bytes": dropped,
+        "output_path": path,
+    }
