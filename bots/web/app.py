@@ -1,0 +1,93 @@
+"""The HTTP API put together, and the server that carries it."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from bots.web import health, runs, sandboxes, spool, threads
+from bots.web.guard import check_exposure, require_permission
+from bots.web.intake import JSON_BYTES_MAX
+from bots.web.ports import PORTS, WebPorts
+from bots.web.refusals import answer_errors
+from core.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_SECONDS = 3.0
+
+
+def web_app(ports: WebPorts) -> web.Application:
+    """All routes of the API. Other adapters may add theirs before it is served; they bring their own checks."""
+    app = web.Application(
+        middlewares=[health.count_requests, answer_errors, require_permission],
+        client_max_size=JSON_BYTES_MAX,
+    )
+    app[PORTS] = ports
+    app[health.FIGURES] = health.Figures()
+    app[runs.STREAMS] = set()
+    app.on_startup.append(_sweep_spool)
+    app.on_shutdown.append(runs.end_streams)
+    app.add_routes(
+        [
+            web.post("/api/thread", threads.create_thread),
+            web.get("/api/thread/{thread_id}", threads.show_thread),
+            web.post("/api/thread/{thread_id}/messages", threads.add_message),
+            web.get("/api/thread/{thread_id}/messages", threads.list_messages),
+            web.get("/api/agent-run/{run_id}", runs.show_run),
+            web.get("/api/agent-run/{run_id}/stream", runs.stream_run, allow_head=False),
+            web.post("/api/agent-run/{run_id}/stop", runs.stop_run),
+            web.get("/api/sandboxes/{sandbox_id}/files", sandboxes.list_files),
+            web.get(
+                "/api/sandboxes/{sandbox_id}/files/content", sandboxes.send_file, allow_head=False
+            ),
+            web.get("/files/{token}", sandboxes.send_linked_file, allow_head=False),
+            web.get("/healthz", health.live),
+            web.get("/readyz", health.ready),
+            web.get("/metrics", health.metrics),
+        ]
+    )
+    return app
+
+
+@asynccontextmanager
+async def served(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int, None]:
+    """Serves the application while entered; yields the port, which the system chose where 0 was asked for.
+
+    Raises ConfigurationError for an address that cannot be had, or that would be open to others without a token.
+    """
+    check_exposure(host, app[PORTS].api_token)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    try:
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ConfigurationError(_unavailable(host, port, error)) from error
+        bound = int(runner.addresses[0][1])
+        log.info("the HTTP API listens on %s port %d", host, bound)
+        yield bound
+    finally:
+        await runner.cleanup()
+
+
+def _unavailable(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} on {host} is in use by another program: stop it, or set THREADHAND_HTTP_PORT."
+    if error.errno == errno.EACCES:
+        return (
+            f"Port {port} is reserved for the system: set THREADHAND_HTTP_PORT to one above 1023."
+        )
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: set THREADHAND_HTTP_HOST."
+    return f"The HTTP API cannot listen on {host} port {port}: {error.strerror or error}."
+
+
+async def _sweep_spool(app: web.Application) -> None:
+    removed = await asyncio.to_thread(spool.sweep, app[PORTS].spool_folder)
+    if removed:
+        log.info("removed %d old uploads", removed)

@@ -1,0 +1,153 @@
+"""Runs over HTTP: their state, their live stream, and the stop."""
+
+import asyncio
+import logging
+import time
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+from aiohttp import web
+
+from bots.web import intake
+from bots.web.ports import PORTS, WebPorts
+from bots.web.refusals import Refusal
+from core.events import Cursor
+from core.messages import JsonObject
+from core.streams import follow
+from core.tasks import cancel, spawn
+from core.threads import Run
+from core.wire import encode, suna_objects
+
+log = logging.getLogger(__name__)
+
+STREAM_KEPT = timedelta(hours=24)
+STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
+
+
+async def show_run(request: web.Request) -> web.Response:
+    """`GET /api/agent-run/{run_id}`."""
+    run = await _known_run(request)
+    usage = await request.app[PORTS].conversations.usage(run_id=run.run_id)
+    return web.json_response(
+        {
+            "agent_run_id": run.run_id,
+            "thread_id": run.thread_id,
+            "status": run.status,
+            "attempt": run.attempt,
+            "model": run.model,
+            "stop_requested": run.stop_requested,
+            "finish_reason": run.finish_reason,
+            "error": run.error,
+            "usage": {
+                "input_tokens": usage.input_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "output_tokens": usage.output_tokens,
+                "cost_usd": usage.cost_usd,
+            },
+            "created_at": run.created_at.isoformat(),
+            "started_at": _moment(run.started_at),
+            "finished_at": _moment(run.finished_at),
+        }
+    )
+
+
+async def stop_run(request: web.Request) -> web.Response:
+    """`POST /api/agent-run/{run_id}/stop`; asking again, or too late, does no harm."""
+    run = await _known_run(request)
+    was_active = await request.app[PORTS].stop(run.run_id)
+    answer: JsonObject = {"agent_run_id": run.run_id, "stop_requested": was_active}
+    return web.json_response(answer)
+
+
+async def stream_run(request: web.Request) -> web.StreamResponse:
+    """`GET /api/agent-run/{run_id}/stream`: server-sent events from the cursor in `Last-Event-ID` or `?after=`."""
+    run = await _known_run(request)
+    if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_KEPT:
+        raise Refusal(
+            410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages."
+        )
+    after = _cursor(request)
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream; charset=utf-8",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+            "X-Content-Type-Options": "nosniff",
+        }
+    )
+    await response.prepare(request)
+    stream = _Stream(response, request.app[PORTS])
+    pump = spawn(stream.pump(run.run_id, after), name=f"stream {run.run_id}")
+    beat = spawn(stream.beat(), name=f"heartbeat {run.run_id}")
+    streams = request.app[STREAMS]
+    streams.add(pump)
+    try:
+        await asyncio.wait({pump, beat}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        streams.discard(pump)
+        await cancel(beat)
+        await cancel(pump)
+    return response
+
+
+async def end_streams(app: web.Application) -> None:
+    """At shutdown: open streams end, and their readers come back with the last id they saw."""
+    for pump in tuple(app[STREAMS]):
+        await cancel(pump)
+
+
+class _Stream:
+    """One reader's connection, and when something was last written to it."""
+
+    def __init__(self, response: web.StreamResponse, ports: WebPorts) -> None:
+        self._response = response
+        self._ports = ports
+        self._written_at = time.monotonic()
+
+    async def pump(self, run_id: str, after: Cursor | None) -> None:
+        """Until the run's terminal event is written, or the reader is gone."""
+        events = follow(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    lines = [encode(shape) for shape in suna_objects(event)]
+                    text = "".join(f"id: {event.cursor}\ndata: {line}\n\n" for line in lines)
+                    await self._write(text.encode())
+        except ConnectionError:
+            log.debug("the reader of %s is gone", run_id)
+
+    async def beat(self) -> None:
+        """Keeps proxies from closing a quiet stream, and notices a reader that is gone."""
+        interval = self._ports.heartbeat_seconds
+        try:
+            while True:
+                await asyncio.sleep(interval)
+                if time.monotonic() - self._written_at >= interval / 2:
+                    await self._write(b": still here\n\n")
+        except ConnectionError:
+            return
+
+    async def _write(self, content: bytes) -> None:
+        self._written_at = time.monotonic()
+        await self._response.write(content)
+
+
+async def _known_run(request: web.Request) -> Run:
+    run = await request.app[PORTS].conversations.run(intake.path_id(request, "run_id"))
+    if run is None:
+        raise Refusal(404, "run_not_found", "There is no such run.")
+    return run
+
+
+def _cursor(request: web.Request) -> Cursor | None:
+    text = request.headers.get("Last-Event-ID") or request.query.get("after")
+    if not text:
+        return None
+    try:
+        return Cursor.parse(text)
+    except ValueError:
+        raise Refusal(400, "bad_cursor", "The cursor is not one of this stream.") from None
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

@@ -1,0 +1,116 @@
+"""Threads and their messages over HTTP."""
+
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from bots.inbound import IncomingMessage, Outcome
+from bots.web import intake
+from bots.web.ports import PORTS
+from bots.web.refusals import Refusal
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.messages import JsonObject, Message
+from core.threads import Address, Person, ThreadSnapshot
+from core.wire import message_object
+
+TITLE_CHARACTERS_MAX = 200
+PAGE_MESSAGES_MAX = 1000
+_CALLER = Person(person_id="api", name="API")
+_RECEIVE = Failpoint("web.receive")
+
+
+async def create_thread(request: web.Request) -> web.Response:
+    """`POST /api/thread`, with an optional title."""
+    body = await intake.json_object(request)
+    title = intake.text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
+    address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
+    thread = await request.app[PORTS].conversations.create(address, title=title)
+    return web.json_response({"thread_id": thread.thread_id}, status=201)
+
+
+async def show_thread(request: web.Request) -> web.Response:
+    """`GET /api/thread/{thread_id}`. A sandbox goes by its thread's id; null until a tool needed one."""
+    snapshot = await known_thread(request)
+    thread, active, ask = snapshot.thread, snapshot.active_run, snapshot.open_ask
+    question: JsonObject | None = None
+    if ask is not None:
+        question = {"ask_id": ask.ask_id, "text": ask.text, "options": list(ask.options)}
+    return web.json_response(
+        {
+            "thread_id": thread.thread_id,
+            "platform": thread.address.platform,
+            "title": thread.title,
+            "state": thread.state,
+            "agent_id": thread.agent_id,
+            "sandbox_id": thread.thread_id if thread.sandbox_id else None,
+            "active_run_id": active.run_id if active else None,
+            "ask": question,
+            "created_at": thread.created_at.isoformat(),
+            "last_activity_at": thread.last_activity_at.isoformat(),
+        }
+    )
+
+
+async def list_messages(request: web.Request) -> web.Response:
+    """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's shape, with their sequence."""
+    snapshot = await known_thread(request)
+    after = intake.whole_number(request, "after", default=0, largest=10**12)
+    limit = intake.whole_number(
+        request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX
+    )
+    messages = await request.app[PORTS].conversations.messages(
+        snapshot.thread.thread_id, after_sequence=after, limit=limit
+    )
+    return web.json_response({"messages": [_numbered(message) for message in messages]})
+
+
+async def add_message(request: web.Request) -> web.Response:
+    """`POST /api/thread/{thread_id}/messages`: starts a run, steers the active one, or answers an open ask."""
+    snapshot = await known_thread(request)
+    thread = snapshot.thread
+    if thread.address.platform != "api":
+        raise Refusal(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
+    key = intake.idempotency_key(request)
+    draft = await intake.draft(request)
+    message_ref = f"api:{thread.thread_id}:{key or new_id()}"
+    message = IncomingMessage(
+        address=thread.address,
+        dedupe_key=message_ref,
+        message_ref=message_ref,
+        author=_CALLER,
+        text=draft.text,
+        sent_at=datetime.now(UTC),
+        is_addressed=True,
+        files=draft.files,
+    )
+    try:
+        with _RECEIVE:
+            outcome = await request.app[PORTS].receive(message)
+    except Exception:
+        intake.discard_files(request, draft.files)
+        raise
+    run_id = outcome.run_id or await _newest_run(request, outcome, thread.thread_id)
+    return web.json_response({"agent_run_id": run_id}, status=202)
+
+
+async def known_thread(request: web.Request) -> ThreadSnapshot:
+    """The thread of the address. Raises Refusal 400 or 404."""
+    thread_id = intake.path_id(request, "thread_id")
+    snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
+    if snapshot is None:
+        raise Refusal(404, "thread_not_found", "There is no such thread.")
+    return snapshot
+
+
+async def _newest_run(request: web.Request, outcome: Outcome, thread_id: str) -> str:
+    """A repeated request names no run of its own: its first delivery made, or joined, the newest one."""
+    snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
+    run = snapshot and (snapshot.active_run or snapshot.last_run)
+    if outcome.is_ignored or run is None:
+        raise Refusal(409, "not_taken", outcome.notice or "The message was not taken.")
+    return run.run_id
+
+
+def _numbered(message: Message) -> JsonObject:
+    return {**message_object(message), "sequence": message.sequence}
