@@ -1,0 +1,120 @@
+"""The words and slash commands that are answered at once: status, files, usage, new, forget, help."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bots.inbound import CommandCalled, Outcome
+from core.errors import AgentError, ToolError
+from core.ports import SandboxProvider, StopSignals
+from core.stores import Conversations
+from core.threads import ThreadSnapshot, Usage
+
+FILES_SHOWN_MAX = 30
+HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
+- `stop` ends what I am doing; so does a cross on your message
+- `status`, `files`, `usage` tell how things are
+- `new` starts afresh in this place; `forget` deletes this conversation and its files"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDesk:
+    """What the commands look at."""
+
+    conversations: Conversations
+    sandboxes: SandboxProvider | None
+    signals: StopSignals
+
+
+async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
+    """The answer to a command other than stop."""
+    if called.name == "help":
+        return Outcome(notice=HELP)
+    snapshot = await desk.conversations.find(called.address)
+    if snapshot is None:
+        return Outcome(notice="There is no conversation with me here yet.")
+    answer = _ANSWERS.get(called.name)
+    if answer is None:
+        return Outcome(notice=HELP)
+    return Outcome(notice=await answer(snapshot, desk), is_private=called.name not in PUBLIC)
+
+
+async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+    del desk
+    run = snapshot.active_run
+    if run is not None:
+        who = f" for {run.requester.name}" if run.requester else ""
+        return f"Working{who}." if run.status == "running" else f"Waiting in line{who}."
+    if snapshot.open_ask is not None:
+        return f"Waiting for an answer to: {snapshot.open_ask.text}"
+    if snapshot.last_run is None:
+        return "Nothing has been asked of me here yet."
+    return f"Idle. The last run {snapshot.last_run.status}."
+
+
+async def _files(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+    if desk.sandboxes is None:
+        return "There is no sandbox on this machine, so there are no files."
+    try:
+        sandbox = await desk.sandboxes.open(snapshot.thread.thread_id, fence=0)
+        entries = await sandbox.files.list(".")
+    except (AgentError, ToolError) as error:
+        return f"The files cannot be listed: {error}"
+    shown = [entry for entry in entries if not entry.path.startswith(".")]
+    if not shown:
+        return "There are no files yet."
+    lines = [
+        f"- `{entry.path}/`"
+        if entry.kind == "folder"
+        else f"- `{entry.path}` ({size(entry.size_bytes)})"
+        for entry in shown[:FILES_SHOWN_MAX]
+    ]
+    if len(shown) > FILES_SHOWN_MAX:
+        lines.append(f"- and {len(shown) - FILES_SHOWN_MAX} more")
+    return "\n".join(lines)
+
+
+async def _usage(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+    return usage_line(await desk.conversations.usage(thread_id=snapshot.thread.thread_id))
+
+
+async def _new(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+    if snapshot.active_run is not None:
+        return "I am still working here. Stop me first, then start afresh."
+    await desk.conversations.renew(snapshot.thread.address)
+    return "Done. The next message here starts afresh."
+
+
+async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+    if snapshot.active_run is not None:
+        await desk.signals.send(snapshot.active_run.run_id)
+    await desk.conversations.forget(snapshot.thread.thread_id)
+    if desk.sandboxes is not None:
+        await desk.sandboxes.destroy(snapshot.thread.thread_id)
+    return "Forgotten: this conversation, its files and its sandbox are deleted."
+
+
+def usage_line(usage: Usage) -> str:
+    """One line for people."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out, ${usage.cost_usd:.4f}"
+
+
+def size(size_bytes: int) -> str:
+    """A size as people write it."""
+    if size_bytes < 1000:
+        return f"{size_bytes} bytes"
+    if size_bytes < 1000**2:
+        return f"{size_bytes / 1000:.1f} kB"
+    if size_bytes < 1000**3:
+        return f"{size_bytes / 1000**2:.1f} MB"
+    return f"{size_bytes / 1000**3:.1f} GB"
+
+
+PUBLIC = frozenset({"new", "forget"})
+_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDesk], Awaitable[str]]] = {
+    "status": _status,
+    "files": _files,
+    "usage": _usage,
+    "new": _new,
+    "forget": _forget,
+}

@@ -1,0 +1,217 @@
+"""Showing runs in their threads: one task a run folds its events, keeps one status message, then posts what it left."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from core.streams import follow
+
+from bots.outbox import deliver_all
+from bots.posting import Poster, Showroom, Surface
+from bots.rendering.content import RunStatus
+from bots.rendering.run_view import RunView, apply
+from core.errors import LeaseLost, SurfaceError
+from core.events import is_terminal
+from core.ports import Reaction
+from core.stores import Delivery, DeliveryDraft, Rendering
+from core.tasks import cancel, spawn
+from core.threads import Address, Run
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 2.0
+QUEUED_AFTER_SECONDS = 1.5
+RUNS_PER_INTERVAL = 5
+"""So many active runs share one edit interval; more of them make every run edit more seldom."""
+
+
+class RunDelivery:
+    """Shows all runs of this process until it is closed; what is left is shown by the next process."""
+
+    def __init__(self, showroom: Showroom) -> None:
+        self._showroom = showroom
+        self._shows: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._sweeper = spawn(self._sweep(), name="delivery sweeper")
+
+    def wake(self, run_id: str) -> None:
+        """The run has something new to show."""
+        if run_id in self._shows:
+            self._again.add(run_id)
+            return
+        show = _Show(run_id, self._showroom, self.active_runs)
+        task = spawn(self._guarded(show), name=f"show {run_id}")
+        self._shows[run_id] = task
+        task.add_done_callback(lambda _task: self._ended(run_id))
+
+    def active_runs(self) -> int:
+        return len(self._shows)
+
+    async def close(self) -> None:
+        """Lets go in the middle; a message that may have been sent is looked for by whoever goes on."""
+        if self._sweeper is not None:
+            await cancel(self._sweeper)
+        for task in tuple(self._shows.values()):
+            await cancel(task)
+
+    def _ended(self, run_id: str) -> None:
+        self._shows.pop(run_id, None)
+        if run_id in self._again:
+            self._again.discard(run_id)
+            self.wake(run_id)
+
+    async def _guarded(self, show: "_Show") -> None:
+        try:
+            await show.play()
+        except LeaseLost:
+            log.info("another process shows run %s", show.run_id)
+        except Exception:
+            log.exception("showing run %s failed; it is tried again", show.run_id)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                for run_id in await self._showroom.deliveries.open_runs():
+                    if run_id not in self._shows:
+                        self.wake(run_id)
+            except Exception:
+                log.exception("the delivery sweep failed")
+            await asyncio.sleep(SWEEP_SECONDS)
+
+
+class _Show:
+    """One run on the screen. State: the newest view, and the status message it is shown in."""
+
+    def __init__(self, run_id: str, showroom: Showroom, active_runs: Callable[[], int]) -> None:
+        self.run_id = run_id
+        self._showroom = showroom
+        self._active_runs = active_runs
+        self._view = RunView()
+        self._shown: RunView | None = None
+        self._changed = asyncio.Event()
+        self._taken_up = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def play(self) -> None:
+        showroom = self._showroom
+        run = await showroom.conversations.run(self.run_id)
+        snapshot = await showroom.conversations.snapshot(run.thread_id) if run else None
+        if run is None or snapshot is None:
+            return
+        address = snapshot.thread.address
+        surface = showroom.surfaces.get(address.platform)
+        if surface is None:
+            return
+        rendering = await showroom.deliveries.claim(self.run_id, showroom.worker_id)
+        if rendering is None:
+            return
+        await self._show(run, address, surface, rendering)
+
+    async def _show(
+        self, run: Run, address: Address, surface: Surface, rendering: Rendering
+    ) -> None:
+        is_first = run.status in ("queued", "running")
+        signs = (
+            spawn(self._sign_start(surface, address, run), name="reaction") if is_first else None
+        )
+        poster = Poster(address, surface, rendering, self._showroom.deliveries)
+        planned = await self._showroom.deliveries.plan(
+            rendering, [DeliveryDraft(slot="status", body={})]
+        )
+        status = next(one for one in planned if one.slot == "status")
+        async with surface.typing(address):
+            editor = spawn(self._keep_status(status, poster), name=f"status of {self.run_id}")
+            try:
+                await self._fold()
+            except BaseException:
+                editor.cancel()
+                raise
+            finally:
+                self._over.set()
+                await asyncio.wait([editor])
+                if signs is not None:
+                    await asyncio.wait([signs])
+        await self._leave(run, status, poster)
+
+    async def _fold(self) -> None:
+        showroom = self._showroom
+        async for one in follow(
+            self.run_id, None, conversations=showroom.conversations, bus=showroom.bus
+        ):
+            self._view = apply(self._view, one.event)
+            self._changed.set()
+            self._taken_up.set()
+            if is_terminal(one.event):
+                return
+
+    async def _keep_status(self, status: Delivery, poster: Poster) -> None:
+        """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""
+        while not self._over.is_set():
+            await _first_of(self._changed, self._over)
+            if self._over.is_set():
+                return
+            self._changed.clear()
+            await self._show_status(status, poster)
+            pace = poster.surface.edit_interval_seconds
+            crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
+            await _wait_at_most(self._over, pace * crowd)
+
+    async def _show_status(self, status: Delivery, poster: Poster) -> None:
+        view = self._view
+        if view == self._shown:
+            return
+        try:
+            await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
+            self._shown = view
+        except SurfaceError as error:
+            log.warning("the status of run %s was not shown: %s", self.run_id, error)
+
+    async def _leave(self, run: Run, status: Delivery, poster: Poster) -> None:
+        """Everything that the ended run left: the answer first, then the status message in its last state."""
+        await deliver_all(run, poster, self._showroom)
+        final = RunStatus(run_id=self.run_id, view=self._view)
+        await poster.show(status, final, is_final=True)
+        sign = FINAL_SIGNS.get(self._view.state)
+        if sign is not None and run.request_ref and status.state != "delivered":
+            await poster.sign(run.request_ref, sign)
+        await self._showroom.deliveries.close(poster.rendering)
+
+    async def _sign_start(self, surface: Surface, address: Address, run: Run) -> None:
+        """Eyes when the run is taken up; an hourglass first where it has to wait."""
+        if not run.request_ref:
+            return
+        await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
+        sign: Reaction = "queued" if self._view.state == "queued" else "seen"
+        try:
+            await surface.react(address, run.request_ref, sign)
+        except SurfaceError as error:
+            log.info("no reaction on run %s: %s", self.run_id, error)
+
+
+FINAL_SIGNS: Mapping[str, Reaction] = {
+    "completed": "done",
+    "limited": "done",
+    "asking": "asking",
+    "stopped": "failed",
+    "failed": "failed",
+}
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [spawn(event.wait(), name="wait") for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

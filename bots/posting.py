@@ -1,0 +1,168 @@
+"""Posting one run's messages: recorded before and after, looked for after a doubt, patient with limits."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from bots.rendering.content import Content
+from core.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.ports import (
+    ChatPresence,
+    ChatSurface,
+    EventBus,
+    OutgoingFile,
+    Reaction,
+    SandboxProvider,
+)
+from core.stores import Asks, Conversations, Deliveries, Delivery, Rendering
+from core.threads import Address
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+TRIES_MAX = 6
+PAUSE_SECONDS = 1.0
+
+
+class Surface(ChatSurface[Content], ChatPresence, Protocol):
+    """A chat platform with its figures."""
+
+    @property
+    def answer_limit(self) -> int:
+        """Characters of Markdown that one message holds."""
+        ...
+
+    @property
+    def file_bytes_max(self) -> int: ...
+
+    @property
+    def edit_interval_seconds(self) -> float:
+        """The shortest pace of edits to one message."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showroom:
+    """What showing runs needs. `link_for(thread_id, path)` makes an expiring link, or None where nothing serves it."""
+
+    worker_id: str
+    surfaces: Mapping[str, Surface]
+    deliveries: Deliveries
+    conversations: Conversations
+    asks: Asks
+    bus: EventBus
+    sandboxes: SandboxProvider | None
+    link_for: Callable[[str, str], str | None]
+
+
+@dataclass(slots=True)
+class Poster:
+    """Posts for one run. The newest record of each delivery is kept here, as the store has it."""
+
+    address: Address
+    surface: Surface
+    rendering: Rendering
+    deliveries: Deliveries
+
+    def __post_init__(self) -> None:
+        self._records: dict[str, Delivery] = {}
+
+    def newest(self, delivery: Delivery) -> Delivery:
+        return self._records.get(delivery.delivery_id, delivery)
+
+    async def show(self, delivery: Delivery, content: Content, *, is_final: bool = True) -> None:
+        """Posts, or edits what is posted. Only a final showing counts as delivered.
+
+        A refusal is recorded and logged; it does not raise. Raises SurfaceError when the platform stays out of reach.
+        """
+        record = self.newest(delivery)
+        if record.state in ("delivered", "failed"):
+            return
+        try:
+            if record.message_ref is None:
+                record = await self._post(
+                    record,
+                    lambda: self.surface.post(
+                        self.address, content, delivery_id=record.delivery_id
+                    ),
+                )
+                if is_final:
+                    await self._record(replace(record, state="delivered"))
+                return
+            message_ref = record.message_ref
+            await self._patiently(lambda: self.surface.edit(self.address, message_ref, content))
+            if is_final:
+                await self._record(replace(record, state="delivered"))
+        except SurfaceRefused as refused:
+            await self._refused(record, refused)
+
+    async def send_file(self, delivery: Delivery, file: Callable[[], OutgoingFile]) -> bool:
+        """Uploads once. False: the platform refused it (too large, forbidden)."""
+        record = self.newest(delivery)
+        if record.state in ("delivered", "failed"):
+            return True
+        try:
+            record = await self._post(
+                record,
+                lambda: self.surface.upload(self.address, file(), delivery_id=record.delivery_id),
+            )
+        except SurfaceRefused as refused:
+            log.warning("a file of run %s was refused: %s", self.rendering.run_id, refused.code)
+            return False
+        await self._record(replace(record, state="delivered"))
+        return True
+
+    async def sign(self, message_ref: str, reaction: Reaction) -> None:
+        """A reaction is a courtesy: what goes wrong with it is logged only."""
+        try:
+            await self._patiently(lambda: self.surface.react(self.address, message_ref, reaction))
+        except SurfaceError as error:
+            log.info("no reaction on run %s: %s", self.rendering.run_id, error)
+
+    async def _post(self, record: Delivery, send: Callable[[], Awaitable[str]]) -> Delivery:
+        """Sends at most once: after a doubt, its own or a crash's, the thread is looked at first."""
+        record_id = record.delivery_id
+        if record.state == "attempting":
+            found = await self._patiently(lambda: self.surface.find(self.address, record_id))
+            if found is not None:
+                return await self._record(replace(record, message_ref=found))
+        record = await self._record(replace(record, state="attempting"))
+        for _ in range(TRIES_MAX):
+            try:
+                sent = await self._patiently(send, is_repeatable=False)
+            except SurfaceUnclear as unclear:
+                log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
+                await asyncio.sleep(PAUSE_SECONDS)
+                sent = await self._patiently(lambda: self.surface.find(self.address, record_id))
+            if sent is not None:
+                return await self._record(replace(record, message_ref=sent))
+        raise SurfaceUnclear("the platform does not answer")
+
+    async def _patiently(
+        self, send: Callable[[], Awaitable[ResultT]], *, is_repeatable: bool = True
+    ) -> ResultT:
+        """Waits out rate limits; repeats after an unclear failure only what may be repeated."""
+        unclear = 0
+        while True:
+            try:
+                return await send()
+            except SurfaceRateLimited as limited:
+                await asyncio.sleep(limited.retry_after_seconds)
+            except SurfaceUnclear:
+                unclear += 1
+                if not is_repeatable or unclear >= TRIES_MAX:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS * unclear)
+
+    async def _record(self, record: Delivery) -> Delivery:
+        await self.deliveries.record(self.rendering, record)
+        self._records[record.delivery_id] = record
+        return record
+
+    async def _refused(self, record: Delivery, refused: SurfaceRefused) -> None:
+        log.error(
+            "the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code
+        )
+        await self._record(replace(record, state="failed", error=refused.code))

@@ -1,0 +1,192 @@
+"""Where everything that people do arrives: claimed and stored first, answered at once where it can be."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import assert_never
+
+from bots.commands import CommandDesk, answer_command
+from bots.inbound import (
+    AskAnswered,
+    CommandCalled,
+    Inbound,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    Outcome,
+    RunButtonPressed,
+    StopWished,
+    decide_answer,
+    decide_delete,
+    decide_edit,
+    decide_message,
+    decide_stop,
+)
+from bots.policy import Policy, refusal
+from core.ports import RunQueue, StopSignals
+from core.stores import Decide, Inbox, StopRequests
+from core.threads import Arrival, Ignore, Receipt, StopRun
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reception:
+    """Turns parsed inbound facts into stored ones, and wakes whoever works on them.
+
+    `wake_delivery` tells the delivery that a run has something new to show.
+    """
+
+    inbox: Inbox
+    stops: StopRequests
+    queue: RunQueue
+    signals: StopSignals
+    policy: Policy
+    desk: CommandDesk
+    wake_delivery: Callable[[str], None]
+
+    async def receive(self, inbound: Inbound) -> Outcome:
+        """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
+        no = refusal(inbound, self.policy)
+        if no is not None:
+            is_wanted = not isinstance(inbound, IncomingMessage) or inbound.is_addressed
+            return Outcome(notice=no if is_wanted else "", is_ignored=True)
+        match inbound:
+            case RunButtonPressed():
+                return await self._press(inbound)
+            case CommandCalled(name="stop"):
+                wish = StopWished(
+                    address=inbound.address,
+                    dedupe_key=inbound.dedupe_key,
+                    message_ref="",
+                    person=inbound.person,
+                )
+                return _told_of_stop(await self._accept(wish))
+            case CommandCalled():
+                if not await self.inbox.claim(inbound.dedupe_key):
+                    return Outcome(is_ignored=True)
+                return await answer_command(inbound, self.desk)
+            case (
+                IncomingMessage()
+                | MessageEdited()
+                | MessageDeleted()
+                | AskAnswered()
+                | StopWished()
+            ):
+                return await self._accept(inbound)
+            case _:
+                assert_never(inbound)
+
+    async def _accept(self, inbound: "Storable") -> Outcome:
+        arrival, decide = arrival_of(inbound)
+        receipt = await self.inbox.accept(arrival, decide)
+        await self._wake(receipt)
+        if isinstance(receipt.decision, Ignore):
+            return Outcome(notice=receipt.decision.notice, is_ignored=True)
+        return Outcome(run_id=receipt.run_id, is_ignored=receipt.is_duplicate)
+
+    async def _wake(self, receipt: Receipt) -> None:
+        """The sweepers find what is lost between the transaction and here."""
+        if receipt.is_duplicate or receipt.run_id is None:
+            return
+        if receipt.is_new_run:
+            await self.queue.put(receipt.run_id)
+        if receipt.answered_ask is not None:
+            self.wake_delivery(receipt.answered_ask.run_id)
+        if isinstance(receipt.decision, StopRun):
+            await self.signals.send(receipt.run_id)
+        self.wake_delivery(receipt.run_id)
+
+    async def _press(self, pressed: RunButtonPressed) -> Outcome:
+        if pressed.action == "stop":
+            return await self.stop(pressed.run_id)
+        run_id = await self.stops.retry(
+            pressed.run_id, pressed.dedupe_key, continues=pressed.action == "continue"
+        )
+        if run_id is None:
+            return Outcome(
+                notice="There is something newer in this thread already.", is_ignored=True
+            )
+        await self.queue.put(run_id)
+        self.wake_delivery(run_id)
+        return Outcome(run_id=run_id)
+
+    async def stop(self, run_id: str) -> Outcome:
+        """Asks the run to stop, whoever runs it."""
+        if not await self.stops.request_stop(run_id):
+            return Outcome(notice="It has ended already.", is_ignored=True)
+        await self.signals.send(run_id)
+        await self.queue.put(run_id)
+        return Outcome(run_id=run_id)
+
+
+Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopWished
+Receive = Callable[[Inbound], Awaitable[Outcome]]
+
+
+def arrival_of(inbound: Storable) -> tuple[Arrival, Decide]:
+    """The row to store, and the rule that decides about it."""
+    match inbound:
+        case IncomingMessage():
+            arrival = Arrival(
+                dedupe_key=inbound.dedupe_key,
+                address=inbound.address,
+                kind="message",
+                author=inbound.author,
+                text=inbound.text,
+                files=inbound.files,
+                message_ref=inbound.message_ref,
+                sent_at=inbound.sent_at,
+            )
+            return arrival, partial(decide_message, inbound)
+        case MessageEdited():
+            arrival = Arrival(
+                dedupe_key=inbound.dedupe_key,
+                address=inbound.address,
+                kind="edit",
+                author=inbound.author,
+                text=inbound.text,
+                message_ref=inbound.message_ref,
+                sent_at=inbound.sent_at,
+            )
+            return arrival, partial(decide_edit, inbound)
+        case MessageDeleted():
+            arrival = Arrival(
+                dedupe_key=inbound.dedupe_key,
+                address=inbound.address,
+                kind="delete",
+                author=inbound.author,
+                message_ref=inbound.message_ref,
+                sent_at=inbound.sent_at,
+            )
+            return arrival, partial(decide_delete, inbound)
+        case AskAnswered():
+            arrival = Arrival(
+                dedupe_key=inbound.dedupe_key,
+                address=inbound.address,
+                kind="answer",
+                author=inbound.person,
+                text=inbound.value,
+                sent_at=inbound.sent_at,
+            )
+            return arrival, partial(decide_answer, inbound)
+        case StopWished():
+            arrival = Arrival(
+                dedupe_key=inbound.dedupe_key,
+                address=inbound.address,
+                kind="message",
+                author=inbound.person,
+                message_ref=inbound.message_ref,
+                sent_at=datetime.now(UTC),
+            )
+            return arrival, partial(decide_stop, inbound)
+        case _:
+            assert_never(inbound)
+
+
+def _told_of_stop(outcome: Outcome) -> Outcome:
+    if outcome.is_ignored:
+        return Outcome(notice="Nothing is running here.", is_ignored=True)
+    return Outcome(notice="Stopping.", run_id=outcome.run_id)

@@ -1,0 +1,122 @@
+"""The agent's loop: ask the model, run what it calls, until it answers, asks, or a limit or a person ends it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.calls import RunLog
+from core.dialects.dialect import Dialect
+from core.events import RunFinished
+from core.interrupt import Stopped, StopSwitch, first_leaf
+from core.messages import Message
+from core.ports import ModelRequest
+from core.threads import Reply
+from core.tools.tool import Toolbox, ToolContext
+from core.turn import AskModel, LoopPolicy, Turn, TurnEnd
+
+TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
+"""Messages that people wrote since the last turn, stored and emitted, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Everything that a run's turns share."""
+
+    model: str
+    system_prompt: str
+    dialect: Dialect
+    toolbox: Toolbox
+    context: ToolContext
+    policy: LoopPolicy
+    run_log: RunLog
+    ask_model: AskModel
+    take_steering: TakeSteering
+    switch: StopSwitch
+
+
+async def run_agent(
+    history: Sequence[Message], around: Surroundings, *, turns_done: int = 0
+) -> RunFinished:
+    """Plays turns on the history until the run may end, and says how it ended.
+
+    The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
+    that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
+    """
+    said = [message.content for message in history if message.is_llm_message]
+    blank = blank_request(around)
+    continuations, carried = 0, ""
+    for number in range(turns_done + 1, around.policy.turns_max + 1):
+        turn = new_turn(number, around)
+        try:
+            async with around.switch.stoppable():
+                said.extend(message.content for message in await around.take_steering())
+            end = await _played(
+                turn, replace(blank, messages=(*blank.messages, *said)), around.switch
+            )
+        except Stopped:
+            turn.cut_short("Stopped by a person before it was finished.")
+            return RunFinished(
+                status="stopped", finish_reason="stopped", message=stop_summary(number)
+            )
+        said.extend(message.content for message in end.messages if message.is_llm_message)
+        if end.reply is not None:
+            return finished(end, carried)
+        if end.finish_reason == "length" and continuations < around.policy.continuations_max:
+            continuations, carried = continuations + 1, carried + end.text
+        elif not end.has_calls:
+            return finished(end, carried)
+    return RunFinished(
+        status="completed",
+        finish_reason="max_iterations",
+        message=f"The limit of {around.policy.turns_max} turns is reached.",
+        can_continue=True,
+    )
+
+
+async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnEnd:
+    ends: list[TurnEnd] = []
+
+    async def play() -> None:
+        ends.append(await turn.play(request))
+
+    async with switch.stoppable():
+        await first_leaf(play())
+    return ends[0]
+
+
+def new_turn(number: int, around: Surroundings) -> Turn:
+    return Turn(
+        number=number,
+        model=around.model,
+        dialect=around.dialect,
+        toolbox=around.toolbox,
+        context=around.context,
+        policy=around.policy,
+        run_log=around.run_log,
+        ask_model=around.ask_model,
+    )
+
+
+def blank_request(around: Surroundings) -> ModelRequest:
+    """A model call but for the conversation: the system prompt with the dialect's part, and the tools."""
+    schemas, tools_text = around.dialect.request_parts(tuple(around.toolbox.specs.values()))
+    system = "\n\n".join(part for part in (around.system_prompt, tools_text) if part)
+    return ModelRequest(
+        model=around.model,
+        messages=({"role": "system", "content": system},),
+        tools=schemas,
+        is_streamed=around.policy.is_streamed,
+    )
+
+
+def finished(end: TurnEnd, carried: str) -> RunFinished:
+    """How a run ends whose last turn left an answer or a question."""
+    text = (carried + end.text).strip()
+    reply = end.reply or Reply(kind="answer", text=text)
+    if reply.kind == "answer" and not reply.text:
+        reply = replace(reply, text=text)
+    return RunFinished(status="completed", finish_reason=end.finish_reason, reply=reply)
+
+
+def stop_summary(turns: int) -> str:
+    """One factual sentence for the thread."""
+    return f"Stopped in turn {turns}. What was done so far is kept; write to go on."

@@ -1,0 +1,53 @@
+"""A run's hold on its sandbox: started at the first need, told to people when it takes long, replaced when lost."""
+
+import asyncio
+
+from core.calls import RunLog
+from core.errors import SandboxUnavailable
+from core.events import ActivityChanged
+from core.ports import Sandbox, SandboxProvider
+from core.tasks import spawn
+
+TOLD_AFTER_SECONDS = 1.0
+INTERRUPT_SECONDS = 2.0
+
+
+class Machine:
+    """One run's way to the thread's sandbox. Concurrent first calls start it once."""
+
+    def __init__(
+        self, provider: SandboxProvider | None, thread_id: str, fence: int, run_log: RunLog
+    ) -> None:
+        self._provider = provider
+        self._thread_id = thread_id
+        self._fence = fence
+        self._run_log = run_log
+        self._lock = asyncio.Lock()
+        self._was_used = False
+
+    async def sandbox(self) -> Sandbox:
+        """The running sandbox; a provider answers at once for one that runs. Raises SandboxUnavailable."""
+        if self._provider is None:
+            raise SandboxUnavailable(
+                "There is no sandbox on this machine, so commands and files are off."
+            )
+        async with self._lock:
+            opening = spawn(
+                self._provider.open(self._thread_id, fence=self._fence), name="open the sandbox"
+            )
+            done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
+            if not done:
+                self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
+            self._was_used = True
+            return await opening
+
+    async def interrupt(self) -> None:
+        """Kills what runs in the sandbox, if this run has used one. Never raises and never hangs."""
+        if not self._was_used or self._provider is None:
+            return
+        try:
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                sandbox = await self._provider.open(self._thread_id, fence=self._fence)
+                await sandbox.interrupt()
+        except (SandboxUnavailable, TimeoutError):
+            return

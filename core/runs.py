@@ -1,0 +1,231 @@
+"""Executing a run: lease the thread, make its history whole, let the loop play, and end it in one transaction."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core.dialects.dialect import Dialect
+from core.errors import AgentError, LeaseLost
+from core.events import MessageAdded, RunFailed, RunFinished, Terminal
+from core.inputs import Uploads, unread_message, user_message
+from core.interrupt import StopSwitch
+from core.loop import Surroundings, run_agent
+from core.machine import Machine
+from core.mending import mend
+from core.messages import JsonObject, Message
+from core.ports import EventBus, FileSource, SandboxProvider, StopSignals
+from core.recorder import RunRecorder
+from core.stores import Conversations, DeliveryDraft, RunClaims, RunEnding, RunJournal
+from core.tasks import cancel, spawn
+from core.threads import Lease, Reply, Run
+from core.tools.tool import Toolbox, ToolContext
+from core.turn import AskModel, LoopPolicy
+
+log = logging.getLogger(__name__)
+BROKEN = "Something broke on our side. The operator has the details; you can try again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Everything that runs are executed with, put together once by the bootstrap."""
+
+    worker_id: str
+    claims: RunClaims
+    journal: RunJournal
+    conversations: Conversations
+    bus: EventBus
+    signals: StopSignals
+    sandboxes: SandboxProvider | None
+    file_sources: Mapping[str, FileSource]
+    file_bytes_max: int
+    model: str
+    system_prompt: str
+    dialect: Dialect
+    toolbox: Toolbox
+    policy: LoopPolicy
+    ask_model: AskModel
+    preview_base_url: str | None = None
+
+
+async def execute(run_id: str, engine: Engine) -> None:
+    """Runs it to its end, unless it is over, held by another worker, or handed over by cancellation."""
+    lease = await engine.claims.claim(run_id, engine.worker_id)
+    if lease is None:
+        return
+    run = await engine.conversations.run(run_id)
+    if run is None:
+        return
+    recorder = RunRecorder(lease, engine.journal, engine.bus)
+    execution = _Execution(lease, run, engine, recorder)
+    watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
+    try:
+        await execution.play()
+    except LeaseLost:
+        log.warning("run %s belongs to another worker now", run_id)
+    except asyncio.CancelledError:
+        await asyncio.shield(spawn(engine.claims.release(lease), name=f"release {run_id}"))
+        raise
+    finally:
+        await cancel(watcher)
+
+
+class _Execution:
+    """One attempt at a run."""
+
+    def __init__(self, lease: Lease, run: Run, engine: Engine, recorder: RunRecorder) -> None:
+        self._lease = lease
+        self._run = run
+        self._engine = engine
+        self._recorder = recorder
+        self._switch = StopSwitch()
+        self._machine = Machine(engine.sandboxes, lease.thread_id, lease.fence, recorder)
+        self._platform = "api"
+
+    async def watch_for_stop(self) -> None:
+        """Stops the run at the signal, or at once where the request was stored before this attempt."""
+        signal = spawn(self._engine.signals.wait(self._lease.run_id), name="stop signal")
+        try:
+            run = await self._engine.conversations.run(self._lease.run_id)
+            if run is None or not run.stop_requested:
+                await asyncio.shield(signal)
+        finally:
+            signal.cancel()
+        self._switch.turn_on()
+        await self._machine.interrupt()
+
+    async def play(self) -> None:
+        """Plays until the run has ended; a failure ends it too, told once in plain words."""
+        try:
+            snapshot = await self._engine.conversations.snapshot(self._lease.thread_id)
+            if snapshot is not None:
+                self._platform = snapshot.thread.address.platform
+            await self._play_to_the_end()
+        except LeaseLost:
+            raise
+        except AgentError as error:
+            log.warning("run %s failed: %s %s", self._lease.run_id, error, error.detail)
+            await self._fail(str(error))
+        except Exception:
+            log.exception("run %s broke", self._lease.run_id)
+            await self._fail(BROKEN)
+
+    async def _play_to_the_end(self) -> None:
+        around = self._surroundings()
+        reply = await self._mended(around)
+        turns_done = 0
+        while True:
+            if reply is not None:
+                ended = RunFinished(
+                    status="completed", finish_reason="agent_terminated", reply=reply
+                )
+            else:
+                history = await self._engine.conversations.history(self._lease.thread_id)
+                turns_done = turns_in(history, self._lease.run_id)
+                ended = await run_agent(history, around, turns_done=turns_done)
+            reply = None
+            if ended.status == "stopped":
+                await self._take_unread()
+            if await self._recorder.finish(ended, ending_of(ended)):
+                return
+            await self._recorder.commit()
+
+    async def _mended(self, around: Surroundings) -> Reply | None:
+        if self._lease.attempt == 1:
+            return None
+        history = await self._engine.conversations.history(self._lease.thread_id)
+        mended = await mend(
+            history,
+            await self._engine.journal.calls(self._lease.run_id),
+            dialect=around.dialect,
+            toolbox=around.toolbox,
+            context=around.context,
+            run_log=self._recorder,
+        )
+        await self._recorder.commit()
+        return mended.reply
+
+    def _surroundings(self) -> Surroundings:
+        engine = self._engine
+        return Surroundings(
+            model=self._run.model or engine.model,
+            system_prompt=engine.system_prompt,
+            dialect=engine.dialect,
+            toolbox=engine.toolbox,
+            context=ToolContext(
+                thread_id=self._lease.thread_id,
+                run_id=self._lease.run_id,
+                sandbox=self._machine.sandbox,
+                preview_url=self._preview_url,
+            ),
+            policy=engine.policy,
+            run_log=self._recorder,
+            ask_model=engine.ask_model,
+            take_steering=self._take_steering,
+            switch=self._switch,
+        )
+
+    def _preview_url(self, path: str) -> str | None:
+        base = self._engine.preview_base_url
+        return f"{base}/{self._lease.thread_id}/{path}" if base else None
+
+    async def _take_steering(self) -> Sequence[Message]:
+        uploads = Uploads(
+            sources=self._engine.file_sources,
+            platform=self._platform,
+            bytes_max=self._engine.file_bytes_max,
+            is_repeated=self._lease.attempt > 1,
+        )
+        messages: list[Message] = []
+        for one in await self._engine.journal.inputs(self._lease):
+            message = await user_message(one, self._lease.run_id, self._machine, uploads)
+            self._recorder.emit(MessageAdded(message=message))
+            self._recorder.take([one.input_id])
+            messages.append(message)
+        return messages
+
+    async def _take_unread(self) -> None:
+        """What a stopped run has not got to stays in the history; it starts no run of its own."""
+        await self._recorder.commit()
+        for one in await self._engine.journal.inputs(self._lease):
+            message = unread_message(one, self._lease.run_id)
+            self._recorder.emit(MessageAdded(message=message))
+            self._recorder.take([one.input_id])
+
+    async def _fail(self, public_message: str) -> None:
+        failed = RunFailed(public_message=public_message)
+        with suppress(LeaseLost):
+            await self._recorder.finish(failed, ending_of(failed))
+
+
+def turns_in(history: Sequence[Message], run_id: str) -> int:
+    """How many turns of this run are in the history; a resumed run counts on from there."""
+    return sum(1 for message in history if message.type == "assistant" and message.run_id == run_id)
+
+
+def ending_of(terminal: Terminal) -> RunEnding:
+    """What the terminal event means for the store and the outbox."""
+    if isinstance(terminal, RunFailed):
+        return RunEnding(status="failed", finish_reason=None, error=terminal.public_message)
+    return RunEnding(
+        status=terminal.status,
+        finish_reason=terminal.finish_reason,
+        reply=terminal.reply,
+        deliveries=drafts_of(terminal.reply) if terminal.reply else (),
+    )
+
+
+def drafts_of(reply: Reply) -> tuple[DeliveryDraft, ...]:
+    """The messages and files that a reply leaves to deliver; links are written under the text."""
+    links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
+    paths = [one for one in reply.attachments if one not in links]
+    text = "\n".join([reply.text, *links]).strip()
+    files = tuple(
+        DeliveryDraft(slot="file", ordinal=ordinal, body={"path": path})
+        for ordinal, path in enumerate(dict.fromkeys(paths))
+    )
+    if reply.kind == "answer":
+        return (DeliveryDraft(slot="answer", body={"text": text}), *files) if text else files
+    body: JsonObject = {"text": text, "options": list(reply.options)}
+    return (DeliveryDraft(slot="ask", body=body), *files)

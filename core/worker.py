@@ -1,0 +1,88 @@
+"""A worker: takes runs off the queue, executes many at once, and finds those that were lost or left behind."""
+
+import asyncio
+import logging
+
+from core.ports import RunQueue
+from core.runs import Engine, execute
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 1.0
+SWEEP_SECONDS = 2.0
+RUNS_AT_ONCE_MAX = 200
+
+
+class Worker:
+    """Runs until it is closed. A run that is under way then is handed back, and goes on elsewhere or later."""
+
+    def __init__(
+        self, engine: Engine, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._slots = asyncio.Semaphore(runs_at_once_max)
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._chores: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._chores = [
+            spawn(self._beat(), name="heartbeat"),
+            spawn(self._sweep(), name="sweeper"),
+            spawn(self._take(), name="run taker"),
+        ]
+
+    async def close(self) -> None:
+        """Hands every run back; answers when all have let go."""
+        for chore in self._chores[1:]:
+            await cancel(chore)
+        runs = tuple(self._runs.values())
+        for task in runs:
+            task.cancel()
+        if runs:
+            await asyncio.wait(runs)
+        for chore in self._chores[:1]:
+            await cancel(chore)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a new run would have to wait."""
+        return self._slots.locked()
+
+    async def _take(self) -> None:
+        while True:
+            await self._slots.acquire()
+            try:
+                run_id = await self._queue.claim()
+            except BaseException:
+                self._slots.release()
+                raise
+            if run_id in self._runs:
+                self._slots.release()
+                continue
+            task = spawn(execute(run_id, self._engine), name=f"run {run_id}")
+            self._runs[run_id] = task
+            task.add_done_callback(lambda _task, run_id=run_id: self._ended(run_id))
+
+    def _ended(self, run_id: str) -> None:
+        self._runs.pop(run_id, None)
+        self._slots.release()
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._engine.claims.heartbeat(self._engine.worker_id)
+            except Exception:
+                log.exception("the heartbeat failed")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                for run_id in await self._engine.claims.recoverable():
+                    if run_id not in self._runs:
+                        await self._queue.put(run_id)
+            except Exception:
+                log.exception("the sweep failed")
+            await asyncio.sleep(SWEEP_SECONDS)
