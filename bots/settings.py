@@ -207,10 +207,20 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
         for name, text in found.items()
         if name.endswith("_API_KEY") and not name.startswith(PREFIX)
     }
+    return _validated(values)
+
+
+def amended(settings: Settings, answers: Mapping[str, str]) -> Settings:
+    """The settings with variables (by their full names) replaced. Raises ConfigurationError as `load` does."""
+    changes = {name.removeprefix(PREFIX).lower(): text for name, text in answers.items()}
+    return _validated({**settings.model_dump(), **changes})
+
+
+def _validated(values: Mapping[str, object]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=True)
+        problems = error.errors(include_url=False)
     raise ConfigurationError("\n".join(_sentence(problem) for problem in problems))
 
 
@@ -221,6 +231,17 @@ def load_process(env_file: Path = Path(".env")) -> Settings:
         if not name.startswith(PREFIX):
             os.environ.setdefault(name, text)  # noqa: TID251 - model SDKs look for their keys there
     return settings
+
+
+def secret_values(settings: Settings) -> tuple[str, ...]:
+    """Every secret that is set: what must never reach a log."""
+    values = [getattr(settings, name) for name in Settings.model_fields]
+    secrets = [value for value in values if isinstance(value, SecretStr)]
+    return tuple(
+        secret.get_secret_value()
+        for secret in (*secrets, *settings.provider_keys.values())
+        if secret.get_secret_value()
+    )
 
 
 def _from_file(env_file: Path | None) -> dict[str, str]:

@@ -67,7 +67,7 @@ async def served(app: web.Application, *, host: str, port: int) -> AsyncGenerato
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise ConfigurationError(_unavailable(host, port, error)) from error
+            raise ConfigurationError(unavailable(host, port, error)) from error
         bound = int(runner.addresses[0][1])
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
@@ -75,7 +75,8 @@ async def served(app: web.Application, *, host: str, port: int) -> AsyncGenerato
         await runner.cleanup()
 
 
-def _unavailable(host: str, port: int, error: OSError) -> str:
+def unavailable(host: str, port: int, error: OSError) -> str:
+    """One sentence with the remedy, for an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: stop it, or set THREADHAND_HTTP_PORT."
     if error.errno == errno.EACCES:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core.errors import SandboxUnavailable
+from core.errors import SandboxUnavailable, StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except SandboxUnavailable as error:
         log.warning("no sandbox for %s: %s", request.path, error.detail or error)
         return refused(Refusal(503, "sandbox_unavailable", str(error)))
+    except StorageUnavailable:
+        log.exception("the database failed under %s", request.path)
+        sentence = "The database does not answer; nothing was stored. Try again."
+        return refused(Refusal(503, "storage_unavailable", sentence))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             return _broken(request)

@@ -7,13 +7,13 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
+from core.streams import follow
 
 from bots.web import intake
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import Refusal
 from core.events import Cursor
 from core.messages import JsonObject
-from core.streams import follow
 from core.tasks import cancel, spawn
 from core.threads import Run
 from core.wire import encode, suna_objects

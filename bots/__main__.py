@@ -1,0 +1,198 @@
+"""The command line. Commands import what they need when they run, so that `--help` is quick."""
+
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bots.settings import Settings
+
+ResultT = TypeVar("ResultT")
+
+app = typer.Typer(
+    name="threadhand",
+    help="A general AI agent that lives in Slack and Discord threads.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+slack = typer.Typer(help="What Slack needs to know.", no_args_is_help=True)
+app.add_typer(slack, name="slack")
+
+_INTERRUPTED = 130
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"threadhand {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A general AI agent that lives in Slack and Discord threads."""
+
+
+@app.command()
+def up(
+    worker: Annotated[
+        bool, typer.Option("--worker/--no-worker", help="Run agents in this process too.")
+    ] = True,
+) -> None:
+    """Serve Slack, Discord and the HTTP API, as configured."""
+    settings = _settings()
+    from bots.bootstrap import up as serve
+
+    _run(serve(settings, with_worker=worker))
+
+
+@app.command()
+def worker() -> None:
+    """Run agents only, beside `threadhand up --no-worker`."""
+    settings = _settings()
+    from bots.bootstrap import worker as work
+
+    _run(work(settings))
+
+
+@app.command()
+def demo(
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Play the story without a browser and report.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port of the page; any free one if not given."),
+    ] = None,
+) -> None:
+    """Show the agent at work in a simulated chat."""
+    settings = _settings()
+    from bots.demo import run
+
+    raise typer.Exit(_run(run(settings, headless=headless, port=port)))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to this version's tables."""
+    settings = _settings()
+    from bots.bootstrap import migrate as bring_up
+
+    _run(bring_up(settings))
+
+
+@slack.command()
+def manifest() -> None:
+    """Print the app manifest to paste into api.slack.com/apps."""
+    from bots.slack.manifest import manifest_text
+
+    print(manifest_text())
+
+
+@app.command()
+def setup() -> None:
+    """Ask for keys, test each, and write `.env`."""
+    from bots.setup_wizard import Terminal, set_up
+
+    if not sys.stdin.isatty():
+        raise ConfigurationError(
+            "`threadhand setup` asks questions: run it in a terminal, or write the settings to .env yourself."
+        )
+    _run(set_up(Terminal(), Path(".env")))
+
+
+@app.command()
+def doctor(
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List the names of all settings and end.")
+    ] = False,
+) -> None:
+    """Check what is configured, with a remedy for what fails."""
+    from bots.doctor import examine, report, setting_lines
+
+    if settings:
+        print("\n".join(setting_lines()))
+        return
+    raise typer.Exit(report(_run(examine(Path(".env")))))
+
+
+def _settings() -> "Settings":
+    from bots.logs import configure
+    from bots.settings import load_process, secret_values
+    from core.failpoints import arm
+
+    settings = load_process()
+    configure(settings.log_level, secret_values(settings))
+    try:
+        arm(settings.failpoints)
+    except ValueError as error:
+        raise ConfigurationError(f"THREADHAND_FAILPOINTS is malformed: {error}.") from error
+    return settings
+
+
+def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
+    """Runs to the end, or until SIGINT or SIGTERM, which let it clean up; a second signal ends the process hard."""
+    import asyncio
+    import signal
+
+    received: list[signal.Signals] = []
+
+    async def until_signal() -> ResultT:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        signals = (signal.SIGINT, signal.SIGTERM)
+
+        def end(number: signal.Signals) -> None:
+            received.append(number)
+            for each in signals:
+                loop.remove_signal_handler(each)
+            if task is not None:
+                task.cancel()
+
+        for number in signals:
+            loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(until_signal())
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        raise typer.Exit(0 if received[0] is signal.SIGTERM else _INTERRUPTED) from None
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("threadhand")
+    except PackageNotFoundError:
+        import tomllib
+
+        project = Path(__file__).parent.parent / "pyproject.toml"
+        return str(tomllib.loads(project.read_text("utf-8"))["project"]["version"])
+
+
+def main() -> None:
+    """The entry point: a mistake of the operator is one line on stderr and exit code 2."""
+    try:
+        app(prog_name="threadhand")
+    except ConfigurationError as error:
+        for line in str(error).splitlines():
+            print(f"threadhand: {line}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

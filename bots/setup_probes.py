@@ -1,0 +1,116 @@
+"""Tries keys against the services they are for, changing nothing there."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import aiohttp
+
+from bots.settings import Settings
+
+_SECONDS = 15.0
+_REPLY_BYTES_MAX = 1024 * 1024
+_MODEL_LISTS = {
+    "openai": "https://api.openai.com/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "deepseek": "https://api.deepseek.com",
+    "mistral": "https://api.mistral.ai/v1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence for the operator."""
+
+    works: bool
+    text: str
+
+
+Probe = Callable[[Settings], Awaitable[Verdict]]
+
+
+async def nothing(_: Settings) -> Verdict:
+    """For settings that no service knows."""
+    return Verdict(True, "Taken.")
+
+
+async def model(settings: Settings) -> Verdict:
+    """Asks an OpenAI-compatible endpoint for its models, which costs nothing."""
+    if not settings.model:
+        return Verdict(False, "Name a model.")
+    provider = settings.model.split("/", 1)[0] if "/" in settings.model else ""
+    is_gpt = not provider and settings.model.startswith(("gpt-", "o3", "o4"))
+    base = settings.llm_base_url or _MODEL_LISTS.get("openai" if is_gpt else provider, "")
+    key = settings.llm_api_key.get_secret_value()
+    if not base or (not key and not settings.llm_base_url):
+        return Verdict(True, "Taken; this provider cannot be tested from here.")
+    status, _ = await _call("GET", f"{base}/models", f"Bearer {key}" if key else "")
+    if status is None:
+        return Verdict(False, f"{base} does not answer.")
+    if status in {401, 403}:
+        return Verdict(False, "The model's endpoint refuses the key.")
+    if status >= 500:
+        return Verdict(False, f"The model's endpoint failed with status {status}.")
+    return Verdict(True, "The model's endpoint answers.")
+
+
+async def slack(settings: Settings) -> Verdict:
+    """auth.test for the bot token; apps.connections.open, which connects nothing by itself, for the app token."""
+    _ = settings.slack_mode
+    bot = settings.slack_bot_token.get_secret_value()
+    problem, reply = await _slack_call(settings, "auth.test", bot)
+    app = settings.slack_app_token.get_secret_value()
+    if not problem and app:
+        problem, _ = await _slack_call(settings, "apps.connections.open", app)
+    if problem:
+        return Verdict(False, problem)
+    return Verdict(True, f"Slack knows the bot as {reply.get('user')} in {reply.get('team')}.")
+
+
+async def discord(settings: Settings) -> Verdict:
+    """The bot's own user."""
+    token = settings.discord_token.get_secret_value()
+    status, reply = await _call("GET", f"{settings.discord_api_url}/users/@me", f"Bot {token}")
+    if status is None:
+        return Verdict(False, "Discord does not answer.")
+    if status != 200:
+        return Verdict(False, f"Discord refuses the token (status {status}).")
+    return Verdict(True, f"Discord knows the bot as {reply.get('username')}.")
+
+
+async def _slack_call(
+    settings: Settings, method: str, token: str
+) -> tuple[str, Mapping[str, object]]:
+    """A problem, or an empty text, and the reply."""
+    status, reply = await _call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}")
+    if status is None:
+        return "Slack does not answer.", reply
+    if reply.get("ok") is not True:
+        return f"Slack refuses {method}: {reply.get('error', f'status {status}')}.", reply
+    return "", reply
+
+
+async def _call(verb: str, url: str, authorization: str) -> tuple[int | None, Mapping[str, object]]:
+    """Status (None: no answer) and the JSON object of the answer, empty if it has none."""
+    headers = {"Authorization": authorization} if authorization else {}
+    try:
+        timeout = aiohttp.ClientTimeout(total=_SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(verb, url, headers=headers, allow_redirects=False) as response,
+        ):
+            if (response.content_length or 0) > _REPLY_BYTES_MAX:
+                return response.status, {}
+            return response.status, _object(await response.read())
+    except (aiohttp.ClientError, TimeoutError):
+        return None, {}
+
+
+def _object(body: bytes) -> Mapping[str, object]:
+    try:
+        reply: object = json.loads(body)
+    except ValueError:
+        return {}
+    return cast(Mapping[str, object], reply) if isinstance(reply, dict) else {}
