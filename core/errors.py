@@ -11,6 +11,7 @@ ThreadhandError
 │   └── BudgetExceeded        a limit on cost or turns holds
 ├── LeaseLost                 another worker owns the thread: write nothing, say nothing
 ├── ConfigurationError        the operator reads it; one sentence with the remedy
+├── StorageUnavailable        the database failed; nothing of the transaction was stored
 └── SurfaceError              a chat platform refused or failed
     ├── SurfaceRateLimited    wait `retry_after_seconds`
     ├── SurfaceUnclear        the request may or may not have been carried out: look before sending again
@@ -73,6 +74,10 @@ class LeaseLost(ThreadhandError):
 
 class ConfigurationError(ThreadhandError):
     """The program cannot start as configured; the text tells the operator what to change."""
+
+
+class StorageUnavailable(ThreadhandError):
+    """The database did not do what was asked (full disk, lost server, locked file); nothing of it was stored."""
 
 
 class SurfaceError(ThreadhandError):

@@ -1,0 +1,115 @@
+"""Column types that behave alike on SQLite and PostgreSQL, and the database's own clock."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+from sqlalchemy import JSON, DateTime, Dialect, Float, Index, Text, text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import Field
+
+
+def dump_json(value: object) -> str:
+    """Compact JSON that both databases take: NaN becomes null, and half a surrogate pair stays escaped."""
+    try:
+        return to_json(value, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, UnicodeError):
+        return json.dumps(value, separators=(",", ":"))
+
+
+class Words(TypeDecorator[str]):
+    """Text from outside: what UTF-8 or PostgreSQL cannot hold becomes U+FFFD (NUL, half a surrogate pair)."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or value.isascii():
+            return value if not value or "\0" not in value else value.replace("\0", "\ufffd")
+        return (
+            value.encode("utf-16", "surrogatepass")
+            .decode("utf-16", "replace")
+            .replace("\0", "\ufffd")
+        )
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment, read back aware and in UTC; a naive one is refused."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a moment without a time zone cannot be stored")
+        utc = value if value.tzinfo is UTC else value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Document(TypeDecorator[Any]):
+    """A JSON value, compact; kept as text in the order it was written."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+
+class DatabaseNow(FunctionElement[float]):
+    """Seconds since the epoch by the database's clock, at the moment the statement runs."""
+
+    type = Float()
+    inherit_cache = True
+    name = "database_now"
+
+
+@compiles(DatabaseNow, "sqlite")
+def _sqlite_now(element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(DatabaseNow, "postgresql")
+def _postgresql_now(element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
+    return "extract(epoch from clock_timestamp())::double precision"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def words(default: str | None = "") -> Any:
+    return Field(default=default, sa_type=Words)
+
+
+def moment(*, index: bool = False) -> Any:
+    return Field(default_factory=_now, sa_type=UtcDateTime, index=index)
+
+
+def past() -> Any:
+    return Field(default=None, sa_type=UtcDateTime)
+
+
+def part_of(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
+    """A foreign key whose rows go when the row they hang on goes."""
+    return Field(
+        foreign_key=column, ondelete="CASCADE", primary_key=primary_key, index=index, sa_type=Words
+    )
+
+
+def key() -> Any:
+    return Field(primary_key=True, sa_type=Words)
+
+
+def unique_while(name: str, column: str, condition: str) -> Index:
+    return Index(
+        name, column, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)
+    )

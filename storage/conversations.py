@@ -1,0 +1,136 @@
+"""Threads, their messages and runs, read back."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, delete, func, select, tuple_, update
+
+from core.events import Cursor, RunEvent
+from core.failpoints import Failpoint
+from core.messages import Message
+from core.threads import Address, Run, Thread, ThreadSnapshot, Usage
+from storage.database import Database
+from storage.inputs import insert_thread
+from storage.rows import event_of, message_of, run_of
+from storage.snapshots import bound_to, lock_thread, read_thread, snapshot_of
+from storage.tables import messages, run_events, runs, threads, usages
+
+_CREATE = Failpoint("storage.create_thread")
+_RENEW = Failpoint("storage.renew")
+_FORGET = Failpoint("storage.forget")
+
+
+class SqlConversations:
+    """`core.stores.Conversations`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, address: Address) -> ThreadSnapshot | None:
+        def work(connection: Connection) -> ThreadSnapshot | None:
+            thread = read_thread(connection, bound_to(address))
+            return snapshot_of(connection, thread) if thread else None
+
+        return await self._database.read(work)
+
+    async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
+        def work(connection: Connection) -> ThreadSnapshot | None:
+            thread = read_thread(connection, threads.c.thread_id == thread_id)
+            return snapshot_of(connection, thread) if thread else None
+
+        return await self._database.read(work)
+
+    async def create(self, address: Address, *, title: str = "") -> Thread:
+        """Answers the thread that is there where the address is bound already."""
+
+        def work(connection: Connection) -> Thread:
+            known = lock_thread(connection, bound_to(address))
+            return known or insert_thread(connection, address, title=title)
+
+        return await self._database.write(_CREATE, work)
+
+    async def renew(self, address: Address) -> None:
+        statement = update(threads).where(bound_to(address)).values(unbound_at=datetime.now(UTC))
+        await self._database.write(_RENEW, lambda c: c.execute(statement).close())
+
+    async def forget(self, thread_id: str) -> None:
+        def work(connection: Connection) -> None:
+            lock_thread(connection, threads.c.thread_id == thread_id)
+            connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+
+        await self._database.write(_FORGET, work)
+
+    async def messages(
+        self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
+    ) -> tuple[Message, ...]:
+        statement = (
+            select(messages)
+            .where(messages.c.thread_id == thread_id, messages.c.sequence > after_sequence)
+            .order_by(messages.c.sequence)
+            .limit(limit)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+        )
+
+    async def history(self, thread_id: str) -> tuple[Message, ...]:
+        statement = (
+            select(messages)
+            .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
+            .order_by(messages.c.sequence)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+        )
+
+    async def run(self, run_id: str) -> Run | None:
+        statement = select(runs).where(runs.c.run_id == run_id)
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        return run_of(row) if row else None
+
+    async def runs(self, thread_id: str) -> tuple[Run, ...]:
+        statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)
+        return await self._database.read(
+            lambda c: tuple(map(run_of, c.execute(statement).mappings()))
+        )
+
+    async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
+        """The sum over the thread, the run, or, with neither, everything."""
+        statement = select(
+            func.coalesce(func.sum(usages.c.input_tokens), 0),
+            func.coalesce(func.sum(usages.c.cached_tokens), 0),
+            func.coalesce(func.sum(usages.c.output_tokens), 0),
+            func.coalesce(func.sum(usages.c.cost_usd), 0.0),
+        )
+        if thread_id is not None:
+            statement = statement.where(usages.c.thread_id == thread_id)
+        if run_id is not None:
+            statement = statement.where(usages.c.run_id == run_id)
+        sums = await self._database.read(lambda c: c.execute(statement).one())
+        return Usage(
+            input_tokens=int(sums[0]),
+            cached_tokens=int(sums[1]),
+            output_tokens=int(sums[2]),
+            cost_usd=float(sums[3]),
+        )
+
+    async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
+        return await self._database.read(lambda c: _events(c, run_id, after))
+
+
+def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:
+    """Messages are stored once, in their own table, and put back into their events here."""
+    of_run = run_events.c.run_id == run_id
+    if after is not None:
+        place = tuple_(run_events.c.attempt, run_events.c.n)
+        of_run &= place > tuple_(after.attempt, after.n)
+    told = (
+        select(messages)
+        .join(run_events, run_events.c.message_id == messages.c.message_id)
+        .where(of_run, run_events.c.body.is_(None))
+    )
+    found = {row["message_id"]: message_of(row) for row in connection.execute(told).mappings()}
+    statement = select(run_events).where(of_run).order_by(run_events.c.attempt, run_events.c.n)
+    return tuple(
+        event_of(row, found.get(row["message_id"]))
+        for row in connection.execute(statement).mappings()
+    )

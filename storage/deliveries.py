@@ -1,0 +1,132 @@
+"""The outbox: what runs leave to show in their threads, and who shows it."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, case, select, update
+
+from core.errors import LeaseLost
+from core.failpoints import Failpoint
+from core.stores import Delivery, DeliveryDraft, Rendering
+from storage.database import Database
+from storage.endings import insert_drafts
+from storage.rows import delivery_of
+from storage.runs import is_alive, record_heartbeat
+from storage.snapshots import ACTIVE
+from storage.tables import deliveries, renderings, runs
+
+_CLAIM = Failpoint("storage.claim_rendering")
+_PLAN = Failpoint("storage.plan")
+_RECORD = Failpoint("storage.record")
+_CLOSE = Failpoint("storage.close_rendering")
+
+_SLOTS = ("status", "answer", "ask", "file", "notice")
+_ORDER = (
+    case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
+    deliveries.c.ordinal,
+)
+
+
+class SqlDeliveries:
+    """`core.stores.Deliveries`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open_runs(self) -> tuple[str, ...]:
+        statement = (
+            select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
+        )
+        return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
+
+    async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
+        """The same worker may claim again, for instance after an error of its own; its older claim is void then."""
+        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
+
+    async def plan(
+        self, rendering: Rendering, drafts: Sequence[DeliveryDraft]
+    ) -> tuple[Delivery, ...]:
+        def work(connection: Connection) -> tuple[Delivery, ...]:
+            _hold(connection, rendering)
+            insert_drafts(connection, rendering.run_id, tuple(drafts))
+            statement = select(deliveries).where(deliveries.c.run_id == rendering.run_id)
+            rows = connection.execute(statement.order_by(*_ORDER)).mappings()
+            return tuple(map(delivery_of, rows))
+
+        return await self._database.write(_PLAN, work)
+
+    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+        """A delivery whose ask was answered while it was being posted becomes stale instead of delivered."""
+        await self._database.write(_RECORD, lambda c: _record(c, rendering, delivery))
+
+    async def close(self, rendering: Rendering) -> bool:
+        return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
+
+
+def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
+    statement = (
+        select(
+            renderings.c.is_open,
+            renderings.c.fence,
+            renderings.c.worker_id,
+            is_alive(renderings.c.worker_id).label("is_held"),
+        )
+        .where(renderings.c.run_id == run_id)
+        .with_for_update(of=renderings)
+    )
+    row = connection.execute(statement).one_or_none()
+    record_heartbeat(connection, worker_id)
+    if row is None or not row.is_open or (row.is_held and row.worker_id != worker_id):
+        return None
+    connection.execute(
+        update(renderings)
+        .where(renderings.c.run_id == run_id)
+        .values(fence=row.fence + 1, worker_id=worker_id)
+    )
+    return Rendering(run_id=run_id, worker_id=worker_id, fence=row.fence + 1)
+
+
+def _hold(connection: Connection, rendering: Rendering) -> None:
+    """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
+    statement = (
+        select(renderings.c.fence, renderings.c.worker_id)
+        .where(renderings.c.run_id == rendering.run_id)
+        .with_for_update()
+    )
+    row = connection.execute(statement).one_or_none()
+    if row is None or (row.fence, row.worker_id) != (rendering.fence, rendering.worker_id):
+        raise LeaseLost(f"run {rendering.run_id} is shown by another worker")
+
+
+def _record(connection: Connection, rendering: Rendering, delivery: Delivery) -> None:
+    _hold(connection, rendering)
+    this = deliveries.c.delivery_id == delivery.delivery_id
+    of_run = deliveries.c.run_id == rendering.run_id
+    values: dict[str, object] = {
+        "state": delivery.state,
+        "message_ref": delivery.message_ref,
+        "error": delivery.error,
+        "body": delivery.body,
+    }
+    if delivery.state == "delivered":
+        values["state"] = case((deliveries.c.is_outdated, "stale"), else_="delivered")
+        values["is_outdated"] = False
+    connection.execute(update(deliveries).where(this, of_run).values(values))
+
+
+def _close(connection: Connection, rendering: Rendering) -> bool:
+    _hold(connection, rendering)
+    status = select(runs.c.status).where(runs.c.run_id == rendering.run_id)
+    if connection.execute(status).scalar_one() in ACTIVE:
+        return False
+    unsent = select(deliveries.c.delivery_id).where(
+        deliveries.c.run_id == rendering.run_id,
+        deliveries.c.state.not_in(("delivered", "failed")),
+    )
+    if connection.execute(unsent.limit(1)).first() is not None:
+        return False
+    connection.execute(
+        update(renderings)
+        .where(renderings.c.run_id == rendering.run_id)
+        .values(is_open=False, worker_id=None)
+    )
+    return True

@@ -1,0 +1,123 @@
+"""What comes in: claimed, decided on and stored in one transaction."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, select, update
+
+from core.failpoints import Failpoint
+from core.stores import Decide
+from core.threads import Accept, Arrival, Ignore, Receipt, StopRun, ThreadSnapshot
+from storage.database import Database
+from storage.inputs import amend, take_in
+from storage.snapshots import bound_to, lock_thread, snapshot_of
+from storage.tables import claimed_keys, inbound_cursors, runs
+from storage.upserts import insert_or_replace, insert_or_skip
+
+_ACCEPT = Failpoint("storage.accept")
+_CLAIM = Failpoint("storage.claim_key")
+_FORWARD = Failpoint("storage.forward")
+
+
+class SqlInbox:
+    """`core.stores.Inbox`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, arrival: Arrival, decide: Decide) -> Receipt:
+        return await self._database.write(_ACCEPT, lambda c: _accept(c, arrival, decide))
+
+    async def claim(self, dedupe_key: str) -> bool:
+        return await self._database.write(_CLAIM, lambda c: claim_key(c, dedupe_key))
+
+    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+        await self._database.write(_FORWARD, lambda c: _forward(c, platform, scope, cursor))
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        statement = select(inbound_cursors.c.scope, inbound_cursors.c.cursor).where(
+            inbound_cursors.c.platform == platform
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).all())
+        return {row.scope: row.cursor for row in rows}
+
+
+def claim_key(connection: Connection, dedupe_key: str) -> bool:
+    """Claims the key within the transaction; waits for another one that is about to claim it."""
+    values: dict[str, object] = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
+    return insert_or_skip(connection, claimed_keys, [values]) == 1
+
+
+def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt:
+    thread = lock_thread(connection, bound_to(arrival.address))
+    if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
+        return duplicate
+    snapshot = snapshot_of(connection, thread) if thread else None
+    decision = decide(snapshot)
+    if isinstance(decision, Ignore):
+        return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
+    if not claim_key(connection, arrival.dedupe_key):
+        return _duplicate(connection, arrival.dedupe_key) or Receipt(
+            decision=Ignore(reason="duplicate"), is_duplicate=True
+        )
+    receipt = _carry_out(connection, arrival, decision, snapshot)
+    connection.execute(
+        update(claimed_keys)
+        .where(claimed_keys.c.dedupe_key == arrival.dedupe_key)
+        .values(thread_id=receipt.thread_id, run_id=receipt.run_id)
+    )
+    return receipt
+
+
+def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
+    statement = select(claimed_keys).where(claimed_keys.c.dedupe_key == dedupe_key)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    return Receipt(
+        decision=Ignore(reason="duplicate"),
+        is_duplicate=True,
+        thread_id=row.thread_id,
+        run_id=row.run_id,
+    )
+
+
+def _carry_out(
+    connection: Connection,
+    arrival: Arrival,
+    decision: Accept | StopRun,
+    snapshot: ThreadSnapshot | None,
+) -> Receipt:
+    match decision:
+        case StopRun():
+            return _stop(connection, decision, snapshot)
+        case Accept():
+            if arrival.kind in ("edit", "delete"):
+                return amend(connection, arrival, decision, snapshot)
+            return take_in(connection, arrival, decision, snapshot)
+
+
+def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:
+    if snapshot is None:
+        return Receipt(decision=decision)
+    active = snapshot.active_run
+    if active is not None:
+        connection.execute(
+            update(runs).where(runs.c.run_id == active.run_id).values(stop_requested=True)
+        )
+    return Receipt(
+        decision=decision,
+        thread_id=snapshot.thread.thread_id,
+        run_id=active.run_id if active else None,
+    )
+
+
+def _forward(connection: Connection, platform: str, scope: str, cursor: str) -> None:
+    statement = select(inbound_cursors.c.cursor).where(
+        inbound_cursors.c.platform == platform, inbound_cursors.c.scope == scope
+    )
+    known = connection.execute(statement.with_for_update()).scalar_one_or_none()
+    values: dict[str, object] = {"platform": platform, "scope": scope, "cursor": cursor}
+    if known is None:
+        connection.execute(inbound_cursors.insert(), values)
+    elif (len(cursor), cursor) > (len(known), known):
+        insert_or_replace(connection, inbound_cursors, ("platform", "scope"), values)

@@ -1,0 +1,141 @@
+"""An accepted arrival becomes an input of its thread, or amends one that no run has taken up yet."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from core.ids import new_id
+from core.threads import (
+    Accept,
+    Address,
+    Arrival,
+    Ask,
+    Person,
+    Receipt,
+    Thread,
+    ThreadSnapshot,
+)
+from storage.queued_runs import end_ask, end_unstarted, queue_run, touch_thread
+from storage.rows import values_of_arrival, values_of_thread
+from storage.tables import thread_inputs, threads
+
+
+def take_in(
+    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+) -> Receipt:
+    """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
+    thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
+    active = snapshot.active_run if snapshot else None
+    run = active or queue_run(connection, thread, arrival.author, arrival.message_ref)
+    insert_input(connection, thread.thread_id, arrival)
+    if active:
+        touch_thread(connection, thread.thread_id)
+    return Receipt(
+        decision=decision,
+        thread_id=thread.thread_id,
+        run_id=run.run_id,
+        is_new_run=active is None,
+        answered_ask=_answer(connection, arrival, decision, snapshot),
+    )
+
+
+def insert_thread(connection: Connection, address: Address, *, title: str = "") -> Thread:
+    now = datetime.now(UTC)
+    thread = Thread(
+        thread_id=new_id(),
+        address=address,
+        state="idle",
+        title=title,
+        created_at=now,
+        last_activity_at=now,
+    )
+    connection.execute(threads.insert(), values_of_thread(thread))
+    return thread
+
+
+def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> None:
+    """The thread is locked, so that no other input gets the same position."""
+    newest = select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
+        thread_inputs.c.thread_id == thread_id
+    )
+    connection.execute(
+        thread_inputs.insert().values(
+            input_id=new_id(),
+            thread_id=thread_id,
+            position=newest.scalar_subquery(),
+            **values_of_arrival(arrival),
+        )
+    )
+
+
+def _answer(
+    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+) -> Ask | None:
+    """Whatever a person says to a waiting thread answers its ask, unless it was meant for another one."""
+    if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
+        return None
+    if decision.ask_id not in (None, snapshot.open_ask.ask_id):
+        return None
+    return end_ask(connection, snapshot.open_ask, answer=arrival.text, person=arrival.author)
+
+
+def amend(
+    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+) -> Receipt:
+    """An edit changes the input that no run has taken up, or tells the run that took it; a deletion removes it.
+
+    What was said to no run of this thread needs no amending.
+    """
+    if snapshot is None:
+        return Receipt(decision=decision)
+    thread_id, active = snapshot.thread.thread_id, snapshot.active_run
+    untaken, is_known = _inputs_with(connection, thread_id, arrival.message_ref)
+    receipt = Receipt(
+        decision=decision, thread_id=thread_id, run_id=active.run_id if active else None
+    )
+    if untaken is None:
+        if is_known and arrival.kind == "edit":
+            return take_in(connection, arrival, decision, snapshot)
+        return receipt
+    if arrival.kind == "edit":
+        changed = {"text": arrival.text, "sent_at": arrival.sent_at}
+        if arrival.files:
+            changed["files"] = values_of_arrival(arrival)["files"]
+        connection.execute(
+            update(thread_inputs).where(thread_inputs.c.input_id == untaken).values(changed)
+        )
+        return receipt
+    connection.execute(delete(thread_inputs).where(thread_inputs.c.input_id == untaken))
+    if active and active.status == "queued" and active.attempt == 0:
+        end_unstarted(connection, active)
+    return receipt
+
+
+def _inputs_with(
+    connection: Connection, thread_id: str, message_ref: str
+) -> tuple[str | None, bool]:
+    """The input of that message which no run has taken up, and whether there is any input of it at all."""
+    if not message_ref:
+        return None, False
+    statement = (
+        select(thread_inputs.c.input_id, thread_inputs.c.taken_by)
+        .where(thread_inputs.c.thread_id == thread_id, thread_inputs.c.message_ref == message_ref)
+        .order_by(thread_inputs.c.position)
+    )
+    rows = connection.execute(statement).all()
+    untaken = next((row.input_id for row in rows if row.taken_by is None), None)
+    return untaken, bool(rows)
+
+
+def next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
+    """Author and message of the first input that no run has taken up."""
+    statement = (
+        select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
+        .where(thread_inputs.c.thread_id == thread_id, thread_inputs.c.taken_by.is_(None))
+        .order_by(thread_inputs.c.position)
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    return Person(person_id=row.author_id, name=row.author_name), row.message_ref

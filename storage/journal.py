@@ -1,0 +1,217 @@
+"""What the holder of a lease reads and writes: one transaction per entry, few statements."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from core.errors import LeaseLost
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.messages import Message
+from core.stores import JournalEntry, RunEnding, UsageEntry
+from core.threads import Lease, ThreadInput, ToolCallRecord
+from storage.database import Database
+from storage.endings import end_run
+from storage.rows import (
+    Row,
+    call_of,
+    input_of,
+    values_of_call,
+    values_of_event,
+    values_of_message,
+    values_of_usage,
+)
+from storage.tables import (
+    leases,
+    messages,
+    run_events,
+    runs,
+    thread_inputs,
+    threads,
+    tool_calls,
+    usages,
+)
+from storage.upserts import insert_or_skip
+
+_WRITE = Failpoint("storage.write")
+_FINISH = Failpoint("storage.finish")
+_SWEEP = Failpoint("storage.sweep_events")
+
+_HELD = (
+    select(
+        leases.c.fence,
+        leases.c.run_id,
+        threads.c.next_sequence,
+        threads.c.platform,
+        threads.c.workspace_id,
+        threads.c.channel_id,
+        runs.c.requester_id,
+    )
+    .select_from(threads)
+    .join(leases, leases.c.thread_id == threads.c.thread_id)
+    .join(runs, runs.c.run_id == leases.c.run_id)
+    .where(threads.c.thread_id == bindparam("thread"))
+)
+_HELD_LOCKED = _HELD.with_for_update(of=[threads, leases], key_share=True)
+_ADVANCE = (
+    update(threads)
+    .where(threads.c.thread_id == bindparam("thread"))
+    .values(next_sequence=bindparam("next"))
+)
+_ADD_MESSAGES = messages.insert()
+_ADD_EVENTS = run_events.insert()
+_END_CALLS = (
+    update(tool_calls)
+    .where(
+        tool_calls.c.run_id == bindparam("of_run"),
+        tool_calls.c.turn_id == bindparam("of_turn"),
+        tool_calls.c.index == bindparam("of_index"),
+    )
+    .values(state="finished", result=bindparam("outcome"), metadata=bindparam("details"))
+)
+_WAITING = (
+    select(thread_inputs)
+    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
+    .order_by(thread_inputs.c.position)
+)
+
+
+class SqlRunJournal:
+    """`core.stores.RunJournal`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def inputs(self, lease: Lease) -> tuple[ThreadInput, ...]:
+        def work(connection: Connection) -> tuple[ThreadInput, ...]:
+            _hold(connection, lease, locked=False)
+            rows = connection.execute(_WAITING, {"thread": lease.thread_id}).mappings()
+            return tuple(map(input_of, rows))
+
+        return await self._database.read(work)
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        def work(connection: Connection) -> None:
+            _add(connection, lease, entry, _hold(connection, lease))
+
+        await self._database.write(_WRITE, work)
+
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+        def work(connection: Connection) -> bool:
+            held = _hold(connection, lease)
+            is_waited_for = _is_waited_for(connection, lease, entry)
+            if is_waited_for and ending.status == "completed":
+                return False
+            _add(connection, lease, entry, held)
+            end_run(connection, lease, ending)
+            return True
+
+        return await self._database.write(_FINISH, work)
+
+    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+        statement = (
+            select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(call_of, c.execute(statement).mappings()))
+        )
+
+    async def sweep_events(self, *, older_than_hours: float = 24) -> int:
+        """Deletes the events of runs that ended that long ago; answers how many events went."""
+        ended = select(runs.c.run_id).where(
+            runs.c.finished_at < datetime.now(UTC) - timedelta(hours=older_than_hours)
+        )
+        statement = delete(run_events).where(run_events.c.run_id.in_(ended))
+        return await self._database.write(_SWEEP, lambda c: c.execute(statement).rowcount)
+
+
+def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> Row:
+    """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
+    statement = _HELD_LOCKED if locked else _HELD
+    row = connection.execute(statement, {"thread": lease.thread_id}).mappings().one_or_none()
+    if row is None or row["fence"] != lease.fence or row["run_id"] != lease.run_id:
+        raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
+    return row
+
+
+def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
+    waiting = connection.execute(_WAITING, {"thread": lease.thread_id}).mappings()
+    return any(row["input_id"] not in entry.taken_input_ids for row in waiting)
+
+
+def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: Row) -> None:
+    if entry.messages or entry.sandbox_id is not None:
+        _add_messages(connection, lease, entry.messages, held["next_sequence"], entry.sandbox_id)
+    if entry.started:
+        insert_or_skip(connection, tool_calls, [values_of_call(call) for call in entry.started])
+    if entry.finished:
+        _end_calls(connection, entry.finished)
+    if entry.events:
+        connection.execute(_ADD_EVENTS, [values_of_event(event) for event in entry.events])
+    if entry.usage:
+        _add_usage(connection, lease, entry.usage, held)
+    if entry.taken_input_ids:
+        connection.execute(
+            update(thread_inputs)
+            .where(
+                thread_inputs.c.thread_id == lease.thread_id,
+                thread_inputs.c.input_id.in_(entry.taken_input_ids),
+            )
+            .values(taken_by=lease.run_id)
+        )
+
+
+def _add_messages(
+    connection: Connection,
+    lease: Lease,
+    added: Sequence[Message],
+    first: int,
+    sandbox_id: str | None,
+) -> None:
+    if added:
+        connection.execute(
+            _ADD_MESSAGES,
+            [values_of_message(message, number) for number, message in enumerate(added, first)],
+        )
+        connection.execute(_ADVANCE, {"thread": lease.thread_id, "next": first + len(added)})
+    if sandbox_id is not None:
+        connection.execute(
+            update(threads)
+            .where(threads.c.thread_id == lease.thread_id)
+            .values(sandbox_id=sandbox_id)
+        )
+
+
+def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
+    connection.execute(
+        _END_CALLS,
+        [
+            {
+                "of_run": call.run_id,
+                "of_turn": call.turn_id,
+                "of_index": call.index,
+                "outcome": call.result,
+                "details": call.metadata,
+            }
+            for call in calls
+        ],
+    )
+
+
+def _add_usage(
+    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: Row
+) -> None:
+    where: dict[str, object] = {
+        "thread_id": lease.thread_id,
+        "run_id": lease.run_id,
+        "platform": held["platform"],
+        "workspace_id": held["workspace_id"],
+        "channel_id": held["channel_id"],
+        "user_id": held["requester_id"],
+        "created_at": datetime.now(UTC),
+    }
+    connection.execute(
+        usages.insert(),
+        [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries],
+    )

@@ -1,0 +1,46 @@
+"""The schema's history, and the way from any older revision to the newest."""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from core.errors import ConfigurationError
+
+HEAD = "0001"
+"""The newest revision; known without importing Alembic, which takes longer than everything else at a start."""
+
+_ADVISORY_LOCK = 7_468_726_561
+
+
+def needs_migration(connection: Connection) -> bool:
+    """Whether the schema is older than this program, or not there at all."""
+    return _revision(connection) != HEAD
+
+
+def migrate_connection(connection: Connection) -> None:
+    """Upgrades to the newest revision within the transaction of the connection.
+
+    Raises ConfigurationError for a revision that this version of the program does not know.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    revision = _revision(connection)
+    if revision is not None and revision not in known:
+        raise ConfigurationError(
+            f"The database was made by a newer version of Threadhand (revision {revision}); update the program."
+        )
+    command.upgrade(config, "head")
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()

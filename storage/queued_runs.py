@@ -1,0 +1,94 @@
+"""New runs, and the answers and withdrawals of asks that go with them: steps shared by several transactions."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, select, update
+
+from core.ids import new_id
+from core.threads import Ask, Person, Run, Thread
+from storage.rows import ask_of, values_of_run
+from storage.tables import deliveries, pending_asks, renderings, runs, thread_inputs, threads
+
+
+def queue_run(
+    connection: Connection, thread: Thread, requester: Person | None, request_ref: str
+) -> Run:
+    """Inserts a queued run of a thread that has no active one, and marks the thread as running."""
+    now = datetime.now(UTC)
+    run = Run(
+        run_id=new_id(),
+        thread_id=thread.thread_id,
+        status="queued",
+        requester=requester,
+        request_ref=request_ref,
+        created_at=now,
+    )
+    connection.execute(runs.insert(), values_of_run(run))
+    is_shown = thread.address.platform != "api"
+    connection.execute(
+        renderings.insert(),
+        {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None},
+    )
+    touch_thread(connection, thread.thread_id, state="running")
+    return run
+
+
+def touch_thread(connection: Connection, thread_id: str, *, state: str | None = None) -> None:
+    values: dict[str, object] = {"last_activity_at": datetime.now(UTC)}
+    if state is not None:
+        values["state"] = state
+    connection.execute(update(threads).where(threads.c.thread_id == thread_id).values(values))
+
+
+def end_unstarted(connection: Connection, run: Run) -> None:
+    """Stops a queued run that nobody began, once nothing is left in its thread for it to take up."""
+    waiting = select(thread_inputs.c.input_id).where(
+        thread_inputs.c.thread_id == run.thread_id, thread_inputs.c.taken_by.is_(None)
+    )
+    if connection.execute(waiting.limit(1)).first() is not None:
+        return
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == run.run_id)
+        .values(status="stopped", finish_reason="stopped", finished_at=datetime.now(UTC))
+    )
+    touch_thread(connection, run.thread_id, state="idle")
+
+
+def end_ask(connection: Connection, ask: Ask, *, answer: str | None, person: Person | None) -> Ask:
+    """Closes an open ask: answered, or withdrawn where there is no answer. What showed it must show it anew."""
+    state = "withdrawn" if answer is None else "answered"
+    connection.execute(
+        update(pending_asks)
+        .where(pending_asks.c.ask_id == ask.ask_id)
+        .values(
+            state=state,
+            answer=answer,
+            answered_by_id=person.person_id if person else None,
+            answered_by_name=person.name if person else None,
+            answered_at=datetime.now(UTC),
+        )
+    )
+    _outdate(connection, ask.run_id)
+    row = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask.ask_id))
+    return ask_of(row.mappings().one())
+
+
+def _outdate(connection: Connection, run_id: str) -> None:
+    """The rendering first: whoever shows the run locks it before its deliveries."""
+    connection.execute(
+        select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update()
+    )
+    of_ask = (deliveries.c.run_id == run_id) & (deliveries.c.slot == "ask")
+    connection.execute(
+        update(deliveries)
+        .where(of_ask, deliveries.c.state.in_(("pending", "attempting")))
+        .values(is_outdated=True)
+    )
+    sent = connection.execute(
+        update(deliveries).where(of_ask, deliveries.c.state == "delivered").values(state="stale")
+    )
+    if sent.rowcount:
+        connection.execute(
+            update(renderings).where(renderings.c.run_id == run_id).values(is_open=True)
+        )

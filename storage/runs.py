@@ -1,0 +1,197 @@
+"""Who may run what: leases with a growing fence, heartbeats by the database's clock, and stops."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Connection, exists, func, not_, or_, select, update
+
+from core.failpoints import Failpoint
+from core.threads import Arrival, Lease, Run
+from storage.columns import DatabaseNow
+from storage.database import Database
+from storage.inbox import claim_key
+from storage.inputs import insert_input
+from storage.queued_runs import queue_run
+from storage.rows import run_of
+from storage.snapshots import ACTIVE, lock_thread
+from storage.tables import leases, runs, threads, workers
+from storage.upserts import insert_or_replace
+
+WORKER_GONE_SECONDS = 4.0
+
+_CLAIM = Failpoint("storage.claim_run")
+_RELEASE = Failpoint("storage.release_run")
+_HEARTBEAT = Failpoint("storage.heartbeat")
+_STOP = Failpoint("storage.request_stop")
+_RETRY = Failpoint("storage.retry")
+
+
+class SqlRunClaims:
+    """`core.stores.RunClaims`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, run_id: str, worker_id: str) -> Lease | None:
+        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
+
+    async def release(self, lease: Lease) -> None:
+        await self._database.write(_RELEASE, lambda c: _release(c, lease))
+
+    async def heartbeat(self, worker_id: str) -> None:
+        await self._database.write(_HEARTBEAT, lambda c: record_heartbeat(c, worker_id))
+
+    async def recoverable(self) -> tuple[str, ...]:
+        statement = (
+            select(runs.c.run_id)
+            .outerjoin(leases, leases.c.run_id == runs.c.run_id)
+            .where(
+                or_(
+                    runs.c.status == "queued",
+                    (runs.c.status == "running") & not_(is_alive(leases.c.worker_id)),
+                )
+            )
+            .order_by(runs.c.run_id)
+        )
+        return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
+
+
+class SqlStopRequests:
+    """`core.stores.StopRequests`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def request_stop(self, run_id: str) -> bool:
+        statement = (
+            update(runs)
+            .where(runs.c.run_id == run_id, runs.c.status.in_(ACTIVE))
+            .values(stop_requested=True)
+        )
+        return await self._database.write(_STOP, lambda c: c.execute(statement).rowcount == 1)
+
+    async def retry(self, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
+        """With `continues` the new run finds the input "Continue." in the name of the old run's requester."""
+        return await self._database.write(
+            _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues)
+        )
+
+
+def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether the worker's heart beat lately. False where there is no worker."""
+    return exists().where(
+        workers.c.worker_id == worker_id,
+        workers.c.heartbeat_at >= DatabaseNow() - WORKER_GONE_SECONDS,
+    )
+
+
+def record_heartbeat(connection: Connection, worker_id: str) -> None:
+    insert_or_replace(
+        connection,
+        workers,
+        ("worker_id",),
+        {"worker_id": worker_id, "heartbeat_at": DatabaseNow()},
+    )
+
+
+def lock_thread_of_run(connection: Connection, run_id: str) -> bool:
+    """False: there is no such run."""
+    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
+    return lock_thread(connection, threads.c.thread_id == of_run) is not None
+
+
+def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
+    if not lock_thread_of_run(connection, run_id):
+        return None
+    statement = (
+        select(
+            runs.c.status,
+            runs.c.attempt,
+            runs.c.thread_id,
+            leases.c.fence,
+            is_alive(leases.c.worker_id).label("is_held"),
+        )
+        .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
+        .where(runs.c.run_id == run_id)
+    )
+    row = connection.execute(statement).one()
+    record_heartbeat(connection, worker_id)
+    if row.status not in ACTIVE or row.is_held:
+        return None
+    lease = Lease(
+        thread_id=row.thread_id,
+        run_id=run_id,
+        worker_id=worker_id,
+        fence=(row.fence or 0) + 1,
+        attempt=row.attempt + 1,
+    )
+    _grant(connection, lease)
+    return lease
+
+
+def _grant(connection: Connection, lease: Lease) -> None:
+    insert_or_replace(
+        connection,
+        leases,
+        ("thread_id",),
+        {
+            "thread_id": lease.thread_id,
+            "fence": lease.fence,
+            "run_id": lease.run_id,
+            "worker_id": lease.worker_id,
+        },
+    )
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == lease.run_id)
+        .values(
+            status="running",
+            attempt=lease.attempt,
+            started_at=func.coalesce(runs.c.started_at, datetime.now(UTC)),
+        )
+    )
+
+
+def _release(connection: Connection, lease: Lease) -> None:
+    if not lock_thread_of_run(connection, lease.run_id):
+        return
+    freed = connection.execute(
+        update(leases)
+        .where(
+            leases.c.thread_id == lease.thread_id,
+            leases.c.run_id == lease.run_id,
+            leases.c.fence == lease.fence,
+        )
+        .values(run_id=None, worker_id=None)
+    )
+    if freed.rowcount:
+        connection.execute(
+            update(runs).where(runs.c.run_id == lease.run_id).values(status="queued")
+        )
+
+
+def _retry(connection: Connection, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
+    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
+    thread = lock_thread(connection, threads.c.thread_id == of_run)
+    if thread is None:
+        return None
+    newest = (
+        select(runs)
+        .where(runs.c.thread_id == thread.thread_id)
+        .order_by(runs.c.run_id.desc())
+        .limit(1)
+    )
+    old: Run = run_of(connection.execute(newest).mappings().one())
+    if old.run_id != run_id or old.status in ACTIVE or not claim_key(connection, dedupe_key):
+        return None
+    run = queue_run(connection, thread, old.requester, old.request_ref)
+    if continues and old.requester is not None:
+        arrival = Arrival(
+            dedupe_key=dedupe_key,
+            address=thread.address,
+            kind="message",
+            author=old.requester,
+            text="Continue.",
+            sent_at=datetime.now(UTC),
+        )
+        insert_input(connection, thread.thread_id, arrival)
+    return run.run_id
