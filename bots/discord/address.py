@@ -1,0 +1,76 @@
+"""Where Discord conversations live: in a thread under a channel, or in a direct channel as a whole.
+
+A thread that is opened under a message has the message's id; so the thread key of a request in a channel is known
+before its thread exists.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import discord
+
+from core.threads import Address
+
+DIRECT = "dm"
+DIRECT_WORKSPACE = "@me"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A channel as far as addresses are concerned. `other`: a guild channel that takes no threads."""
+
+    kind: Literal["direct", "thread", "channel", "other"]
+    channel_id: int
+    guild_id: int | None = None
+    parent_id: int | None = None
+
+    def address(self, message_id: int) -> Address:
+        """The conversation that a message here belongs to; in a channel, the one that would open under it."""
+        if self.kind == "direct":
+            return Address(
+                platform="discord",
+                workspace_id=DIRECT_WORKSPACE,
+                channel_id=str(self.channel_id),
+                thread_key=DIRECT,
+            )
+        in_thread = self.kind == "thread"
+        return Address(
+            platform="discord",
+            workspace_id=str(self.guild_id),
+            channel_id=str(self.parent_id if in_thread else self.channel_id),
+            thread_key=str(self.channel_id if in_thread else message_id),
+        )
+
+
+def place_of(channel: object, guild_id: int | None) -> Place | None:
+    """None: what discord.py knows of the channel is not enough, it must be fetched."""
+    match channel:
+        case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
+            return Place(
+                kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id
+            )
+        case discord.DMChannel(id=channel_id) | discord.GroupChannel(id=channel_id):
+            return Place(kind="direct", channel_id=channel_id)
+        case discord.TextChannel(id=channel_id, guild=guild):
+            return Place(kind="channel", channel_id=channel_id, guild_id=guild.id)
+        case discord.abc.GuildChannel(id=channel_id, guild=guild):
+            return Place(kind="other", channel_id=channel_id, guild_id=guild.id)
+        case discord.PartialMessageable(id=channel_id) if guild_id is None:
+            return Place(kind="direct", channel_id=channel_id)
+        case _:
+            return None
+
+
+def is_direct(address: Address) -> bool:
+    """Whether the address is a direct message."""
+    return address.thread_key == DIRECT
+
+
+def channel_of(address: Address) -> str:
+    """The channel that the messages of the conversation stand in."""
+    return address.channel_id if is_direct(address) else address.thread_key
+
+
+def reaction_channel(address: Address, message_ref: str) -> str:
+    """The channel of one message: what a thread was opened under stands in the channel above it."""
+    return address.channel_id if message_ref == address.thread_key else channel_of(address)

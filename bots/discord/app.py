@@ -1,0 +1,212 @@
+"""The Discord side of the program: one client, connected and kept connected."""
+
+import asyncio
+import logging
+
+import aiohttp
+import discord
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+from yarl import URL
+
+from bots.discord import catchup, commands
+from bots.discord.controls import AskControl, RunControl, form_submitted
+from bots.discord.doors import Doors
+from bots.discord.files import DiscordFiles
+from bots.discord.interactions import Interactions
+from bots.discord.lanes import Cursors, Lanes
+from bots.discord.limits import FILE_BYTES_DEFAULT
+from bots.discord.listening import Listener
+from bots.discord.rest import Rest, text_of
+from bots.discord.surface import DiscordSurface
+from bots.reception import Receive
+from core.errors import ConfigurationError, SurfaceError
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+RATE_LIMIT_SECONDS_MAX = 30.0
+MESSAGES_REMEMBERED = 500
+GUILDS_SECONDS = 1.0
+API_PATH = "/api/v10"
+REFUSED_LOGIN = (
+    "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
+)
+NO_INTENT = (
+    "Discord refuses the message content intent: switch on “Message Content Intent” for the bot in "
+    "the Discord developer portal (Bot, Privileged Gateway Intents)."
+)
+BUILT_IN_BASE = Route.BASE
+BUILT_IN_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
+
+
+def intents() -> discord.Intents:
+    """What the gateway should tell: messages with their content, and reactions."""
+    return discord.Intents(
+        guilds=True,
+        guild_messages=True,
+        dm_messages=True,
+        guild_reactions=True,
+        dm_reactions=True,
+        message_content=True,
+    )
+
+
+class Client(discord.Client):
+    """discord.py's client with our ears. An error in a handler is logged and ends nothing."""
+
+    def __init__(self, receive: Receive, cursors: Cursors) -> None:
+        super().__init__(
+            intents=intents(),
+            allowed_mentions=discord.AllowedMentions.none(),
+            max_ratelimit_timeout=RATE_LIMIT_SECONDS_MAX,
+            max_messages=MESSAGES_REMEMBERED,
+            guild_ready_timeout=GUILDS_SECONDS,
+            chunk_guilds_at_startup=False,
+            member_cache_flags=discord.MemberCacheFlags.none(),
+        )
+        self.rest = Rest(self.http)
+        self.doors = Doors(self.rest)
+        self.lanes = Lanes(cursors, self._fill)
+        self.listener = Listener(self, receive, self.doors, self.lanes)
+        self.interactions = Interactions(receive, self.doors, self.lanes)
+        self.tree = commands.build(self, self.interactions)
+        self.add_dynamic_items(AskControl, RunControl)
+
+    async def setup_hook(self) -> None:
+        try:
+            if await commands.sync(self.tree, self.rest, self.application_id or 0):
+                log.info("the slash commands were registered anew")
+        except SurfaceError as error:
+            log.warning("the slash commands could not be registered: %s", error)
+
+    async def on_connect(self) -> None:
+        self.lanes.reset()
+
+    async def on_ready(self) -> None:
+        await catchup.catch_up(self, self.lanes)
+
+    async def on_guild_join(self, guild: discord.Guild) -> None:
+        await catchup.remember(guild, self.lanes)
+
+    async def on_message(self, message: discord.Message) -> None:
+        await self.listener.message(message)
+
+    async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
+        await self.listener.edited(payload)
+
+    async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
+        await self.listener.deleted(payload)
+
+    async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
+        await self.listener.reacted(payload)
+
+    async def on_interaction(self, interaction: discord.Interaction[discord.Client]) -> None:
+        if interaction.type is discord.InteractionType.modal_submit:
+            await form_submitted(interaction, self.interactions)
+
+    async def on_error(self, event_method: str, /, *args: object, **kwargs: object) -> None:
+        log.exception("%s failed", event_method)
+
+    async def _fill(self, channel_id: int, after: int) -> None:
+        await catchup.fill(self, self.listener.handle, self.lanes, channel_id, after)
+
+
+class DiscordApp:
+    """Connects to Discord and stays connected.
+
+    `api_url` points to a local server in Discord's place. discord.py keeps its addresses in class attributes, so the
+    setting holds for the whole process: one process talks to one Discord.
+    """
+
+    def __init__(
+        self, *, token: str, receive: Receive, cursors: Cursors, api_url: str | None = None
+    ) -> None:
+        self._token = token
+        self._api_url = None if api_url == BUILT_IN_BASE else api_url
+        self.client = Client(receive, cursors)
+        self.surface = DiscordSurface(
+            self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
+        )
+        self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
+        self._connection: asyncio.Task[str | None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether Discord's events arrive right now."""
+        return self.client.is_ready() and self._connection is not None
+
+    async def start(self) -> None:
+        """Logs in and returns once events arrive. Raises ConfigurationError."""
+        Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
+        await self._login()
+        DiscordWebSocket.DEFAULT_GATEWAY = await self._gateway()
+        self._connection = spawn(self._connect(), name="discord gateway")
+        ready = spawn(self.client.wait_until_ready(), name="discord ready")
+        await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
+        await cancel(ready)
+        if self._connection.done():
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Returns once the connection was closed. Raises ConfigurationError when Discord refuses it for good."""
+        if self._connection is None:
+            return
+        problem = await asyncio.shield(self._connection)
+        if problem is not None:
+            raise ConfigurationError(problem)
+
+    async def close(self) -> None:
+        """Disconnects. Safe to call in any state."""
+        await self.client.lanes.close()
+        await self.client.close()
+        if self._connection is not None:
+            await asyncio.wait({self._connection})
+        await self.files.close()
+
+    async def _login(self) -> None:
+        try:
+            await self.client.login(self._token)
+        except discord.LoginFailure as error:
+            await self.close()
+            raise ConfigurationError(REFUSED_LOGIN) from error
+        except (discord.HTTPException, aiohttp.ClientError, OSError) as error:
+            await self.close()
+            raise ConfigurationError(
+                f"Discord cannot be reached at {URL(Route.BASE).host}: check the network"
+                f"{' and THREADHAND_DISCORD_API_URL' if self._api_url else ''}."
+            ) from error
+
+    async def _gateway(self) -> URL:
+        """A local server says itself where its gateway is."""
+        if not self._api_url:
+            return BUILT_IN_GATEWAY
+        return URL(text_of(await self.client.rest.call("GET", "/gateway/bot"), "url"))
+
+    async def _connect(self) -> str | None:
+        """Runs until closed; answers the sentence for the operator when it may not go on."""
+        try:
+            await self.client.connect()
+        except discord.PrivilegedIntentsRequired:
+            return NO_INTENT
+        except discord.ConnectionClosed as error:
+            return (
+                REFUSED_LOGIN
+                if error.code == 4004
+                else f"Discord closed the connection for good: {error.code}."
+            )
+        return None
+
+    def _user_id(self) -> str:
+        user = self.client.user
+        return str(user.id) if user else ""
+
+    def _file_limit(self, workspace_id: str) -> int:
+        guild = self.client.get_guild(int(workspace_id)) if workspace_id.isdigit() else None
+        return guild.filesize_limit if guild else FILE_BYTES_DEFAULT
+
+
+def _base(api_url: str) -> str:
+    """The address of the API; a bare host stands for its usual path."""
+    url = URL(api_url)
+    return str(url.with_path(API_PATH) if url.path in ("", "/") else url).rstrip("/")

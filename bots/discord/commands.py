@@ -1,0 +1,116 @@
+"""The slash commands, and registering them only when they have changed."""
+
+import logging
+from collections.abc import Mapping
+from typing import cast
+
+import discord
+from discord import app_commands
+
+from bots.discord.interactions import AnyInteraction, Interactions
+from bots.discord.rest import Rest
+from bots.inbound import CommandName
+
+log = logging.getLogger(__name__)
+
+PROMPT_MAX = 6000
+PLAIN: dict[CommandName, str] = {
+    "stop": "Stop what the agent is doing in this thread",
+    "status": "What the agent is doing in this thread",
+    "files": "The files in this thread's workspace",
+    "usage": "Tokens and cost of this thread",
+    "new": "Start over: the next message here begins a new conversation",
+    "forget": "Delete this conversation and its workspace",
+    "help": "What the agent can do and how to ask for it",
+}
+
+
+class Tree(app_commands.CommandTree[discord.Client]):
+    """The commands in guilds and direct messages; an error is logged once and told in plain words."""
+
+    async def on_error(
+        self, interaction: AnyInteraction, error: app_commands.AppCommandError, /
+    ) -> None:
+        log.error("a slash command failed", exc_info=error)
+        try:
+            if not interaction.response.is_done():
+                await interaction.response.send_message(
+                    "Something broke on our side.", ephemeral=True
+                )
+        except discord.HTTPException as failure:
+            log.info("the failure could not be told: %s", failure)
+
+
+def build(client: discord.Client, interactions: Interactions) -> Tree:
+    """The tree of all commands. `agent` is a group: it has room for further subcommands."""
+    tree = Tree(
+        client,
+        allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True),
+        allowed_installs=app_commands.AppInstallationType(guild=True),
+        fallback_to_global=True,
+    )
+    agent = app_commands.Group(name="agent", description="Work with the agent")
+    agent.add_command(_run(interactions))
+    tree.add_command(agent)
+    for name, description in PLAIN.items():
+        tree.add_command(_plain(interactions, name, description))
+    return tree
+
+
+def _run(interactions: Interactions) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(prompt="What the agent should do", attachment="A file to work with")
+    async def run(
+        interaction: AnyInteraction,
+        prompt: app_commands.Range[str, 1, PROMPT_MAX],
+        attachment: discord.Attachment | None = None,
+    ) -> None:
+        await interactions.run(interaction, prompt, attachment)
+
+    return app_commands.Command(name="run", description="Give the agent a task", callback=run)
+
+
+def _plain(
+    interactions: Interactions, name: CommandName, description: str
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    async def call(interaction: AnyInteraction) -> None:
+        await interactions.command(interaction, name)
+
+    return app_commands.Command(name=name, description=description, callback=call)
+
+
+async def sync(tree: Tree, rest: Rest, application_id: int) -> bool:
+    """Registers the commands where Discord's list differs from ours; True when it did.
+
+    Discord allows few changes a day. Raises SurfaceError.
+    """
+    ours = [command.to_dict(tree) for command in tree.get_commands()]
+    path, application = "/applications/{application_id}/commands", str(application_id)
+    theirs = await rest.call("GET", path, application_id=application)
+    if is_same(ours, theirs):
+        return False
+    await rest.call("PUT", path, body=ours, application_id=application)
+    return True
+
+
+def is_same(ours: object, theirs: object) -> bool:
+    """Whether Discord's value says the same as ours, whatever it adds; unset equals empty."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
+        return all(is_same(value, other.get(key)) for key, value in mine.items() if key not in _OLD)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        left = sorted(cast(list[object], ours), key=_name)
+        right = sorted(cast(list[object], theirs), key=_name)
+        return len(left) == len(right) and all(map(is_same, left, right))
+    return ours == theirs or (not ours and not theirs)
+
+
+_OLD = frozenset({"dm_permission"})
+"""Replaced by `contexts`, and answered as Discord likes."""
+
+
+def _name(item: object) -> str:
+    return (
+        str(cast(Mapping[str, object], item).get("name"))
+        if isinstance(item, Mapping)
+        else str(item)
+    )

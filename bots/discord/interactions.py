@@ -1,0 +1,221 @@
+"""Answering interactions: within three seconds, to the right eyes, and as rarely as possible."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+
+import discord
+
+from bots.discord.address import place_of
+from bots.discord.doors import Doors
+from bots.discord.lanes import Lanes
+from bots.discord.limits import one_line
+from bots.discord.markdown import drawn, neutral
+from bots.discord.parse import file_of, person
+from bots.inbound import (
+    AskAnswered,
+    CommandCalled,
+    CommandName,
+    IncomingMessage,
+    Outcome,
+    RunButtonPressed,
+)
+from bots.reception import Receive
+from core.errors import SurfaceError
+from core.failpoints import Failpoint
+from core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE = Failpoint("discord.acknowledge")
+PATIENCE_SECONDS = 1.5
+"""How long an answer may take before Discord is told to wait (it gives up after 3 s)."""
+BROKEN = "Something broke on our side."
+NOT_HERE = "I cannot work in this channel."
+PROMPT_SHOWN_MAX = 1500
+
+AnyInteraction = discord.Interaction[discord.Client]
+
+
+class Interactions:
+    """Slash commands, buttons, selects and forms."""
+
+    def __init__(self, receive: Receive, doors: Doors, lanes: Lanes) -> None:
+        self._receive = receive
+        self._doors = doors
+        self._lanes = lanes
+
+    async def run(
+        self, interaction: AnyInteraction, prompt: str, attachment: discord.Attachment | None
+    ) -> None:
+        """`/agent run`: in a channel it opens a thread under its own answer, elsewhere it goes on where it is.
+
+        The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
+        """
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None or place.kind == "other":
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        with ACKNOWLEDGE:
+            deferred = await interaction.response.defer(thinking=True)
+        message_id = deferred.message_id if deferred else None
+        if message_id is None:
+            message_id = (await interaction.original_response()).id
+        inbound = IncomingMessage(
+            address=place.address(message_id),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            message_ref=str(message_id),
+            author=person(interaction.user),
+            text=prompt,
+            sent_at=interaction.created_at,
+            is_addressed=True,
+            files=(file_of(attachment),) if attachment else (),
+        )
+        async with self._doors.opening(inbound.address.thread_key):
+            try:
+                outcome = await self._receive(inbound)
+            except Exception:
+                await _edit_original(interaction, BROKEN)
+                raise
+            if outcome.is_ignored:
+                await _refuse(interaction, outcome)
+                return
+            await _edit_original(interaction, _on_it(prompt, attachment))
+            if place.kind == "channel":
+                await self._open(inbound, message_id)
+        if outcome.notice:
+            await _whisper(interaction, outcome)
+
+    async def command(self, interaction: AnyInteraction, name: CommandName) -> None:
+        """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None:
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        called = CommandCalled(
+            address=place.address(place.channel_id),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            name=name,
+            argument="",
+            person=person(interaction.user),
+        )
+        await answer(interaction, self._receive(called))
+
+    async def ask_answered(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
+        """An option was chosen, or the form was sent."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None:
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        answered = AskAnswered(
+            address=place.address(interaction.message.id if interaction.message else 0),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            ask_id=ask_id,
+            value=value,
+            person=person(interaction.user),
+            sent_at=datetime.now(UTC),
+        )
+        await answer(interaction, self._receive(answered))
+
+    async def run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
+        """Stop, Retry or Continue."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None or action not in ("stop", "retry", "continue"):
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        pressed = RunButtonPressed(
+            address=place.address(interaction.message.id if interaction.message else 0),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            run_id=run_id,
+            action=action,
+            person=person(interaction.user),
+        )
+        await answer(interaction, self._receive(pressed))
+
+    async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
+        try:
+            await self._doors.open(inbound.address, inbound.text)
+            await self._lanes.forward(message_id, message_id)
+        except SurfaceError as error:
+            log.warning("a thread could not be opened yet: %s", error)
+
+
+async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
+    """Waits for the outcome and tells it; where it takes long, Discord is asked for patience in between."""
+    pending = spawn(_outcome(work), name="discord interaction")
+    await asyncio.wait({pending}, timeout=PATIENCE_SECONDS)
+    with ACKNOWLEDGE:
+        if not pending.done():
+            await interaction.response.defer(ephemeral=True)
+            outcome = await pending
+        else:
+            outcome = pending.result()
+            if not outcome.notice:
+                await _settle_silently(interaction)
+            else:
+                await interaction.response.send_message(
+                    _shown(outcome),
+                    ephemeral=outcome.is_private,
+                    allowed_mentions=discord.AllowedMentions.none(),
+                    suppress_embeds=True,
+                )
+            return
+    if outcome.notice or interaction.type is discord.InteractionType.application_command:
+        await _whisper(interaction, outcome)
+
+
+async def _outcome(work: Awaitable[Outcome]) -> Outcome:
+    try:
+        return await work
+    except Exception:
+        log.exception("an interaction failed")
+        return Outcome(notice=BROKEN)
+
+
+async def _said(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+async def _settle_silently(interaction: AnyInteraction) -> None:
+    """A click needs no words; a command must have some."""
+    if interaction.type is discord.InteractionType.application_command:
+        await interaction.response.send_message("Done.", ephemeral=True)
+    else:
+        await interaction.response.defer()
+
+
+async def _whisper(interaction: AnyInteraction, outcome: Outcome) -> None:
+    await interaction.followup.send(
+        _shown(outcome) or "Done.",
+        ephemeral=outcome.is_private,
+        allowed_mentions=discord.AllowedMentions.none(),
+        suppress_embeds=True,
+    )
+
+
+async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """The deferred answer is public, so a private refusal takes its place."""
+    if outcome.is_private:
+        await interaction.delete_original_response()
+        await _whisper(interaction, outcome)
+    else:
+        await _edit_original(interaction, _shown(outcome) or "Nothing was done.")
+
+
+async def _edit_original(interaction: AnyInteraction, text: str) -> None:
+    await interaction.edit_original_response(
+        content=text, allowed_mentions=discord.AllowedMentions.none()
+    )
+
+
+def _shown(outcome: Outcome) -> str:
+    return drawn(outcome.notice, length_max=2000)[:2000]
+
+
+def _on_it(prompt: str, attachment: discord.Attachment | None) -> str:
+    shown = discord.utils.escape_markdown(one_line(prompt, PROMPT_SHOWN_MAX // 2))
+    text = f"**On it:** {shown}"
+    if attachment:
+        text += f" · 📎 {discord.utils.escape_markdown(one_line(attachment.filename, 100))}"
+    return neutral(text)

@@ -1,0 +1,183 @@
+"""What people write, change, delete and mark in Discord, on its way to the program."""
+
+import logging
+from datetime import UTC, datetime
+
+import discord
+
+from bots.discord.address import Place, place_of
+from bots.discord.doors import Doors
+from bots.discord.lanes import Lanes
+from bots.discord.markdown import drawn
+from bots.discord.parse import (
+    is_from_person,
+    is_mentioned,
+    parse_delete,
+    parse_edit,
+    parse_message,
+    parse_reaction,
+    person,
+)
+from bots.inbound import CommandCalled, IncomingMessage, Outcome
+from bots.reception import Receive
+from core.errors import SurfaceError
+from core.threads import Person
+
+log = logging.getLogger(__name__)
+
+NO_THREADS_HERE = (
+    "I work in threads, and this channel has none. Please mention me in a text channel."
+)
+MAY_NOT_OPEN = (
+    "I may not open threads in this channel. Somebody who manages it has to give me the permissions "
+    "“Create Public Threads” and “Send Messages in Threads”."
+)
+
+
+class Listener:
+    """Turns gateway events into inbound facts. Errors are left to the client, which logs them once."""
+
+    def __init__(
+        self, client: discord.Client, receive: Receive, doors: Doors, lanes: Lanes
+    ) -> None:
+        self._client = client
+        self._receive = receive
+        self._doors = doors
+        self._lanes = lanes
+
+    async def message(self, message: discord.Message) -> None:
+        """A live message: handled in its channel's lane, after everything older."""
+        me = self._me()
+        if message.author.id == me:
+            return
+        if not self._concerns(message, me):
+            await self._lanes.chatter(message.channel.id, message.id)
+            return
+        async with self._lanes.message(message.channel.id, message.id):
+            await self.handle(message)
+
+    async def handle(self, message: discord.Message) -> None:
+        """A message, live or from history; one that was handled before changes nothing."""
+        place = await self._place(message.channel, message.guild)
+        if place is None:
+            return
+        inbound = parse_message(message, place, self._me())
+        if inbound is None:
+            return
+        if isinstance(inbound, CommandCalled) or place.kind in ("direct", "thread"):
+            await self._tell(message, await self._receive(inbound))
+        elif problem := _obstacle(message, place):
+            await self._tell(message, Outcome(notice=problem, is_ignored=True))
+        else:
+            await self._begin(message, inbound)
+
+    async def edited(self, payload: discord.RawMessageUpdateEvent) -> None:
+        """Somebody changed a message."""
+        message = payload.message
+        before = payload.cached_message
+        if before is not None and before.content == message.content:
+            return
+        if message.author.id == self._me():
+            return
+        place = await self._place(message.channel, message.guild)
+        inbound = place and parse_edit(message, place, self._me())
+        if inbound:
+            async with self._lanes.turn(message.channel.id):
+                await self._receive(inbound)
+
+    async def deleted(self, payload: discord.RawMessageDeleteEvent) -> None:
+        """Somebody deleted a message."""
+        cached = payload.cached_message
+        place = await self._place_by_id(payload.channel_id, payload.guild_id)
+        inbound = place and parse_delete(
+            payload.message_id, place, cached.author if cached else None
+        )
+        if inbound:
+            async with self._lanes.turn(payload.channel_id):
+                await self._receive(inbound)
+
+    async def reacted(self, payload: discord.RawReactionActionEvent) -> None:
+        """Somebody put a reaction on a message."""
+        member = payload.member
+        if payload.user_id == self._me() or (member is not None and member.bot):
+            return
+        place = await self._place_by_id(payload.channel_id, payload.guild_id)
+        if place is None:
+            return
+        who = person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
+        inbound = parse_reaction(
+            str(payload.emoji), payload.message_id, place, who, datetime.now(UTC)
+        )
+        if inbound:
+            await self._receive(inbound)
+
+    async def _begin(self, message: discord.Message, inbound: IncomingMessage) -> None:
+        """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
+        address = inbound.address
+        async with self._doors.opening(address.thread_key):
+            outcome = await self._receive(inbound)
+            if outcome.run_id is not None:
+                # opened for a repeated message too: the first time may have ended in a crash before it came to that
+                try:
+                    await self._doors.open(address, inbound.text)
+                    await self._lanes.forward(message.id, message.id)
+                except SurfaceError as error:
+                    log.warning("a thread could not be opened yet: %s", error)
+        await self._tell(message, outcome)
+
+    async def _tell(self, message: discord.Message, outcome: Outcome) -> None:
+        """Messages have no private answers in Discord: the notice is a reply."""
+        if not outcome.notice:
+            return
+        try:
+            await message.reply(
+                drawn(outcome.notice, length_max=2000)[:2000],
+                allowed_mentions=discord.AllowedMentions.none(),
+                mention_author=False,
+                suppress_embeds=True,
+            )
+        except discord.HTTPException as error:
+            log.warning("a notice could not be posted: %s", error)
+
+    def _concerns(self, message: discord.Message, me: int) -> bool:
+        if not is_from_person(message):
+            return False
+        return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(
+            message, me
+        )
+
+    def _me(self) -> int:
+        user = self._client.user
+        return user.id if user else 0
+
+    async def _place(self, channel: object, guild: discord.Guild | None) -> Place | None:
+        place = place_of(channel, guild.id if guild else None)
+        if place is None and isinstance(channel, discord.PartialMessageable):
+            return await self._place_by_id(channel.id, guild.id if guild else channel.guild_id)
+        return place
+
+    async def _place_by_id(self, channel_id: int, guild_id: int | None) -> Place | None:
+        """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
+        if guild_id is None:
+            return Place(kind="direct", channel_id=channel_id)
+        channel = self._client.get_channel(channel_id)
+        if channel is None:
+            try:
+                channel = await self._client.fetch_channel(channel_id)
+            except discord.HTTPException as error:
+                log.info("a channel is not to be seen: %s", error)
+                return None
+        return place_of(channel, guild_id)
+
+
+def _obstacle(message: discord.Message, place: Place) -> str:
+    """Why no thread can be opened here; empty where one can."""
+    if place.kind != "channel":
+        return NO_THREADS_HERE
+    guild = message.guild
+    if guild is None or not isinstance(message.channel, discord.abc.GuildChannel):
+        return ""
+    allowed = message.channel.permissions_for(guild.me)
+    return (
+        "" if allowed.create_public_threads and allowed.send_messages_in_threads else MAY_NOT_OPEN
+    )

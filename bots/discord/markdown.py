@@ -1,0 +1,161 @@
+"""Markdown as Discord draws it: tables as aligned text, no picture links, and no mention that could ping a crowd."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+from bots.discord.limits import encodable, length
+
+Draw = Callable[[list[str]], list[str]]
+TABLE_WIDTH_MAX = 64
+"""Columns of a code block that a phone shows without wrapping much."""
+
+_FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
+_CODE = re.compile(r"(`+)(?:.|\n)*?\1")
+_CROWD = re.compile(r"@(?=everyone|here)")
+_ROLE = re.compile(r"<@(?=&\d)")
+_PICTURE = re.compile(r"!\[([^\]]*)\]\(")
+_DEEP_HEADING = re.compile(r"^#{4,6}\s+(.+?)\s*#*$")
+_RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
+_DELIMITER = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
+
+
+def neutral(text: str) -> str:
+    """The text with its mentions of everyone, here and roles broken by a zero-width joiner, outside inline code."""
+    pieces: list[str] = []
+    end = 0
+    for code in _CODE.finditer(text):
+        pieces += [_unping(text[end : code.start()]), code.group()]
+        end = code.end()
+    return "".join([*pieces, _unping(text[end:])])
+
+
+def drawn(markdown: str, *, length_max: int) -> str:
+    """The Markdown rewritten for Discord; tables stay as they are where drawing them would not fit."""
+    source = encodable(markdown)
+    for table in (_aligned, _fenced, _raw):
+        text = _rewritten(source, table)
+        if length(text) <= length_max:
+            return text
+    return source
+
+
+def _unping(text: str) -> str:
+    return _ROLE.sub("<@\u200d", _CROWD.sub("@\u200d", text))
+
+
+def _rewritten(source: str, table: Draw) -> str:
+    out: list[str] = []
+    prose: list[str] = []
+    fence = ""
+    for line in source.split("\n"):
+        found = _FENCE.match(line)
+        if fence:
+            out.append(line)
+            if found and found.group(1).startswith(fence):
+                fence = ""
+            continue
+        if found:
+            out += _prose(prose, table)
+            prose = []
+            fence = found.group(1)
+            out.append(line)
+            continue
+        prose.append(line)
+    return "\n".join([*out, *_prose(prose, table)])
+
+
+def _prose(lines: list[str], table: Draw) -> list[str]:
+    out: list[str] = []
+    index = 0
+    while index < len(lines):
+        end = _table_end(lines, index)
+        if end:
+            out += table(lines[index:end])
+            index = end
+        else:
+            out.append(_line(lines[index]))
+            index += 1
+    return neutral("\n".join(out)).split("\n") if out else []
+
+
+def _line(line: str) -> str:
+    if heading := _DEEP_HEADING.match(line):
+        return f"**{heading.group(1)}**"
+    if _RULE.match(line):
+        return "⎯" * 12
+    line = _CHECK.sub(lambda m: f"{m.group(1)}{'☐' if m.group(2) == ' ' else '☑'} ", line)
+    return _PICTURE.sub(lambda m: f"[{m.group(1) or 'picture'}](", line)
+
+
+def _table_end(lines: list[str], start: int) -> int:
+    """The index after the table that starts here; 0 where none does."""
+    if start + 1 >= len(lines) or "|" not in lines[start] or not _DELIMITER.match(lines[start + 1]):
+        return 0
+    if len(_cells(lines[start])) != len(_cells(lines[start + 1])):
+        return 0
+    end = start + 2
+    while end < len(lines) and "|" in lines[end] and lines[end].strip():
+        end += 1
+    return end
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    head = _cells(lines[0])
+    rows = [(_cells(line) + [""] * len(head))[: len(head)] for line in lines[2:]]
+    widths = [max(columns(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
+    if sum(widths) + 2 * (len(widths) - 1) > TABLE_WIDTH_MAX:
+        return _listed(head, rows)
+    rights = [_is_right(cell) for cell in _cells(lines[1])]
+    ruled = [_row(head, widths, rights), "  ".join("─" * width for width in widths)]
+    return ["```", *ruled, *(_row(row, widths, rights) for row in rows), "```"]
+
+
+def _listed(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table too wide for a code block: one bullet a row, each value under the name of its column."""
+    out: list[str] = []
+    for row in rows:
+        rest = [f"{name}: {value}" for name, value in zip(head[1:], row[1:], strict=True) if value]
+        out.append(f"- **{row[0] or '–'}**" + (f" · {' · '.join(rest)}" if rest else ""))
+    return out
+
+
+def _fenced(lines: list[str]) -> list[str]:
+    return ["```", *(line.replace("```", "'''") for line in lines), "```"]
+
+
+def _raw(lines: list[str]) -> list[str]:
+    return lines
+
+
+def _plain(cell: str) -> str:
+    return cell.replace("**", "").replace("`", "")
+
+
+def _is_right(delimiter: str) -> bool:
+    return delimiter.endswith(":") and not delimiter.startswith(":")
+
+
+def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:
+    padded: list[str] = []
+    for cell, width, is_right in zip(cells, widths, rights, strict=True):
+        text = _plain(cell)
+        space = " " * (width - columns(text))
+        padded.append(space + text if is_right else text + space)
+    return "  ".join(padded).rstrip()
+
+
+def columns(text: str) -> int:
+    """Columns of a fixed-width font: wide characters take two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )

@@ -1,0 +1,220 @@
+"""The agent's voice in Discord: posts, edits, files, reactions and the typing sign."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from pydantic import JsonValue
+
+from bots.discord import footprint
+from bots.discord.address import channel_of, is_direct, reaction_channel
+from bots.discord.components import payload
+from bots.discord.doors import Doors
+from bots.discord.limits import FILE_BYTES_MAX
+from bots.discord.rest import UNKNOWN_CHANNEL, Rest, objects, text_of
+from bots.discord.uploads import outgoing
+from bots.rendering.content import Content
+from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.failpoints import Failpoint
+from core.messages import JsonObject
+from core.ports import OutgoingFile, Reaction
+from core.tasks import cancel, spawn
+from core.threads import Address, Platform
+
+Sent = Awaitable[JsonValue]
+log = logging.getLogger(__name__)
+
+POST = Failpoint("discord.post")
+EDIT = Failpoint("discord.edit")
+UPLOAD = Failpoint("discord.upload")
+REACT = Failpoint("discord.react")
+
+EMOJI: dict[Reaction, str] = {
+    "seen": "👀",
+    "queued": "⏳",
+    "done": "✅",
+    "failed": "❌",
+    "asking": "❓",
+}
+REACTIONS_KEPT = 2000
+TYPING_SECONDS = 8.0
+MESSAGES_SEARCHED = 50
+
+
+class DiscordSurface:
+    """ChatSurface and ChatPresence for Discord.
+
+    `answer_limit` leaves room for the footprint and for tables, which grow when they are drawn.
+    """
+
+    platform: Platform = "discord"
+    answer_limit = 1800
+    file_bytes_max = FILE_BYTES_MAX
+    """The largest limit that a guild can have; each upload is held to that of its own guild."""
+    edit_interval_seconds = 1.2
+
+    def __init__(
+        self,
+        rest: Rest,
+        doors: Doors,
+        *,
+        user_id: Callable[[], str],
+        file_limit: Callable[[str], int],
+    ) -> None:
+        """`user_id` is the bot's own id; `file_limit` answers the bytes that a guild takes, by its id."""
+        self._rest = rest
+        self._doors = doors
+        self._user_id = user_id
+        self._file_limit = file_limit
+        self._reactions: OrderedDict[str, str] = OrderedDict()
+
+    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+        """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
+        body = payload(content, delivery_id=delivery_id)
+        body |= {"nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
+        with POST:
+            answer = await self._into(
+                address,
+                lambda channel_id: self._rest.call(
+                    "POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id
+                ),
+            )
+        return _message_id(answer)
+
+    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+        """See ChatSurface."""
+        with EDIT:
+            await self._rest.call(
+                "PATCH",
+                "/channels/{channel_id}/messages/{message_id}",
+                body=payload(content),
+                channel_id=channel_of(address),
+                message_id=message_ref,
+            )
+
+    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+        """See ChatSurface; answers the id of the message that holds the file."""
+        bytes_max = self.file_limit(address)
+        async with outgoing(file, bytes_max=bytes_max, delivery_id=delivery_id) as (body, ready):
+            body |= {"nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
+            with UPLOAD:
+                answer = await self._into(
+                    address,
+                    lambda channel_id: self._rest.upload(
+                        "/channels/{channel_id}/messages",
+                        body=body,
+                        files=[ready],
+                        channel_id=channel_id,
+                    ),
+                )
+        return _message_id(answer)
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        """Looks through the newest messages of the thread for the footprint."""
+        try:
+            answer = await self._rest.call(
+                "GET",
+                "/channels/{channel_id}/messages",
+                query={"limit": str(MESSAGES_SEARCHED)},
+                channel_id=channel_of(address),
+            )
+        except SurfaceRefused as error:
+            if error.code == UNKNOWN_CHANNEL:
+                return None
+            raise
+        for message in objects(answer):
+            if self._is_own(message) and footprint.is_on(message, delivery_id):
+                return text_of(message, "id")
+        return None
+
+    def file_limit(self, address: Address) -> int:
+        """Bytes of one file that Discord takes at this address."""
+        return self._file_limit(address.workspace_id)
+
+    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+        """See ChatPresence. The first sign is given without a look at what the message carries."""
+        place = (reaction_channel(address, message_ref), message_ref)
+        wanted = EMOJI[reaction] if reaction else ""
+        try:
+            if message_ref not in self._reactions and reaction in ("seen", "queued"):
+                await self._reaction("PUT", wanted, place)
+                return
+            known = self._reactions.get(message_ref)
+            shown = await self._own_reactions(place) if known is None else [known]
+            if wanted and wanted not in shown:
+                await self._reaction("PUT", wanted, place)
+            self._remember(message_ref, wanted)
+            for emoji in shown:
+                if emoji and emoji != wanted:
+                    await self._reaction("DELETE", emoji, place)
+        except SurfaceError as error:
+            log.info("a reaction was not shown: %s", error)
+
+    @asynccontextmanager
+    async def typing(self, address: Address) -> AsyncGenerator[None]:
+        """See ChatPresence."""
+        sign = spawn(self._typing(address), name="discord typing")
+        try:
+            yield
+        finally:
+            await cancel(sign)
+
+    async def _into(self, address: Address, send: Callable[[str], Sent]) -> JsonValue:
+        """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""
+        await self._doors.settled(address)
+        try:
+            return await send(channel_of(address))
+        except SurfaceRefused as error:
+            if error.code != UNKNOWN_CHANNEL or is_direct(address):
+                raise
+        await self._doors.open(address, "Agent")
+        return await send(channel_of(address))
+
+    async def _typing(self, address: Address) -> None:
+        try:
+            await self._doors.settled(address)
+            while True:
+                await self._rest.call(
+                    "POST", "/channels/{channel_id}/typing", channel_id=channel_of(address)
+                )
+                await asyncio.sleep(TYPING_SECONDS)
+        except SurfaceError as error:
+            log.info("the typing sign was not shown: %s", error)
+
+    async def _reaction(self, method: str, emoji: str, place: tuple[str, str]) -> None:
+        with REACT:
+            await self._rest.call(
+                method,
+                "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me",
+                channel_id=place[0],
+                message_id=place[1],
+                emoji=emoji,
+            )
+
+    async def _own_reactions(self, place: tuple[str, str]) -> list[str]:
+        message = await self._rest.call(
+            "GET",
+            "/channels/{channel_id}/messages/{message_id}",
+            channel_id=place[0],
+            message_id=place[1],
+        )
+        reactions = objects(message.get("reactions")) if isinstance(message, dict) else []
+        return [text_of(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
+
+    def _remember(self, message_ref: str, emoji: str) -> None:
+        self._reactions[message_ref] = emoji
+        self._reactions.move_to_end(message_ref)
+        while len(self._reactions) > REACTIONS_KEPT:
+            self._reactions.popitem(last=False)
+
+    def _is_own(self, message: JsonObject) -> bool:
+        return text_of(message.get("author"), "id") == self._user_id()
+
+
+def _message_id(answer: JsonValue) -> str:
+    message_id = text_of(answer, "id")
+    if not message_id:
+        raise SurfaceUnclear("Discord answered without a message id.")
+    return message_id
