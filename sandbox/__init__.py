@@ -1,0 +1,1 @@
+"""Sandboxes: the machines that threads run their commands in."""

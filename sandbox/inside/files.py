@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -167,10 +168,8 @@ class _Replacement:
 
     def _abandon(self) -> None:
         os.close(self._file)
-        try:
+        with contextlib.suppress(OSError):  # removed by somebody inside
             os.unlink(self._part, dir_fd=self._parent)
-        except OSError:
-            pass  # removed by somebody inside
         os.close(self._parent)
 
 

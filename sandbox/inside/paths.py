@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from sandbox.inside.link import CallError
@@ -33,7 +33,7 @@ def as_stored(path: str) -> str:
 @contextmanager
 def opened_parent(
     root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True
-) -> Iterator[tuple[int, str]]:
+) -> Generator[tuple[int, str], None, None]:
     """The folder that holds the path's last name, open, and that name ("." for the workspace itself).
 
     Links are followed where they stay inside. Raises CallError when one leads out, OSError when a folder is missing.

@@ -6,6 +6,7 @@ it comes after all that the command printed; going to /dev/tty, it survives `exe
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -69,10 +70,8 @@ class Shell:
 
     @property
     def folder(self) -> str:
-        try:
+        with contextlib.suppress(OSError):  # dead: the last folder known
             self._folder = os.readlink(f"/proc/{self.pid}/cwd")
-        except OSError:
-            pass  # dead: the last folder known
         return self._folder
 
     def run(self, command: str, folder: str | None, fence: int) -> None:

@@ -1,0 +1,106 @@
+"""The full set of bubblewrap's flags for one jail; there is no weaker one."""
+
+import os
+import platform
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox import seccomp
+from sandbox.limits import Limits
+
+INSIDE_UID = 1000
+PROGRAM_FOLDER = "/opt/threadhand"
+ENVIRONMENT = {
+    "PATH": "/home/user/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "HOME": "/home/user",
+    "USER": "user",
+    "LOGNAME": "user",
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",
+}
+READABLE_IF_THERE = (
+    "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+    "/etc/fonts", "/etc/localtime", "/etc/mime.types", "/etc/terminfo", "/etc/java-17-openjdk",
+)  # fmt: skip
+MADE_FILES = {
+    "/etc/passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/home/user:/bin/bash\n",
+    "/etc/group": "root:x:0:\nuser:x:1000:\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n",
+    "/etc/resolv.conf": "",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailPlan:
+    """What is bound into a jail. `python_prefix` is None when it lies under /usr."""
+
+    workspace: Path
+    program: Path
+    python: Path
+    python_prefix: Path | None
+    limits: Limits
+
+
+def memory_file(content: bytes, stack: ExitStack) -> int:
+    """An anonymous file with that content, closed with the stack."""
+    descriptor = os.memfd_create("threadhand")
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def arguments(plan: JailPlan, stack: ExitStack) -> tuple[int, list[int]]:
+    """The descriptor for `--args`, and all that bwrap must inherit. On the command line they would be seen inside."""
+    descriptors: list[int] = []
+    made: list[str] = []
+    for path, content in MADE_FILES.items():
+        descriptors.append(memory_file(content.encode(), stack))
+        made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
+    descriptors.append(memory_file(seccomp.program(platform.machine()), stack))
+    flags = [*_isolation(), *_system(plan), *made, *_own(plan)]
+    flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
+    descriptors.append(memory_file("\0".join(flags).encode() + b"\0", stack))
+    return descriptors[-1], descriptors
+
+
+def _isolation() -> list[str]:
+    inside = str(INSIDE_UID)
+    flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
+    flags += ["--new-session", "--hostname", "sandbox", "--uid", inside, "--gid", inside]
+    flags += ["--cap-drop", "ALL", "--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        flags += ["--setenv", name, value]
+    return flags
+
+
+def _system(plan: JailPlan) -> list[str]:
+    flags = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/") / name
+        if path.is_symlink():
+            flags += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            flags += ["--ro-bind", str(path), str(path)]
+    flags += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/etc", "/run", "/opt", "/home", "/var"):
+        flags += ["--dir", folder]
+    flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the jail's own
+    for path in READABLE_IF_THERE:
+        flags += ["--ro-bind-try", path, path]
+    if plan.python_prefix is not None:
+        flags += ["--ro-bind", str(plan.python_prefix), str(plan.python_prefix)]
+    return flags
+
+
+def _own(plan: JailPlan) -> list[str]:
+    limits = plan.limits
+    flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the jail's own
+    flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
+    flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
+    flags += ["--bind", str(plan.workspace), "/workspace"]
+    flags += ["--ro-bind", str(plan.program), PROGRAM_FOLDER, "--chdir", "/workspace"]
+    return flags

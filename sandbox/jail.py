@@ -1,0 +1,130 @@
+"""One running jail: its bubblewrap process and the connection to the program inside."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+from sandbox import bwrap
+from sandbox.bwrap import JailPlan
+from sandbox.cgroups import Cgroup, Cgroups
+from sandbox.connection import Connection
+from sandbox.workspaces import Workspace
+
+STOP_SECONDS = 5.0
+STREAM_BYTES = 256 * 1024
+
+
+class Jail:
+    """Satisfies `sandbox.machines.Machine`."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: Connection,
+        workspace: Workspace,
+        cgroups: Cgroups | None,
+    ) -> None:
+        self._process = process
+        self._connection = connection
+        self.workspace = workspace
+        self._cgroups = cgroups
+        self._cgroup: Cgroup | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    def pid(self) -> int:
+        """Of the outermost bwrap; all that runs in the jail descends from it."""
+        return self._process.pid
+
+    async def ready(self) -> None:
+        if self._cgroups is not None:
+            self._cgroup = self._cgroups.hold(self.pid, name=f"jail-{self.pid}")
+
+    async def stop(self) -> None:
+        """Returns when no process of the jail is left: its init dies, and the kernel kills the rest of the namespace."""
+        await self._connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        pause = 0.001
+        while self._process.poll() is None and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.05)
+        if self._cgroup is not None:
+            await self._cgroup.remove()
+            self._cgroup = None
+        self.workspace.close()
+
+
+async def start_jail(
+    executable: Path,
+    plan: JailPlan,
+    workspace: Workspace,
+    *,
+    drops_user: bool,
+    cgroups: Cgroups | None,
+) -> Jail:
+    """Raises OSError when bubblewrap cannot be started; a jail that fails later ends its connection."""
+    ours, theirs = socket.socketpair()
+    with ExitStack() as stack:
+        stack.callback(theirs.close)
+        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        settings = {
+            "root": "/workspace",
+            "limits": plan.limits.for_processes(),
+            "command_seconds_max": plan.limits.command_seconds,
+        }
+        end = str(theirs.fileno())
+        command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
+        command += [f"{bwrap.PROGRAM_FOLDER}/agent.py", end, end, json.dumps(settings)]
+        try:
+            # on this very thread: the kernel's parent-death signal follows the thread that starts it
+            process = start_process(
+                executable, command, [*descriptors, theirs.fileno()], workspace.uid, drops_user
+            )
+        except BaseException:
+            ours.close()
+            raise
+    reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
+    connection = Connection(reader, writer, label=workspace.path.parent.name)
+    return Jail(process, connection, workspace, cgroups)
+
+
+def start_process(
+    executable: Path,
+    command: list[str],
+    descriptors: list[int],
+    uid: int,
+    drops_user: bool,
+    *,
+    stderr: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Starts bubblewrap as that user, without our environment and with those descriptors only."""
+    user = uid if drops_user else None
+    return subprocess.Popen(
+        command,
+        executable=executable,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        env={},
+        cwd="/",
+        pass_fds=descriptors,
+        user=user,
+        group=user,
+        extra_groups=[] if drops_user else None,
+        umask=0o022,
+    )
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0

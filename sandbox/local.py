@@ -1,0 +1,188 @@
+"""The local provider: one bubblewrap jail per thread, on this machine."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import SandboxUnavailable
+from core.failpoints import Failpoint
+from core.tasks import cancel, spawn
+from sandbox import bwrap, programs
+from sandbox.bwrap import JailPlan
+from sandbox.cgroups import Cgroups, find_cgroups
+from sandbox.client import SandboxClient
+from sandbox.jail import Jail, is_root, start_jail
+from sandbox.limits import Limits, LimitState
+from sandbox.machines import Machine, Machines, check_thread_id
+from sandbox.probe import ProbeResult, try_flags
+from sandbox.programs import Lacking
+from sandbox.watchdog import watch
+from sandbox.workspaces import UIDS, Workspaces
+
+DESTROY = Failpoint("sandbox.destroy")
+NO_SANDBOX = "This machine cannot run a sandbox."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Equipment:
+    bwrap: Path
+    program: Path
+    python: programs.Python
+    cgroups: Cgroups | None
+
+
+class LocalJails:
+    """Satisfies `core.ports.SandboxProvider`. Needs `folder` to be passable for other users when started as root."""
+
+    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
+        self._folder = folder.absolute()
+        self._limits = limits or Limits()
+        self._drops_user = is_root()
+        self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
+        self._machines = Machines(self._start)
+        self._equipping = asyncio.Lock()
+        self._equipment: _Equipment | None = None
+        self._watchdog: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return "local"
+
+    async def probe(self) -> ProbeResult:
+        """Tries the full set of flags. Where they fail, `open` will too."""
+        try:
+            await self._equipped()
+        except Lacking as lacking:
+            return ProbeResult(ok=False, reason=lacking.reason, remedy=lacking.remedy)
+        return ProbeResult(ok=True)
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        return await self._machines.open(thread_id, fence=fence)
+
+    async def destroy(self, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        await self._machines.stop(thread_id)
+        with DESTROY:
+            await asyncio.to_thread(self._workspaces.delete, thread_id)
+
+    async def close(self) -> None:
+        if self._watchdog is not None:
+            await cancel(self._watchdog)
+            self._watchdog = None
+        await self._machines.close()
+
+    async def describe(self) -> tuple[LimitState, ...]:
+        """Each limit, whether it holds here, and by what. Raises SandboxUnavailable where there are no jails."""
+        equipment = await self._equipped_or_unavailable()
+        limits = self._limits
+        group = equipment.cgroups
+        memory = (
+            f"control group (version {group.version})"
+            if group
+            else "a look at its processes once a second"
+        )
+        return (
+            LimitState(
+                name="memory", is_active=True, how=f"{limits.memory_bytes} bytes by {memory}"
+            ),
+            LimitState(name="processes", is_active=True, how=f"{limits.processes} by RLIMIT_NPROC"),
+            LimitState(
+                name="user",
+                is_active=self._drops_user,
+                how="a uid of its own per jail" if self._drops_user else "the uid of this program",
+            ),
+            LimitState(name="open files", is_active=True, how=f"{limits.open_files} a process"),
+            LimitState(
+                name="disk",
+                is_active=True,
+                how=f"{limits.file_bytes} bytes a file; {limits.workspace_bytes} a workspace, "
+                "by looking every few seconds",
+            ),
+            LimitState(name="time", is_active=True, how=f"{limits.command_seconds:g} s a command"),
+        )
+
+    async def _start(self, thread_id: str) -> Machine:
+        equipment = await self._equipped_or_unavailable()
+        try:
+            workspace = self._workspaces.take(thread_id)
+        except OSError as error:
+            raise SandboxUnavailable(NO_SANDBOX, detail=f"workspace: {error}") from error
+        try:
+            jail = await start_jail(
+                equipment.bwrap,
+                self._plan(equipment, workspace.path),
+                workspace,
+                drops_user=self._drops_user,
+                cgroups=equipment.cgroups,
+            )
+        except OSError as error:
+            workspace.close()
+            raise SandboxUnavailable(NO_SANDBOX, detail=f"bubblewrap: {error}") from error
+        except BaseException:
+            workspace.close()
+            raise
+        if self._watchdog is None:
+            self._watchdog = spawn(watch(self._jails, self._limits), name="sandbox watchdog")
+        return jail
+
+    def _jails(self) -> list[Jail]:
+        return [jail for jail in self._machines.running().values() if isinstance(jail, Jail)]
+
+    def _plan(self, equipment: _Equipment, workspace: Path) -> JailPlan:
+        return JailPlan(
+            workspace=workspace,
+            program=equipment.program,
+            python=equipment.python.path,
+            python_prefix=equipment.python.prefix,
+            limits=self._limits,
+        )
+
+    async def _equipped_or_unavailable(self) -> _Equipment:
+        try:
+            return await self._equipped()
+        except Lacking as lacking:
+            raise SandboxUnavailable(NO_SANDBOX, detail=str(lacking)) from lacking
+
+    async def _equipped(self) -> _Equipment:
+        async with self._equipping:
+            if self._equipment is None:
+                equipment = await asyncio.to_thread(self._equip)
+                self._try(equipment)
+                self._equipment = equipment
+            return self._equipment
+
+    def _equip(self) -> _Equipment:
+        place = self._folder / "programs"
+        try:
+            self._workspaces.prepare()
+            place.mkdir(mode=0o755, exist_ok=True)
+            place.chmod(0o755)
+        except OSError as error:
+            raise Lacking(f"The data folder cannot be used: {error}.", "Choose another.") from error
+        blocker = programs.blocking_folder(self._folder / "threads")
+        if self._drops_user and blocker is not None:
+            raise Lacking(
+                f"The data folder lies in {blocker}, which only its owner may enter.",
+                "Set THREADHAND_DATA_DIR to a folder outside of it, for example /var/lib/threadhand.",
+            )
+        python = programs.find_python(drops_user=self._drops_user)
+        return _Equipment(
+            bwrap=programs.find_bwrap(place, drops_user=self._drops_user),
+            program=programs.copy_inside(place, python.path, at=bwrap.PROGRAM_FOLDER),
+            python=python,
+            cgroups=find_cgroups(self._limits),
+        )
+
+    def _try(self, equipment: _Equipment) -> None:
+        folder = self._folder / "programs"
+        result = try_flags(
+            equipment.bwrap,
+            self._plan(equipment, folder),
+            uid=UIDS[-1],
+            drops_user=self._drops_user,
+        )
+        if not result.ok:
+            raise Lacking(result.reason, result.remedy)

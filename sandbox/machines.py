@@ -1,0 +1,108 @@
+"""One running machine per thread, whatever starts it: found again, replaced when lost, stopped once."""
+
+import asyncio
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from core.errors import SandboxUnavailable
+from core.failpoints import Failpoint
+from sandbox.client import SandboxClient
+from sandbox.connection import Connection
+
+OPEN = Failpoint("sandbox.open")
+HELLO_SECONDS = 15.0
+FENCE_SECONDS = 30.0
+THREAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+
+log = logging.getLogger(__name__)
+
+
+class Machine(Protocol):
+    """A started sandbox. `stop` ends it, with every process in it, and may be called twice."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    async def ready(self) -> None:
+        """Called once when the program inside has spoken, before it is told anything."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class Machines:
+    def __init__(self, start: Callable[[str], Awaitable[Machine]]) -> None:
+        self._start = start
+        self._running: dict[str, Machine] = {}
+        self._fences: dict[str, int] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        """The thread's machine, started or found. Raises SandboxUnavailable."""
+        check_thread_id(thread_id)
+        async with self._locks[thread_id]:
+            machine = await self._found(thread_id, fence)
+            if machine is None:
+                with OPEN:
+                    machine = await self._started(thread_id, fence)
+        return SandboxClient(
+            machine.connection, fence=fence, stop=lambda: self.stop(thread_id, machine)
+        )
+
+    async def stop(self, thread_id: str, machine: Machine | None = None) -> None:
+        """Stops the thread's machine, or only that one if it still is the thread's."""
+        async with self._locks[thread_id]:
+            running = self._running.get(thread_id)
+            if running is not None and (machine is None or running is machine):
+                await self._stop(thread_id, running)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.stop(thread_id) for thread_id in list(self._running)))
+
+    def running(self) -> dict[str, Machine]:
+        return {
+            thread_id: machine
+            for thread_id, machine in self._running.items()
+            if not machine.connection.is_lost
+        }
+
+    async def _found(self, thread_id: str, fence: int) -> Machine | None:
+        machine = self._running.get(thread_id)
+        if machine is None:
+            return None
+        try:
+            if not machine.connection.is_lost and fence > self._fences[thread_id]:
+                await machine.connection.call("fence", answer_seconds=FENCE_SECONDS, fence=fence)
+                self._fences[thread_id] = fence
+        except SandboxUnavailable as error:
+            log.warning("the sandbox of thread %s is lost: %s", thread_id, error.detail)
+        if not machine.connection.is_lost:
+            return machine
+        await self._stop(thread_id, machine)
+        return None
+
+    async def _started(self, thread_id: str, fence: int) -> Machine:
+        machine = await self._start(thread_id)
+        try:
+            await machine.connection.wait_for_hello(HELLO_SECONDS)
+            await machine.ready()
+            machine.connection.greet(fence)
+        except BaseException:
+            await machine.stop()
+            raise
+        self._running[thread_id], self._fences[thread_id] = machine, fence
+        return machine
+
+    async def _stop(self, thread_id: str, machine: Machine) -> None:
+        self._running.pop(thread_id, None)
+        self._fences.pop(thread_id, None)
+        await machine.stop()
+
+
+def check_thread_id(thread_id: str) -> None:
+    """A thread id becomes a folder's name. Raises SandboxUnavailable for one that cannot be."""
+    if THREAD_ID.fullmatch(thread_id) is None:
+        raise SandboxUnavailable("This thread can have no sandbox.", detail="malformed thread id")

@@ -1,0 +1,63 @@
+"""Trying the full set of flags once, and saying what is wrong and what to do where they fail."""
+
+import platform
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox import bwrap, seccomp
+from sandbox.bwrap import JailPlan
+from sandbox.jail import start_process
+
+PROBE_SECONDS = 20
+
+REMEDIES = (
+    ("setting up uid map", "Allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0."),
+    ("No permissions to create new namespace", "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1; in a container: its seccomp profile forbids them)."),
+    ("Creating new namespace failed", "Allow user namespaces (sysctl user.max_user_namespaces; in a container: its seccomp profile forbids them)."),
+    ("Can't mount proc", "A container masks /proc; run it with an unmasked /proc, or use another sandbox provider."),
+    ("Operation not permitted", "The container or the kernel forbids namespaces or mounts; run it outside, or use another sandbox provider."),
+)  # fmt: skip
+ANY_REMEDY = "Use another sandbox provider on this machine."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """`reason` and `remedy` are sentences for the operator, empty when jails work."""
+
+    ok: bool
+    reason: str = ""
+    remedy: str = ""
+
+
+def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -> ProbeResult:
+    """Runs the Python of the plan once in a jail with all the flags. Blocks for some 50 ms."""
+    if not seccomp.is_known(platform.machine()):
+        return ProbeResult(
+            ok=False,
+            reason=f"There is no system call filter for {platform.machine()}.",
+            remedy=ANY_REMEDY,
+        )
+    with ExitStack() as stack:
+        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
+        command += ["-c", f"open('{bwrap.PROGRAM_FOLDER}/agent.py').close()"]
+        try:
+            process = start_process(
+                executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            return ProbeResult(
+                ok=False, reason=f"bubblewrap does not start: {error}.", remedy=ANY_REMEDY
+            )
+        try:
+            said = process.communicate(timeout=PROBE_SECONDS)[1].decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            said = "it does not come to an end"
+    if process.returncode == 0:
+        return ProbeResult(ok=True)
+    remedy = next((text for sign, text in REMEDIES if sign in said), ANY_REMEDY)
+    return ProbeResult(ok=False, reason=f"bubblewrap refused: {said[-400:]}", remedy=remedy)

