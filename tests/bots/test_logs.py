@@ -1,0 +1,58 @@
+"""The log: one line an entry, and no secret in it."""
+
+import logging
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots.logs import REDACTED, OneLine, redact
+
+
+def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:
+    record = logging.LogRecord("core.runs", logging.INFO, "", 0, message, arguments, None)
+    return OneLine(secrets).format(record)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "xoxb-123456789-abcdefghij",
+        "xapp-1-A0123-456-abcdef0123456789",
+        "sk-ant-api03-abcdefghijkl",
+        "MTIzNDU2Nzg5MDEyMzQ1Njc4OTA." + "GabcDE." + "a" * 27,
+        "tvly-0123456789abcdefghij",
+    ],
+)
+def test_anything_shaped_like_a_token_is_taken_out(secret: str) -> None:
+    line = formatted("calling with %s now", secret)
+    assert secret not in line
+    assert f"calling with {REDACTED} now" in line
+
+
+def test_credentials_in_headers_and_urls_are_taken_out() -> None:
+    text = redact("Authorization: Bearer abcdefghijklmnop to postgresql://u:pass@db/x")
+    assert text == f"Authorization: Bearer {REDACTED} to postgresql://{REDACTED}@db/x"
+
+
+def test_known_secrets_are_taken_out_whatever_their_shape() -> None:
+    assert "my own token" not in formatted("x my own token y", secrets=("my own token",))
+
+
+def test_a_traceback_stays_on_the_line_of_its_entry() -> None:
+    try:
+        raise ValueError("broken\nin two: xoxb-123456789-abc")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    line = OneLine().format(record)
+    assert "\n" not in line
+    assert "ValueError: broken ⏎ in two" in line
+    assert "xoxb" not in line
+
+
+@given(st.text())
+def test_no_message_makes_a_second_line(message: str) -> None:
+    line = formatted("%s", message)
+    assert "\n" not in line
+    assert "\r" not in line

@@ -1,0 +1,201 @@
+"""Settings: what is read, what is refused, and what never shows."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bots.settings import VARIABLES, Settings, amended, load, load_process, secret_values
+from core.errors import ConfigurationError
+
+
+def problem(environ: dict[str, str], env_file: Path | None = None) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(environ, env_file)
+    return str(caught.value)
+
+
+def test_nothing_set_is_a_working_configuration() -> None:
+    settings = load({"XDG_DATA_HOME": "/data"}, None)
+    assert (settings.http_host, settings.http_port) == ("127.0.0.1", 8700)
+    assert (settings.max_turns, settings.max_xml_tool_calls) == (100, 0)
+    assert (settings.execute_on_stream, settings.stream) == (True, True)
+    assert (settings.sandbox, settings.dialect, settings.tool_strategy) == (
+        "local",
+        "auto",
+        "parallel",
+    )
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_text("THREADHAND_MODEL=from-file\nexport THREADHAND_HTTP_PORT='9000'\n# note\n")
+    settings = load({"THREADHAND_MODEL": "from-environment"}, env_file)
+    assert (settings.model, settings.http_port) == ("from-environment", 9000)
+
+
+def test_an_empty_value_counts_as_not_set() -> None:
+    assert load({"THREADHAND_HTTP_PORT": ""}, None).http_port == 8700
+
+
+def test_an_unknown_setting_is_named_with_its_nearest_neighbour() -> None:
+    assert (
+        problem({"THREADHAND_MODLE": "x"})
+        == "THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?"
+    )
+
+
+def test_an_unknown_setting_in_the_file_is_refused_too(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_text("THREADHAND_HTPP_PORT=1\n")
+    assert "did you mean THREADHAND_HTTP_PORT?" in problem({}, env_file)
+
+
+def test_variables_of_others_are_no_mistake() -> None:
+    load({"THREADHAND_TEST_REQUIRE": "jail", "THREADHANDLE": "x", "PATH": "/bin"}, None)
+
+
+def test_every_bad_value_gets_one_sentence() -> None:
+    text = problem(
+        {
+            "THREADHAND_HTTP_PORT": "abc",
+            "THREADHAND_SANDBOX": "vm",
+            "THREADHAND_STREAM": "perhaps",
+            "THREADHAND_MAX_TURNS": "0",
+            "THREADHAND_PUBLIC_URL": "example.test",
+        }
+    )
+    assert sorted(text.splitlines()) == [
+        "THREADHAND_HTTP_PORT has a bad value ('abc'): it must be a whole number.",
+        "THREADHAND_MAX_TURNS has a bad value ('0'): it must be greater than or equal to 1.",
+        "THREADHAND_PUBLIC_URL has a bad value ('example.test'): it must start with http:// or https://.",
+        "THREADHAND_SANDBOX has a bad value ('vm'): it must be one of 'local', 'modal', 'docker',"
+        " 'unsafe-process', 'none'.",
+        "THREADHAND_STREAM has a bad value ('perhaps'): it must be true or false.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["THREADHAND_SLACK_BOT_TOKEN", "THREADHAND_DATABASE_URL", "THREADHAND_REDIS_URL"]
+)
+def test_a_bad_secret_is_reported_without_its_value(name: str) -> None:
+    text = problem({name: "hunter2-hunter2"})
+    assert text.startswith(f"{name} has a bad value:")
+    assert "hunter2" not in text
+
+
+def test_secrets_do_not_show() -> None:
+    environ = {
+        "THREADHAND_SLACK_BOT_TOKEN": "xoxb-hidden",
+        "THREADHAND_API_TOKEN": "hidden-api",
+        "THREADHAND_DATABASE_URL": "postgresql://user:hidden@db/x",
+        "THREADHAND_REDIS_URL": "redis://:hidden@r",
+        "OPENAI_API_KEY": "sk-hidden",
+    }
+    settings = load(environ, None)
+    assert "hidden" not in f"{settings!r} {settings}"
+    assert {"xoxb-hidden", "hidden-api", "sk-hidden"} <= set(secret_values(settings))
+
+
+def test_lists_are_split_at_commas() -> None:
+    settings = load(
+        {"THREADHAND_ALLOWED_USERS": " U1, U2 ,,", "THREADHAND_FALLBACK_MODELS": "a"}, None
+    )
+    assert settings.allowed_users == ("U1", "U2")
+    assert settings.fallback_models == ("a",)
+    assert settings.allow_notice == ""
+
+
+def test_an_open_door_has_to_be_opened_by_hand() -> None:
+    assert "THREADHAND_ALLOWED_USERS" in load({}, None).allow_notice
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", "sqlite+aiosqlite:////data/threadhand.db"),
+        ("sqlite:///x.db", "sqlite+aiosqlite:///x.db"),
+        ("postgres://u@h/d", "postgresql+asyncpg://u@h/d"),
+        ("postgresql+asyncpg://u@h/d", "postgresql+asyncpg://u@h/d"),
+    ],
+)
+def test_the_database_gets_its_async_driver(url: str, expected: str) -> None:
+    settings = load({"THREADHAND_DATABASE_URL": url, "THREADHAND_DATA_DIR": "/data"}, None)
+    assert settings.storage_url == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "mode"),
+    [
+        ({}, "off"),
+        (
+            {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1", "THREADHAND_SLACK_APP_TOKEN": "xapp-1"},
+            "socket",
+        ),
+        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1", "THREADHAND_SLACK_SIGNING_SECRET": "s"}, "http"),
+    ],
+)
+def test_slack_is_connected_as_its_tokens_allow(environ: dict[str, str], mode: str) -> None:
+    assert load(environ, None).slack_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("environ", "missing"),
+    [
+        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1"}, "THREADHAND_SLACK_APP_TOKEN"),
+        ({"THREADHAND_SLACK_APP_TOKEN": "xapp-1"}, "THREADHAND_SLACK_BOT_TOKEN"),
+    ],
+)
+def test_a_missing_slack_token_is_named(environ: dict[str, str], missing: str) -> None:
+    settings = load(environ, None)
+    with pytest.raises(ConfigurationError, match=missing):
+        _ = settings.slack_mode
+
+
+def test_provider_keys_keep_their_names() -> None:
+    settings = load({"OPENAI_API_KEY": "sk-1", "THREADHAND_TAVILY_API_KEY": "t"}, None)
+    assert {name: key.get_secret_value() for name, key in settings.provider_keys.items()} == {
+        "OPENAI_API_KEY": "sk-1"
+    }
+
+
+def test_lines_that_are_no_settings_join_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SAMPLE_API_KEY", "kept")
+    monkeypatch.setenv("OTHER_API_KEY", "placeholder")
+    monkeypatch.delenv("OTHER_API_KEY")
+    env_file = tmp_path / ".env"
+    env_file.write_text("SAMPLE_API_KEY=lost\nOTHER_API_KEY=new\nTHREADHAND_MODEL=m\n")
+    assert load_process(env_file).model == "m"
+    assert (os.environ["SAMPLE_API_KEY"], os.environ["OTHER_API_KEY"]) == ("kept", "new")  # noqa: TID251 - what is tested
+    assert "THREADHAND_MODEL" not in os.environ  # noqa: TID251 - what is tested
+
+
+def test_settings_are_amended_with_the_same_checks() -> None:
+    settings = load({"THREADHAND_API_TOKEN": "one"}, None)
+    changed = amended(settings, {"THREADHAND_MODEL": "m"})
+    assert (changed.model, changed.api_token.get_secret_value()) == ("m", "one")
+    with pytest.raises(ConfigurationError, match="xoxb-"):
+        amended(settings, {"THREADHAND_SLACK_BOT_TOKEN": "wrong"})
+
+
+def test_the_machine_does_not_leak_into_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THREADHAND_MODEL", "leak")
+    assert load({}, None).model == ""
+
+
+def test_every_public_name_is_known() -> None:
+    assert {
+        "THREADHAND_MODEL",
+        "THREADHAND_LLM_BASE_URL",
+        "THREADHAND_DIALECT",
+        "THREADHAND_SLACK_API_URL",
+        "THREADHAND_DISCORD_API_URL",
+        "THREADHAND_DATA_DIR",
+        "THREADHAND_API_TOKEN",
+        "THREADHAND_FAILPOINTS",
+    } <= set(VARIABLES)
+    assert len(VARIABLES) == len(Settings.model_fields) - 1
