@@ -98,7 +98,7 @@ def amend(
             return take_in(connection, arrival, decision, snapshot)
         return receipt
     if arrival.kind == "edit":
-        changed = {"text": arrival.text, "sent_at": arrival.sent_at}
+        changed: dict[str, object] = {"text": arrival.text, "sent_at": arrival.sent_at}
         if arrival.files:
             changed["files"] = values_of_arrival(arrival)["files"]
         connection.execute(

@@ -4,10 +4,19 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, select, update
 
+from core.events import Cursor, RunEvent, RunFinished
 from core.ids import new_id
 from core.threads import Ask, Person, Run, Thread
-from storage.rows import ask_of, values_of_run
-from storage.tables import deliveries, pending_asks, renderings, runs, thread_inputs, threads
+from storage.rows import ask_of, values_of_event, values_of_run
+from storage.tables import (
+    deliveries,
+    pending_asks,
+    renderings,
+    run_events,
+    runs,
+    thread_inputs,
+    threads,
+)
 
 
 def queue_run(
@@ -52,6 +61,14 @@ def end_unstarted(connection: Connection, run: Run) -> None:
         .where(runs.c.run_id == run.run_id)
         .values(status="stopped", finish_reason="stopped", finished_at=datetime.now(UTC))
     )
+    ended = RunEvent(
+        run_id=run.run_id,
+        thread_id=run.thread_id,
+        cursor=Cursor(0, 1),
+        event=RunFinished(status="stopped", finish_reason="stopped"),
+        message_id=new_id(),
+    )
+    connection.execute(run_events.insert(), values_of_event(ended))
     touch_thread(connection, run.thread_id, state="idle")
 
 

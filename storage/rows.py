@@ -1,10 +1,9 @@
 """Rows to the nouns of core and back: one function each way."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from pydantic import TypeAdapter
+from sqlalchemy import RowMapping
 
 from core.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.messages import Message
@@ -22,7 +21,7 @@ from core.threads import (
 )
 from storage.columns import dump_json
 
-Row = Mapping[str, Any]
+Row = RowMapping
 Values = dict[str, object]
 
 _FILES = TypeAdapter(tuple[IncomingFile, ...])

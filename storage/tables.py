@@ -1,5 +1,8 @@
 """The tables. Rows never leave this package: `storage.rows` converts them to the nouns of core and back."""
 
+# SQLModel types __tablename__ as its own descriptor; a plain string is what it documents.
+# pyright: reportAssignmentType=false
+
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -293,7 +296,8 @@ class InboundCursorRow(SQLModel, table=True):
     cursor: str = words()
 
 
-_tables = SQLModel.metadata.tables
+METADATA = SQLModel.metadata
+_tables = METADATA.tables
 threads: Table = _tables["thread"]
 runs: Table = _tables["run"]
 claimed_keys: Table = _tables["claimed_key"]

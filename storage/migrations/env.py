@@ -1,22 +1,29 @@
 """Run by Alembic for each command; works on the connection that `storage.migrations` hands over."""
 
+from typing import Literal
+
 from alembic import context
-from sqlmodel import SQLModel
 
-import storage.tables  # noqa: F401 - fills the metadata
 from storage.columns import Document, UtcDateTime, Words
+from storage.tables import METADATA
 
-_PLAIN = {Words: "sa.Text()", UtcDateTime: "sa.DateTime(timezone=True)", Document: "sa.JSON()"}
 
-
-def _render(kind: str, item: object, autogenerate: object) -> str | bool:
+def _render(kind: str, item: object, autogenerate: object) -> str | Literal[False]:
     """A revision names plain types, so that it stays true when our own types change."""
-    return _PLAIN.get(type(item), False) if kind == "type" else False
+    match item:
+        case Words():
+            return "sa.Text()"
+        case UtcDateTime():
+            return "sa.DateTime(timezone=True)"
+        case Document():
+            return "sa.JSON()"
+        case _:
+            return False
 
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=SQLModel.metadata,
+    target_metadata=METADATA,
     render_as_batch=True,
     compare_type=True,
     render_item=_render,
