@@ -1,0 +1,89 @@
+"""A question of the agent with its buttons or menu, and what is left of it once answered; pure.
+
+The values of the controls are the options' own texts, so that a click can be read after any restart.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from bots.slack import limits
+from bots.slack.clicks import ASK_PREFIX
+from bots.slack.elements import (
+    actions,
+    button,
+    context,
+    cut,
+    cut_escaped,
+    markdown,
+    section,
+    select,
+)
+from core.messages import JsonObject
+from core.threads import Ask
+
+BUTTONS_MAX = 5
+_QUESTION_MAX = 6000
+_ANSWER_MAX = 1500
+_LISTING_MAX = 5000
+_REPLY_HINT = "Or answer by replying in this thread."
+
+
+def ask_fallback(ask: Ask) -> str:
+    """The question in one line, unescaped."""
+    return ask.text
+
+
+def ask_blocks(ask: Ask) -> list[JsonObject]:
+    """The question; while it is open its controls, afterwards who answered what."""
+    question = markdown(cut(ask.text, _QUESTION_MAX))
+    if ask.state == "answered":
+        who = cut_escaped(ask.answered_by.name if ask.answered_by else "Somebody", 100)
+        answer = cut_escaped((ask.answer or "").strip() or "…", _ANSWER_MAX)
+        return [question, section(f":white_check_mark: *{who}* answered: {answer}")]
+    if ask.state == "withdrawn":
+        return [question, context("This question is no longer open.")]
+    options = list(dict.fromkeys(filter(None, (option.strip() for option in ask.options))))
+    if not options:
+        return [question, context("Answer by replying in this thread.")]
+    return [question, *_controls(ask.ask_id, options), context(_REPLY_HINT)]
+
+
+def _controls(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
+    if any(len(option) > limits.OPTION_TEXT_MAX for option in options):
+        yield from _numbered(ask_id, options)
+    elif len(options) <= BUTTONS_MAX:
+        yield actions([_button(ask_id, at, option, option) for at, option in enumerate(options)])
+    else:
+        shown = options[: limits.SELECT_OPTIONS_MAX]
+        yield actions([select("Choose an answer", shown, action_id=_action_id(ask_id))])
+        if len(options) > len(shown):
+            yield context(f"{len(options) - len(shown)} more options do not fit: reply with yours.")
+
+
+def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
+    """Options too long for a label: written out, with a button for each number, as far as there is room."""
+    lines: list[str] = []
+    room = _LISTING_MAX
+    for number, option in enumerate(options[: limits.ACTIONS_ELEMENTS_MAX], 1):
+        line = f"*{number}.* {cut_escaped(option, limits.SECTION_TEXT_MAX - 20)}"
+        room -= len(line)
+        if room < 0 and lines:
+            break
+        lines.append(line)
+    yield from (section(line) for line in lines)
+    yield actions(
+        [
+            _button(ask_id, at, str(at + 1), option)
+            for at, option in enumerate(options[: len(lines)])
+        ]
+    )
+    if len(options) > len(lines):
+        yield context(f"{len(options) - len(lines)} more options do not fit: reply with yours.")
+
+
+def _button(ask_id: str, at: int, label: str, option: str) -> JsonObject:
+    return button(label, action_id=_action_id(ask_id, at), value=option)
+
+
+def _action_id(ask_id: str, at: int | None = None) -> str:
+    """Unique within the message, as Slack demands."""
+    return f"{ASK_PREFIX}{ask_id}" if at is None else f"{ASK_PREFIX}{ask_id}#{at}"

@@ -1,0 +1,50 @@
+"""Draws content as Slack messages: fallback text and Block Kit blocks, within Slack's limits; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.slack import limits
+from bots.slack.ask_blocks import ask_blocks, ask_fallback
+from bots.slack.elements import context, cut, markdown
+from bots.slack.status_blocks import status_blocks, status_headline
+from bots.slack.text import escape
+from core.messages import JsonObject
+
+_LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A message as Slack takes it. `text` is what notifications and old clients show."""
+
+    text: str
+    blocks: tuple[JsonObject, ...]
+
+
+def draw(content: Content) -> Drawing:
+    """The content as a message. Nothing in it can ping anybody."""
+    match content:
+        case RunStatus(run_id=run_id, view=view):
+            blocks = status_blocks(run_id, view)
+            words = status_headline(view)
+        case AnswerPart():
+            blocks = list(_answer_blocks(content))
+            words = content.markdown
+        case AskPrompt(ask=ask):
+            blocks = ask_blocks(ask)
+            words = ask_fallback(ask)
+        case Notice(markdown=words, level=level):
+            blocks = [markdown(_LEVEL_SIGNS[level] + words)]
+        case _:
+            assert_never(content)
+    return Drawing(
+        text=cut(escape(words.strip()) or "…", limits.FALLBACK_TEXT_MAX), blocks=tuple(blocks)
+    )
+
+
+def _answer_blocks(part: AnswerPart) -> Iterator[JsonObject]:
+    yield markdown(part.markdown)
+    if part.parts > 1:
+        yield context(f"Part {part.part} of {part.parts}")

@@ -1,0 +1,273 @@
+"""The connection to Slack's Web API: one session, one retry policy, one table of errors."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.http_retry.async_handler import AsyncRetryHandler
+from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
+from slack_sdk.http_retry.request import HttpRequest
+from slack_sdk.http_retry.response import HttpResponse
+from slack_sdk.http_retry.state import RetryState
+from slack_sdk.web.async_client import AsyncWebClient
+from yarl import URL
+
+from bots.slack.hosts import is_loopback
+from bots.slack.payload import text
+from core.errors import (
+    ConfigurationError,
+    SurfaceError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnclear,
+)
+from core.messages import JsonObject
+
+API_URL = "https://slack.com/api/"
+CALL_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 30
+RATE_LIMIT_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+# Newer content takes the place of what waits: the caller had better hear of the limit at once.
+_STALE_WHEN_LATE = frozenset({"chat.update", "assistant.threads.setStatus"})
+# Carried out twice they leave the same state as once, so an unclear end may be tried again here.
+_REPEATABLE = frozenset(
+    {
+        "apps.connections.open",
+        "auth.test",
+        "chat.update",
+        "conversations.history",
+        "conversations.replies",
+        "files.getUploadURLExternal",
+        "files.info",
+        "reactions.add",
+        "reactions.get",
+        "reactions.remove",
+        "users.info",
+    }
+)
+_UNCLEAR_CODES = frozenset(
+    {"fatal_error", "internal_error", "request_timeout", "service_unavailable"}
+)
+_RATE_CODES = frozenset({"ratelimited", "rate_limited"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the bot is: `team_id` is the workspace that its token belongs to."""
+
+    team_id: str
+    user_id: str
+    bot_id: str
+
+
+class RateLimitRetry(AsyncRateLimitErrorRetryHandler):
+    """Waits as long as Slack asks, and sends again; a refused call was not carried out, so this repeats nothing."""
+
+    async def _can_retry_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        if response is None or response.status_code != 429 or _method(request) in _STALE_WHEN_LATE:
+            return False
+        return _retry_after(response.headers) <= WAIT_SECONDS_MAX
+
+
+class RepeatableRetry(AsyncRetryHandler):
+    """Sends again after a lost connection or a server fault, where twice is the same as once."""
+
+    async def _can_retry_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        if _method(request) not in _REPEATABLE:
+            return False
+        if response is not None:
+            return response.status_code >= 500
+        return isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError)
+
+
+Parameters = Mapping[str, str | int | bool]
+
+
+class _Answer(Protocol):
+    data: object
+    headers: Mapping[str, str]
+    status_code: int
+
+
+class _Calls(Protocol):
+    """The one method of the SDK's client that everything goes through, with its types."""
+
+    async def api_call(
+        self,
+        api_method: str,
+        *,
+        http_verb: str = "POST",
+        params: Parameters | None = None,
+        json: JsonObject | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> _Answer: ...
+
+
+class SlackClient:
+    """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one."""
+
+    def __init__(self, *, bot_token: str, api_url: str = API_URL) -> None:
+        self.api_url = URL(api_url)
+        self.bot_token = bot_token
+        self._identity: Identity | None = None
+        self.web = AsyncWebClient(
+            token=bot_token,
+            base_url=api_url,
+            timeout=CALL_SECONDS_MAX,
+            retry_handlers=[
+                RateLimitRetry(max_retry_count=RATE_LIMIT_ATTEMPTS),
+                RepeatableRetry(max_retry_count=2),
+            ],
+        )
+        if is_loopback(self.api_url):
+            # The SDK takes any proxy of the environment, NO_PROXY or not.
+            self.web.proxy = None
+
+    @property
+    def identity(self) -> Identity:
+        """Who the bot is. Raises RuntimeError before `open`."""
+        if self._identity is None:
+            raise RuntimeError("the Slack client is not open")
+        return self._identity
+
+    def tokenless(self) -> AsyncWebClient:
+        """A client for Bolt, which makes no calls of its own: it gets the token with each authorisation."""
+        return AsyncWebClient(base_url=str(self.api_url), proxy=self.web.proxy)
+
+    @property
+    def proxy(self) -> str | None:
+        return self.web.proxy
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The shared session. Raises RuntimeError before `open` and after `close`."""
+        if self.web.session is None or self.web.session.closed:
+            raise RuntimeError("the Slack client is not open")
+        return self.web.session
+
+    async def open(self) -> Identity:
+        """Opens the session and asks Slack who the token belongs to.
+
+        Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
+        """
+        self.web.session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX)
+        )
+        try:
+            answer = await self.checked("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
+        except BaseException:
+            await self.close()
+            raise
+        self._identity = Identity(
+            team_id=text(answer, "team_id"),
+            user_id=text(answer, "user_id"),
+            bot_id=text(answer, "bot_id"),
+        )
+        return self._identity
+
+    async def close(self) -> None:
+        if self.web.session is not None:
+            await self.web.session.close()
+
+    async def checked(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
+        """A call of the start: its failure is told to the operator, naming the setting of the token."""
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        try:
+            return await self._call(method, "POST", headers=headers)
+        except SurfaceRefused as error:
+            raise ConfigurationError(
+                f"Slack refuses the token in {setting} ({error.code}):"
+                " copy it again from your app's page at api.slack.com/apps."
+            ) from error
+        except SurfaceError as error:
+            raise ConfigurationError(
+                f"Slack cannot be reached at {self.api_url}:"
+                " check the network, the proxy and THREADHAND_SLACK_API_URL."
+            ) from error
+
+    async def read(self, method: str, parameters: Parameters) -> JsonObject:
+        """Asks for something. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        return await self._call(method, "GET", params=parameters)
+
+    async def write(self, method: str, body: JsonObject) -> JsonObject:
+        """Changes something, arguments as JSON. Raises as `read` does."""
+        return await self._call(method, "POST", body=body)
+
+    async def write_form(self, method: str, parameters: Parameters) -> JsonObject:
+        """Changes something by a method that takes no JSON (files, reactions). Raises as `read` does."""
+        return await self._call(method, "POST", params=parameters)
+
+    async def _call(
+        self,
+        method: str,
+        verb: str,
+        *,
+        params: Parameters | None = None,
+        body: JsonObject | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> JsonObject:
+        calls = cast(_Calls, self.web)
+        try:
+            answer = await calls.api_call(
+                method, http_verb=verb, params=params, json=body, headers=headers
+            )
+        except SlackApiError as error:
+            raise _translated(cast(object, error.response)) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
+        except (SlackClientError, AttributeError, ValueError) as error:
+            # AttributeError: the SDK reads `.get` of an answer in plain text, as a broken proxy sends it.
+            raise SurfaceUnclear(
+                f"Slack's answer cannot be read ({type(error).__name__})"
+            ) from error
+        return _object(answer.data)
+
+
+def _translated(response: object) -> SurfaceError:
+    if isinstance(response, aiohttp.ClientResponse):
+        return SurfaceUnclear(f"Slack's answer is no JSON (status {response.status})")
+    answer = cast(_Answer, response)
+    status, code = answer.status_code, text(_object(answer.data), "error")
+    if status == 429 or code in _RATE_CODES:
+        return SurfaceRateLimited(
+            "Slack asks for patience", retry_after_seconds=_retry_after(answer.headers)
+        )
+    if status >= 500 or code in _UNCLEAR_CODES or not code:
+        return SurfaceUnclear(f"Slack failed ({code or status})")
+    return SurfaceRefused(f"Slack refused ({code})", code=code)
+
+
+def _object(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+def _retry_after(headers: Mapping[str, list[str] | str] | Mapping[str, str]) -> float:
+    for name, value in headers.items():
+        if name.lower() == "retry-after":
+            first = value if isinstance(value, str) else value[0]
+            return max(1.0, float(first)) if first.replace(".", "", 1).isdigit() else 1.0
+    return 1.0
+
+
+def _method(request: HttpRequest) -> str:
+    return URL(request.url).name

@@ -1,0 +1,128 @@
+"""From a Slack payload to a stored fact: names looked up, parsed, received, and the notice shown."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome
+from bots.slack.clicks import parse_click
+from bots.slack.client import SlackClient
+from bots.slack.notices import Notices
+from bots.slack.parse import Ignored, Known, parse_event, people_in, stop_reaction
+from bots.slack.payload import children, text
+from bots.slack.people import People
+from bots.slack.twins import Twins
+from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.messages import JsonObject
+
+Receive = Callable[[Inbound], Awaitable[Outcome]]
+
+TWIN_SECONDS_MAX = 1.0
+FETCH_SECONDS_MAX = 1.0
+_THREADS_REMEMBERED_MAX = 5000
+
+log = logging.getLogger(__name__)
+
+
+class Doorway:
+    """Every payload passes here before Slack is acknowledged; what `receive` raises goes through to Bolt."""
+
+    def __init__(self, client: SlackClient, receive: Receive) -> None:
+        self._client = client
+        self._receive = receive
+        self._people = People(client)
+        self._twins = Twins()
+        self._notices = Notices(client)
+        self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def on_event(self, event: JsonObject) -> None:
+        """One event of the Events API."""
+        if text(event, "type") == "app_mention":
+            if await self._is_taken_up(event):
+                return
+            event = await self._whole_message(event)
+        reacted = stop_reaction(event)
+        known = Known(
+            identity=self._client.identity,
+            names=await self._people.names(people_in(event)),
+            reacted_thread=await self._thread_of(*reacted) if reacted else "",
+        )
+        inbound = parse_event(event, known)
+        await self._take(inbound)
+        if isinstance(inbound, IncomingMessage | CommandCalled):
+            self._took(event, inbound)
+
+    async def on_click(self, payload: JsonObject) -> None:
+        """One `block_actions` payload."""
+        names = await self._people.names({text(payload, "user", "id")} - {""})
+        inbound = parse_click(payload, Known(identity=self._client.identity, names=names))
+        await self._take(inbound)
+
+    async def _take(self, inbound: Inbound | Ignored) -> None:
+        if isinstance(inbound, Ignored):
+            log.debug("a slack payload asks for nothing: %s", inbound.reason)
+            return
+        outcome = await self._receive(inbound)
+        if outcome.notice:
+            self._notices.show(inbound, outcome)
+
+    def _took(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
+        channel, ts = text(event, "channel"), text(event, "ts")
+        self._threads[channel, ts] = inbound.address.thread_key
+        while len(self._threads) > _THREADS_REMEMBERED_MAX:
+            self._threads.popitem(last=False)
+        if isinstance(inbound, CommandCalled) or inbound.is_addressed:
+            self._twins.took(channel, ts)
+
+    async def _is_taken_up(self, mention: JsonObject) -> bool:
+        channel, ts = text(mention, "channel"), text(mention, "ts")
+        return await self._twins.comes(channel, ts, timeout_seconds=TWIN_SECONDS_MAX)
+
+    async def _whole_message(self, mention: JsonObject) -> JsonObject:
+        """The mention with what its twin would have told; as it is where Slack does not tell."""
+        channel, ts = text(mention, "channel"), text(mention, "ts")
+        thread_ts = text(mention, "thread_ts") or ts
+        try:
+            found = await self._fetch(channel, thread_ts, ts)
+        except (SurfaceError, TimeoutError) as error:
+            log.info("slack does not tell the whole of a mention: %s", error)
+            return mention
+        whole = {
+            key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found
+        }
+        return {**mention, **whole}
+
+    async def _thread_of(self, channel: str, ts: str) -> str:
+        """The thread that a message stands in, or "". Raises SurfaceError: then Slack shall deliver again."""
+        if known := self._threads.get((channel, ts)):
+            return known
+        try:
+            found = await self._fetch(channel, ts, ts)
+        except SurfaceRefused as error:
+            log.info("slack does not tell the thread of a message: %s", error)
+            return ""
+        except TimeoutError as error:
+            raise SurfaceUnclear("Slack took too long to tell a message") from error
+        return text(found, "thread_ts")
+
+    async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
+        async with asyncio.timeout(FETCH_SECONDS_MAX):
+            answer = await self._client.read(
+                "conversations.replies",
+                {
+                    "channel": channel,
+                    "ts": thread_ts,
+                    "oldest": ts,
+                    "latest": ts,
+                    "inclusive": True,
+                    "limit": 2,
+                },
+            )
+        found = [one for one in children(answer, "messages") if text(one, "ts") == ts]
+        return found[0] if found else {}
+
+    async def close(self) -> None:
+        """Waits for notices under way, and ends look-ups."""
+        await self._notices.close()
+        await self._people.close()

@@ -1,0 +1,67 @@
+"""The one reaction of the bot on a message, changed as the work goes on."""
+
+import logging
+from collections import OrderedDict
+
+from bots.slack.client import SlackClient
+from bots.slack.payload import children, strings, text
+from core.errors import SurfaceError, SurfaceRefused
+from core.ports import Reaction
+
+EMOJI: dict[Reaction, str] = {
+    "seen": "eyes",
+    "queued": "hourglass_flowing_sand",
+    "done": "white_check_mark",
+    "failed": "x",
+    "asking": "question",
+}
+_REMEMBERED_MAX = 2000
+
+log = logging.getLogger(__name__)
+
+
+class Reactions:
+    """Remembers what it put where; for what an earlier process put there it asks Slack."""
+
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
+        self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def show(self, channel: str, ts: str, reaction: Reaction | None) -> None:
+        """Makes this the bot's only reaction on the message. The new one comes first: it is what people wait for."""
+        wanted = EMOJI[reaction] if reaction else ""
+        before = self._shown.get((channel, ts))
+        if wanted and wanted != before:
+            await self._change("reactions.add", channel, ts, wanted, fine="already_reacted")
+        others = {before} if before is not None else await self._ours(channel, ts)
+        for name in others - {wanted, ""}:
+            await self._change("reactions.remove", channel, ts, name, fine="no_reaction")
+        self._shown[channel, ts] = wanted
+        self._shown.move_to_end((channel, ts))
+        while len(self._shown) > _REMEMBERED_MAX:
+            self._shown.popitem(last=False)
+
+    async def _change(self, method: str, channel: str, ts: str, name: str, *, fine: str) -> None:
+        try:
+            await self._client.write_form(
+                method, {"channel": channel, "timestamp": ts, "name": name}
+            )
+        except SurfaceRefused as error:
+            if error.code != fine:
+                raise
+
+    async def _ours(self, channel: str, ts: str) -> set[str]:
+        """The reactions of ours that an earlier process left; none where Slack does not tell."""
+        try:
+            answer = await self._client.read(
+                "reactions.get", {"channel": channel, "timestamp": ts, "full": True}
+            )
+        except SurfaceError as error:
+            log.info("slack does not tell the reactions on a message: %s", error)
+            return set()
+        ours = self._client.identity.user_id
+        return {
+            text(entry, "name")
+            for entry in children(answer, "message", "reactions")
+            if text(entry, "name") in EMOJI.values() and ours in strings(entry, "users")
+        }

@@ -1,0 +1,131 @@
+"""Slack as a chat surface: posts, edits, uploads, finds, reacts and shows the agent as busy."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from bots.rendering.content import Content
+from bots.slack import limits
+from bots.slack.blocks import draw
+from bots.slack.client import SlackClient
+from bots.slack.payload import child, children, text
+from bots.slack.reactions import Reactions
+from bots.slack.uploads import Uploads, delivery_block_id
+from core.errors import SurfaceError, SurfaceUnclear
+from core.failpoints import Failpoint
+from core.messages import JsonObject
+from core.ports import OutgoingFile, Reaction
+from core.threads import Address
+
+METADATA_EVENT = "threadhand_delivery"
+POST = Failpoint("slack.post")
+EDIT = Failpoint("slack.edit")
+UPLOAD = Failpoint("slack.upload")
+REACT = Failpoint("slack.react")
+
+log = logging.getLogger(__name__)
+
+
+class SlackSurface:
+    """ChatSurface and ChatPresence of one workspace. A message id is Slack's `ts`."""
+
+    platform = "slack"
+    answer_limit: int = limits.ANSWER_MAX
+    file_bytes_max: int = limits.FILE_BYTES_MAX
+    edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
+
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
+        self._uploads = Uploads(client)
+        self._reactions = Reactions(client)
+
+    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+        drawing = draw(content)
+        body: JsonObject = {
+            "channel": address.channel_id,
+            "thread_ts": address.thread_key,
+            "text": drawing.text,
+            "blocks": list(drawing.blocks),
+            "metadata": {
+                "event_type": METADATA_EVENT,
+                "event_payload": {"delivery_id": delivery_id},
+            },
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        with POST:
+            answer = await self._client.write("chat.postMessage", body)
+        if not (ts := text(answer, "ts")):
+            raise SurfaceUnclear("Slack did not name the message it posted")
+        return ts
+
+    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+        drawing = draw(content)
+        body: JsonObject = {
+            "channel": address.channel_id,
+            "ts": message_ref,
+            "text": drawing.text,
+            "blocks": list(drawing.blocks),
+        }
+        with EDIT:
+            await self._client.write("chat.update", body)
+
+    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+        with UPLOAD:
+            return await self._uploads.upload(address, file, delivery_id=delivery_id)
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        cursor = ""
+        while True:
+            parameters: dict[str, str | int | bool] = {
+                "channel": address.channel_id,
+                "ts": address.thread_key,
+                "include_all_metadata": True,
+                "limit": limits.THREAD_PAGE_MAX,
+            }
+            if cursor:
+                parameters["cursor"] = cursor
+            page = await self._client.read("conversations.replies", parameters)
+            for message in children(page, "messages"):
+                if self._carries(message, delivery_id):
+                    return text(message, "ts")
+            cursor = text(page, "response_metadata", "next_cursor")
+            if not cursor:
+                return None
+
+    def _carries(self, message: JsonObject, delivery_id: str) -> bool:
+        metadata = child(message, "metadata")
+        if (
+            text(metadata, "event_type") == METADATA_EVENT
+            and text(metadata, "event_payload", "delivery_id") == delivery_id
+        ):
+            return True
+        block_id = delivery_block_id(delivery_id)
+        if any(text(block, "block_id") == block_id for block in children(message, "blocks")):
+            return True
+        file_id = self._uploads.file_of(delivery_id)
+        return any(text(file, "id") == file_id for file in children(message, "files") if file_id)
+
+    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+        with REACT:
+            await self._reactions.show(address.channel_id, message_ref, reaction)
+
+    @asynccontextmanager
+    async def typing(self, address: Address) -> AsyncGenerator[None]:
+        await self._say_busy(address, "is working…")
+        try:
+            yield
+        finally:
+            await self._say_busy(address, "")
+
+    async def _say_busy(self, address: Address, status: str) -> None:
+        body: JsonObject = {
+            "channel_id": address.channel_id,
+            "thread_ts": address.thread_key,
+            "status": status,
+        }
+        try:
+            await self._client.write("assistant.threads.setStatus", body)
+        except SurfaceError as error:
+            # Only threads of an agent or assistant app have this line.
+            log.debug("slack shows no typing line: %s", error)
