@@ -1,0 +1,144 @@
+"""A Web API request from its token to its answer: faults, scopes, rate limits, arguments, the method."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from bots.simulator.faults import Fault, Faults
+from bots.simulator.slack.arguments import read_arguments
+from bots.simulator.slack.payloads import Payload, Refused
+from bots.simulator.slack.rates import Rates
+from bots.simulator.slack.settings import SlackSettings
+from bots.simulator.slack.web_api import METHODS, Call, Method
+from bots.simulator.slack.web_api.call import Platform, missing_scope
+from bots.simulator.slack.world import Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall:
+    """One call that an app made. `at` is `time.monotonic()` when it arrived; `error` is empty where it passed."""
+
+    method: str
+    arguments: Payload
+    status: int
+    error: str
+    at: float
+    team_id: str = ""
+
+
+@dataclass(slots=True)
+class WebApi:
+    """Answers calls for every workspace; which one is meant, the token says."""
+
+    settings: SlackSettings
+    faults: Faults
+    platform: Platform
+    tokens: Mapping[str, Workspace]
+    calls: deque[ApiCall]
+    rates: Rates
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Serves `/api/<method>`."""
+        at, method = time.monotonic(), request.match_info["method"]
+        before = self.faults.take(method, "rate_limit", "server_error", "timeout", "slow")
+        arguments: Payload = {}
+        team_id = ""
+        try:
+            arguments = await read_arguments(request)
+            if before is not None and (early := await self._misbehave(before)) is not None:
+                self._note(method, arguments, early.status, before.kind, at, "")
+                return early
+            workspace = self._authorise(request, method, arguments)
+            team_id = workspace.team_id
+            body = self._run(workspace, method, arguments, at)
+        except Refused as refusal:
+            body = refusal.answer()
+        response = self._answer(method, body)
+        after = self.faults.take(method, "error_after", "timeout_after")
+        if after is not None:
+            response = await self._misbehave(after) or response
+        self._note(method, arguments, response.status, str(body.get("error", "")), at, team_id)
+        return response
+
+    def _note(
+        self, method: str, arguments: Payload, status: int, error: str, at: float, team_id: str
+    ) -> None:
+        kept = {key: value for key, value in arguments.items() if key != "token"}
+        self.calls.append(
+            ApiCall(
+                method=method, arguments=kept, status=status, error=error, at=at, team_id=team_id
+            )
+        )
+
+    async def _misbehave(self, fault: Fault) -> web.Response | None:
+        match fault.kind:
+            case "rate_limit":
+                return _rate_limited(max(1, round(fault.seconds)))
+            case "server_error" | "error_after":
+                return web.Response(status=500, text="Internal Server Error")
+            case "slow":
+                await asyncio.sleep(fault.seconds)
+                return None
+            case _:
+                await self.closing.wait()
+                return web.Response(status=500)
+
+    def _authorise(self, request: web.Request, method: str, arguments: Payload) -> Workspace:
+        header = request.headers.get("Authorization", "")
+        token = header.removeprefix("Bearer ").strip() or str(arguments.get("token", ""))
+        if not token:
+            raise Refused("not_authed")
+        known = METHODS.get(method)
+        if token == self.settings.app_token:
+            if known is None or not known.is_for_app_token:
+                raise Refused("not_allowed_token_type")
+            return next(iter(self.tokens.values()))
+        workspace = self.tokens.get(token)
+        if workspace is None:
+            raise Refused("invalid_auth")
+        if known is not None and known.is_for_app_token:
+            raise Refused("not_allowed_token_type")
+        return workspace
+
+    def _run(self, workspace: Workspace, method: str, arguments: Payload, now: float) -> Payload:
+        known = METHODS.get(method)
+        if known is None:
+            raise Refused("unknown_method", req_method=method)
+        channel = str(arguments.get("channel", ""))
+        wait = self.rates.take(workspace.team_id, method, known.tier, channel, now)
+        if wait:
+            raise Refused("ratelimited", retry_after=wait)
+        self._check(workspace, known, arguments)
+        return {"ok": True, **known.run(Call(self.platform, workspace, method, arguments))}
+
+    def _check(self, workspace: Workspace, known: Method, arguments: Payload) -> None:
+        granted = self.settings.scopes
+        if known.scopes and not any(scope in granted for scope in known.scopes):
+            raise missing_scope(workspace, ",".join(known.scopes))
+        missing = [name for name in known.required if arguments.get(name) in (None, "")]
+        if missing:
+            raise Refused(
+                "invalid_arguments",
+                messages=tuple(f"[ERROR] missing required field: {name}" for name in missing),
+            )
+
+    def _answer(self, method: str, body: Payload) -> web.Response:
+        if body.get("error") == "ratelimited":
+            return _rate_limited(int(body.pop("retry_after")))
+        response = web.json_response(body)
+        response.headers["X-OAuth-Scopes"] = ",".join(self.settings.scopes)
+        known = METHODS.get(method)
+        if known is not None and known.scopes:
+            response.headers["X-Accepted-OAuth-Scopes"] = ",".join(known.scopes)
+        return response
+
+
+def _rate_limited(seconds: int) -> web.Response:
+    return web.json_response(
+        {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(seconds)}
+    )

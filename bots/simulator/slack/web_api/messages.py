@@ -1,0 +1,232 @@
+"""chat.postMessage, update, delete, postEphemeral and getPermalink."""
+
+import json
+
+from bots.simulator.slack import happenings
+from bots.simulator.slack.blocks import check_message_blocks
+from bots.simulator.slack.payloads import Payload, Refused, as_payload, as_payloads
+from bots.simulator.slack.shapes import message_form
+from bots.simulator.slack.web_api.call import Call, Method, invalid_argument
+from bots.simulator.slack.world import Channel, Message
+
+TEXT_KEPT = 40_000
+UPDATE_TEXT_MAX = 4_000
+MARKDOWN_TEXT_MAX = 12_000
+_METADATA_TYPE_MAX = 255
+_METADATA_CHARS_MAX = 8_000
+_OVERRIDES = ("username", "icon_emoji", "icon_url")
+
+
+def post_message(call: Call) -> Payload:
+    channel = postable_channel(call)
+    message = _new_message(call, channel)
+    if call.flag("reply_broadcast") and message.is_reply:
+        message.subtype = "thread_broadcast"
+        channel.top[message.ts] = message
+    call.workspace.add_message(message)
+    happenings.tell_posted(call.workspace, message)
+    form = message_form(call.workspace, message, has_metadata=True)
+    return {"channel": channel.channel_id, "ts": message.ts, "message": form}
+
+
+def postable_channel(call: Call) -> Channel:
+    """The channel that `channel` names by id, by #name, or by the person to write to."""
+    workspace, wanted = call.workspace, call.text("channel")
+    if wanted in workspace.members:
+        if workspace.members[wanted].is_bot:
+            raise Refused("cannot_dm_bot")
+        channel = workspace.direct_with(wanted, workspace.bot.user_id)
+    elif (named := workspace.channel_names.get(wanted.removeprefix("#"))) is not None:
+        call.arguments["channel"] = named.channel_id
+        channel = call.channel()
+    else:
+        channel = call.channel()
+    if workspace.bot.user_id not in channel.members:
+        if "chat:write.public" not in workspace.settings.scopes:
+            raise Refused("not_in_channel")
+        if channel.kind != "channel":
+            raise Refused("channel_not_found")
+    if channel.is_archived:
+        raise Refused("is_archived")
+    if channel.is_read_only:
+        raise Refused("restricted_action_read_only_channel")
+    return channel
+
+
+def thread_of(call: Call, channel: Channel) -> str | None:
+    """The thread to reply in: a root message of this channel."""
+    thread_ts = call.text("thread_ts")
+    if not thread_ts:
+        return None
+    root = channel.messages.get(thread_ts)
+    if root is None:
+        raise Refused("thread_not_found")
+    if root.is_reply or root.visible_to is not None:
+        raise Refused("cannot_reply_to_message")
+    return thread_ts
+
+
+def _new_message(call: Call, channel: Channel) -> Message:
+    text, blocks, attachments = content_of(call)
+    if not text and not blocks and not attachments:
+        raise Refused("no_text")
+    overrides = {key: call.text(key) for key in _OVERRIDES if call.arguments.get(key)}
+    if overrides:
+        call.needs("chat:write.customize")
+    workspace = call.workspace
+    return Message(
+        ts=workspace.new_ts(),
+        channel_id=channel.channel_id,
+        user_id=workspace.bot.user_id,
+        is_bot=True,
+        text=text,
+        blocks=blocks,
+        attachments=attachments,
+        thread_ts=thread_of(call, channel),
+        metadata=metadata_of(call),
+        overrides=overrides,
+    )
+
+
+def content_of(call: Call) -> tuple[str, list[Payload], list[Payload]]:
+    """Text, blocks and attachments, checked; `markdown_text` becomes a markdown block."""
+    text = call.text("text")[:TEXT_KEPT]
+    blocks = check_message_blocks(call.arguments.get("blocks"))
+    markdown = call.text("markdown_text")
+    if markdown:
+        if text or blocks:
+            raise Refused("markdown_text_conflict")
+        if len(markdown) > MARKDOWN_TEXT_MAX:
+            raise Refused("msg_too_long")
+        return markdown, check_message_blocks([{"type": "markdown", "text": markdown}]), []
+    attachments = call.arguments.get("attachments")
+    kept = as_payloads(attachments)
+    if attachments is not None and (not isinstance(attachments, list) or len(kept) > 100):
+        code = "too_many_attachments" if len(kept) > 100 else "invalid_attachments"
+        raise Refused(code)
+    for attachment in kept:
+        check_message_blocks(attachment.get("blocks"))
+    return text, blocks, kept
+
+
+def metadata_of(call: Call) -> Payload | None:
+    """The message's metadata, checked."""
+    value = call.arguments.get("metadata")
+    if value is None or value == {}:
+        return None
+    metadata = as_payload(value)
+    if metadata is None or set(metadata) - {"event_type", "event_payload", "entities"}:
+        raise Refused("invalid_metadata_format")
+    event_type, payload = metadata.get("event_type"), as_payload(metadata.get("event_payload"))
+    if not isinstance(event_type, str) or not event_type or payload is None:
+        raise Refused("invalid_metadata_schema")
+    if len(event_type) > _METADATA_TYPE_MAX or len(json.dumps(payload)) > _METADATA_CHARS_MAX:
+        raise Refused("metadata_too_large")
+    return metadata
+
+
+def own_message(call: Call, channel: Channel, code: str) -> Message:
+    """The app's own message that `ts` names."""
+    message = call.message(channel, "ts")
+    if not message.is_bot:
+        raise Refused(code)
+    return message
+
+
+def update_message(call: Call) -> Payload:
+    channel = call.joined_channel()
+    message = own_message(call, channel, "cant_update_message")
+    if message.stream is not None and message.stream.is_open:
+        raise Refused("streaming_state_conflict")
+    if channel.is_archived:
+        raise Refused("is_archived")
+    if len(call.text("text")) > UPDATE_TEXT_MAX:
+        raise Refused("msg_too_long")
+    text, blocks, attachments = content_of(call)
+    is_blocks_given = call.arguments.get("blocks") is not None
+    is_attachments_given = call.arguments.get("attachments") is not None
+    if not (text or is_blocks_given or is_attachments_given):
+        raise Refused("no_text")
+    metadata = metadata_of(call)
+    previous = message_form(call.workspace, message, has_metadata=True)
+    if text:
+        message.text = text
+    if text or is_blocks_given:
+        message.blocks = blocks
+    if is_attachments_given:
+        message.attachments = attachments
+    if call.arguments.get("metadata") is not None:
+        message.metadata = metadata
+    mark_edited(call, message, previous)
+    form = message_form(call.workspace, message, has_metadata=True)
+    return {
+        "channel": channel.channel_id,
+        "ts": message.ts,
+        "text": message.text,
+        "message": form,
+    }
+
+
+def mark_edited(call: Call, message: Message, previous: Payload) -> None:
+    """Counts an edit and tells of it."""
+    message.edits += 1
+    message.edited_ts = call.workspace.new_ts()
+    call.workspace.changed()
+    happenings.tell_changed(call.workspace, message, previous)
+
+
+def delete_message(call: Call) -> Payload:
+    channel = call.joined_channel()
+    message = own_message(call, channel, "cant_delete_message")
+    previous = message_form(call.workspace, message, has_metadata=True)
+    call.workspace.remove_message(message)
+    happenings.tell_deleted(call.workspace, message, previous)
+    return {"channel": channel.channel_id, "ts": message.ts}
+
+
+def post_ephemeral(call: Call) -> Payload:
+    channel = postable_channel(call)
+    user_id = call.text("user")
+    if user_id not in call.workspace.members:
+        raise Refused("user_not_found")
+    if user_id not in channel.members:
+        raise Refused("user_not_in_channel")
+    message = _new_message(call, channel)
+    message.visible_to = user_id
+    call.workspace.add_message(message)
+    return {"message_ts": message.ts}
+
+
+def get_permalink(call: Call) -> Payload:
+    channel = call.channel()
+    message = call.message(channel, "message_ts")
+    link = f"{call.workspace.origin}/archives/{channel.channel_id}/p{message.ts.replace('.', '')}"
+    if message.is_reply:
+        link += f"?thread_ts={message.thread_ts}&cid={channel.channel_id}"
+    return {"channel": channel.channel_id, "permalink": link}
+
+
+def get_url_for_sockets(call: Call) -> Payload:
+    if call.workspace.settings.events_url is not None:
+        raise invalid_argument("Socket Mode is not turned on for this app")
+    return {"url": call.platform.connection_url()}
+
+
+METHODS = {
+    "apps.connections.open": Method(run=get_url_for_sockets, tier="t1", is_for_app_token=True),
+    "chat.delete": Method(
+        run=delete_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")
+    ),
+    "chat.getPermalink": Method(
+        run=get_permalink, tier="special", required=("channel", "message_ts")
+    ),
+    "chat.postEphemeral": Method(
+        run=post_ephemeral, tier="t4", scopes=("chat:write",), required=("channel", "user")
+    ),
+    "chat.postMessage": Method(
+        run=post_message, tier="post", scopes=("chat:write",), required=("channel",)
+    ),
+    "chat.update": Method(
+        run=update_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")
+    ),
+}
