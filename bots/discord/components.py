@@ -31,7 +31,7 @@ OPTION_ID_FIRST = 1000
 
 ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
-OPTION_TEXT_MAX = 300
+OPTION_TEXT_MAX = 1000
 OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
@@ -121,9 +121,10 @@ def _question(ask: Ask) -> JsonObject:
     if ask.state != "open":
         return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
     children = [text_display(f"❓ {question}")]
-    options = [option for option in ask.options if option.strip()][:SELECT_OPTIONS_MAX]
+    cleaned = [one_line(option, OPTION_TEXT_MAX) for option in ask.options]
+    options = [option for option in cleaned if option][:SELECT_OPTIONS_MAX]
     fit_buttons = len(options) <= BUTTONS_PER_ROW_MAX and all(
-        length(" ".join(option.split())) <= BUTTON_LABEL_MAX for option in options
+        length(option) <= BUTTON_LABEL_MAX for option in options
     )
     if options and fit_buttons:
         children.append(row(*_option_buttons(ask, options)))
@@ -156,7 +157,7 @@ def _select(ask: Ask, options: list[str]) -> JsonObject:
 
 def _listed_options(options: list[str]) -> list[JsonObject]:
     """Options that a select would cut, each whole in a text display of its own, while there is room."""
-    if all(length(" ".join(option.split())) <= SELECT_OPTION_MAX for option in options):
+    if all(length(option) <= SELECT_OPTION_MAX for option in options):
         return []
     share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
     return [

@@ -42,6 +42,7 @@ class Lanes:
         self._locks: dict[int, asyncio.Lock] = {}
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
+        self._floors: dict[int, int] = {}
         self._chatter_at: dict[int, float] = {}
         self._retries: dict[int, asyncio.Task[None]] = {}
         self._retry_seconds = retry_seconds
@@ -115,7 +116,7 @@ class Lanes:
     def _doubt(self, channel_id: int, message_id: int) -> None:
         """A message could not be handled: the lane has a gap before it, which is tried again until it is filled."""
         self._current.discard(channel_id)
-        self._known.setdefault(channel_id, message_id - 1)
+        self._floors.setdefault(channel_id, message_id - 1)
         if channel_id not in self._retries:
             task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
             self._retries[channel_id] = task
@@ -136,7 +137,7 @@ class Lanes:
     async def _catch_up(self, channel_id: int) -> None:
         if channel_id in self._current:
             return
-        cursor = (await self.known()).get(channel_id)
+        cursor = (await self.known()).get(channel_id, self._floors.get(channel_id))
         self._current.add(channel_id)
         if cursor is None:
             return
@@ -145,6 +146,7 @@ class Lanes:
         except BaseException:
             self._current.discard(channel_id)
             raise
+        self._floors.pop(channel_id, None)
 
     @asynccontextmanager
     async def _lane(self, channel_id: int) -> AsyncGenerator[None]:

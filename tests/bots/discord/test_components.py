@@ -1,0 +1,223 @@
+"""Content drawn as Discord messages, held against the simulator's own checks."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bots.discord import footprint
+from bots.discord.components import COMPONENTS_V2, SUPPRESS_EMBEDS, payload
+from bots.discord.limits import length
+from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.rendering.run_view import RunView, Task
+from bots.simulator.discord.components import check_components
+from bots.simulator.discord.refusals import FormErrors
+from core.events import ChecklistItem
+from core.threads import Ask, Person
+
+TEXT = st.text(max_size=400) | st.sampled_from(
+    [
+        "@everyone",
+        "<@&123>",
+        "```" * 9,
+        "\ud800",
+        "😀" * 900,
+        "| a |\n|---|\n" * 40,
+        "x" * 6000,
+        "\n" * 50,
+    ]
+)
+VIEWS = st.builds(
+    RunView,
+    state=st.sampled_from(
+        ["queued", "working", "completed", "asking", "stopped", "failed", "limited"]
+    ),
+    activity=TEXT,
+    turn=st.integers(0, 100),
+    tasks=st.lists(
+        st.builds(
+            Task,
+            call_id=st.just("c"),
+            title=TEXT,
+            state=st.sampled_from(["running", "done", "failed"]),
+            detail=TEXT,
+        ),
+        max_size=40,
+    ).map(tuple),
+    tasks_dropped=st.integers(0, 999),
+    checklist_title=TEXT,
+    checklist=st.lists(
+        st.builds(
+            ChecklistItem,
+            text=TEXT,
+            state=st.sampled_from(["pending", "active", "done", "blocked"]),
+        ),
+        max_size=60,
+    ).map(tuple),
+    preview=TEXT,
+    message=TEXT,
+    can_stop=st.booleans(),
+    can_retry=st.booleans(),
+    can_continue=st.booleans(),
+)
+ASK_ID = "019a0000-0000-7000-8000-000000000001"
+
+
+def refusals(body: dict) -> object:
+    errors = FormErrors()
+    check_components(errors, body["components"], is_v2=True, filenames=frozenset())
+    try:
+        errors.raise_if_any()
+    except Exception as refused:
+        return refused
+    return None
+
+
+def texts(component: object) -> list[str]:
+    if isinstance(component, list):
+        return [text for item in component for text in texts(item)]
+    if not isinstance(component, dict):
+        return []
+    own = [component["content"]] if "content" in component else []
+    return own + [text for value in component.values() for text in texts(value)]
+
+
+def controls(component: object) -> list[dict]:
+    if isinstance(component, list):
+        return [found for item in component for found in controls(item)]
+    if not isinstance(component, dict):
+        return []
+    own = [component] if "custom_id" in component else []
+    return own + [found for value in component.values() for found in controls(value)]
+
+
+@given(VIEWS)
+@settings(max_examples=150, deadline=None)
+def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
+    body = payload(RunStatus(run_id=ASK_ID, view=view), delivery_id="d")
+    assert refusals(body) is None
+    assert sum(length(text) for text in texts(body["components"])) <= 4000
+    assert all(text.strip() for text in texts(body["components"]))
+    assert "@everyone" not in str(body).replace("`", "") or "`" in str(body)
+    str(body["components"]).encode("utf-8")
+
+
+@given(text=TEXT, options=st.lists(TEXT, max_size=40).map(tuple), answer=TEXT)
+@settings(max_examples=150, deadline=None)
+def test_any_question_is_drawn_within_discords_limits(
+    text: str, options: tuple[str, ...], answer: str
+) -> None:
+    ask = Ask(ask_id=ASK_ID, run_id="r", text=text, options=options)
+    assert refusals(payload(AskPrompt(ask=ask), delivery_id="d")) is None
+    answered = Ask(
+        ask_id=ASK_ID,
+        run_id="r",
+        text=text,
+        options=options,
+        state="answered",
+        answer=answer,
+        answered_by=Person(person_id="1", name=text),
+    )
+    body = payload(AskPrompt(ask=answered))
+    assert refusals(body) is None
+    assert controls(body["components"]) == []
+
+
+@given(TEXT)
+@settings(deadline=None)
+def test_any_answer_fits_an_ordinary_message(text: str) -> None:
+    body = payload(AnswerPart(markdown=text), delivery_id="d")
+    assert 0 < len(body["content"]) <= 2000
+    assert body["allowed_mentions"] == {"parse": []}
+
+
+def test_a_working_run_can_be_stopped_and_a_failed_one_tried_again() -> None:
+    working = payload(RunStatus(run_id="r1", view=RunView(state="working")))
+    failed = payload(
+        RunStatus(
+            run_id="r1", view=RunView(state="failed", can_stop=False, can_retry=True, message="No.")
+        )
+    )
+    assert [c["custom_id"] for c in controls(working["components"])] == ["th:run:stop:r1"]
+    assert [c["custom_id"] for c in controls(failed["components"])] == ["th:run:retry:r1"]
+    assert working["flags"] == COMPONENTS_V2
+    assert "No." in texts(failed["components"])
+
+
+def test_the_newest_tasks_are_shown_and_the_rest_is_counted() -> None:
+    tasks = tuple(Task(call_id=str(n), title=f"Task {n}", state="done") for n in range(40))
+    body = payload(
+        RunStatus(run_id="r", view=RunView(state="working", tasks=tasks, tasks_dropped=3))
+    )
+    shown = "\n".join(texts(body["components"]))
+    assert "✓ Task 39" in shown
+    assert "Task 29" not in shown
+    assert "33 earlier steps" in shown
+
+
+def test_a_failed_task_says_why() -> None:
+    task = Task(call_id="1", title="Running `ls`", state="failed", detail="exit code 2")
+    shown = texts(
+        payload(RunStatus(run_id="r", view=RunView(state="working", tasks=(task,))))["components"]
+    )
+    assert "✗ Running `ls`\n-# exit code 2" in shown
+
+
+def test_few_short_options_are_buttons_and_an_own_answer_is_always_possible() -> None:
+    ask = Ask(ask_id="a", run_id="r", text="Which?", options=("red", "blue"))
+    found = controls(payload(AskPrompt(ask=ask))["components"])
+    assert [(c["custom_id"], c["label"]) for c in found] == [
+        ("th:ask:a:0", "red"),
+        ("th:ask:a:1", "blue"),
+        ("th:ask:a:write", "Write an answer"),
+    ]
+
+
+def test_many_options_are_a_select() -> None:
+    ask = Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"o{n}" for n in range(30)))
+    select, write = controls(payload(AskPrompt(ask=ask))["components"])
+    assert select["custom_id"] == "th:ask:a:pick"
+    assert len(select["options"]) == 25
+    assert select["options"][7] == {"label": "o7", "value": "7"}
+    assert write["custom_id"] == "th:ask:a:write"
+
+
+def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:
+    long = "a very long option " * 10
+    ask = Ask(ask_id="a", run_id="r", text="Which?", options=(long, "short"))
+    body = payload(AskPrompt(ask=ask))
+    assert f"**1.** {long.strip()}" in texts(body["components"])
+
+
+def test_an_answered_question_tells_who_answered_what() -> None:
+    ask = Ask(
+        ask_id="a",
+        run_id="r",
+        text="Which?",
+        options=("red",),
+        state="answered",
+        answer="red",
+        answered_by=Person(person_id="1", name="alice"),
+    )
+    body = payload(AskPrompt(ask=ask))
+    assert texts(body["components"])[-1] == "✅ **alice** answered:\n> red"
+
+
+def test_an_answer_is_plain_text_without_link_previews_and_carries_its_footprint() -> None:
+    body = payload(AnswerPart(markdown="See https://example.com"), delivery_id="d1")
+    assert body["flags"] == SUPPRESS_EMBEDS
+    assert body["content"].startswith("See https://example.com")
+    assert footprint.is_on(body, "d1")
+    assert not footprint.is_on(body, "d2")
+
+
+def test_a_footprint_is_found_on_layouts_and_files_too() -> None:
+    layout = payload(RunStatus(run_id="r", view=RunView()), delivery_id="d1")
+    assert footprint.is_on(layout, "d1")
+    assert not footprint.is_on(layout, "d2")
+    file = {"attachments": [{"description": f"a.csv, made by the agent, {footprint.tag('d1')}"}]}
+    assert footprint.is_on(file, "d1")
+    assert not footprint.is_on(file, "d2")
+    assert len(footprint.nonce("d1")) <= 25
+
+
+def test_a_notice_shows_its_level() -> None:
+    assert payload(Notice(markdown="Careful.", level="warning"))["content"] == "⚠️ Careful."
