@@ -1,0 +1,1 @@
+"""The REST API of a simulated Discord, one module per resource."""

@@ -1,0 +1,90 @@
+"""Who the bot is, and where the gateway is."""
+
+from bots.simulator.discord.calls import Call, Reply
+from bots.simulator.discord.guild import application_json, guild_json, role_json
+from bots.simulator.discord.payload import Json
+from bots.simulator.discord.refusals import (
+    CANNOT_MESSAGE_USER,
+    UNKNOWN_GUILD,
+    UNKNOWN_MEMBER,
+    UNKNOWN_USER,
+    Refused,
+)
+from bots.simulator.discord.wire import channel_json, member_json, user_json
+from bots.simulator.discord.world import TEXT_CHANNEL, World
+
+
+def me(world: World, call: Call) -> Reply:
+    return Reply(body={**user_json(world.bot), "verified": True, "mfa_enabled": True, "flags": 0})
+
+
+def application(world: World, call: Call) -> Reply:
+    return Reply(body=application_json(world))
+
+
+def user(world: World, call: Call) -> Reply:
+    found = world.user(call.arguments["user"])
+    if found is None:
+        raise Refused(UNKNOWN_USER)
+    return Reply(body=user_json(found))
+
+
+def gateway(world: World, call: Call) -> Reply:
+    return Reply(body={"url": world.gateway_url})
+
+
+def gateway_for_bots(world: World, call: Call) -> Reply:
+    limit: Json = {"total": 1000, "remaining": 999, "reset_after": 1, "max_concurrency": 1}
+    return Reply(body={"url": world.gateway_url, "shards": 1, "session_start_limit": limit})
+
+
+def guild(world: World, call: Call) -> Reply:
+    _require_guild(world, call)
+    return Reply(body=guild_json(world))
+
+
+def guilds(world: World, call: Call) -> Reply:
+    body: Json = {
+        "id": world.guild_id,
+        "name": world.guild_name,
+        "icon": None,
+        "banner": None,
+        "owner": False,
+        "permissions": "0",
+        "features": [],
+    }
+    return Reply(body=[body])
+
+
+def guild_channels(world: World, call: Call) -> Reply:
+    _require_guild(world, call)
+    channels = [item for item in world.channels.values() if item.kind == TEXT_CHANNEL]
+    return Reply(body=[channel_json(world, channel) for channel in channels])
+
+
+def guild_roles(world: World, call: Call) -> Reply:
+    _require_guild(world, call)
+    return Reply(body=[role_json(world)])
+
+
+def guild_member(world: World, call: Call) -> Reply:
+    _require_guild(world, call)
+    found = world.user(call.arguments["user"])
+    if found is None:
+        raise Refused(UNKNOWN_MEMBER)
+    return Reply(body=member_json(world, found))
+
+
+def open_direct_channel(world: World, call: Call) -> Reply:
+    person = world.user(str(call.fields().get("recipient_id")))
+    if person is None:
+        raise Refused(UNKNOWN_USER)
+    for channel in world.channels.values():
+        if channel.recipient is person:
+            return Reply(body=channel_json(world, channel))
+    raise Refused(CANNOT_MESSAGE_USER)
+
+
+def _require_guild(world: World, call: Call) -> None:
+    if call.arguments["guild"] != world.guild_id:
+        raise Refused(UNKNOWN_GUILD)

@@ -1,0 +1,56 @@
+"""How lenient a simulated Discord is: the switches of its developer portal, its clocks and its limits."""
+
+from dataclasses import dataclass, field
+
+MESSAGE_CONTENT = 1 << 15
+GUILD_MEMBERS = 1 << 1
+GUILD_PRESENCES = 1 << 8
+
+_FILE_MIB_BY_TIER = {0: 10, 1: 10, 2: 50, 3: 100}
+
+
+@dataclass(slots=True, kw_only=True)
+class DiscordSettings:
+    """May be changed while the simulator runs.
+
+    `missing_permissions` are globs over "PUT /channels/1/messages/2/..." that answer 50013,
+    `hidden_channels` are ids that answer 50001. `rate_limit_scale` stretches every window; 0 turns limits off.
+    """
+
+    has_message_content_intent: bool = True
+    has_members_intent: bool = True
+    has_presences_intent: bool = True
+    heartbeat_seconds: float = 41.25
+    session_seconds: float = 60.0
+    answer_seconds: float = 3.0
+    token_seconds: float = 900.0
+    file_url_seconds: float = 86_400.0
+    nonce_seconds: float = 300.0
+    rate_limit_scale: float = 1.0
+    guild_tier: int = 0
+    missing_permissions: set[str] = field(default_factory=set[str])
+    hidden_channels: set[str] = field(default_factory=set[str])
+
+    @property
+    def file_bytes_max(self) -> int:
+        return _FILE_MIB_BY_TIER.get(self.guild_tier, 10) * 1024 * 1024
+
+    @property
+    def refused_intents(self) -> int:
+        """The privileged intents that are switched off in the portal."""
+        switches = (
+            (MESSAGE_CONTENT, self.has_message_content_intent),
+            (GUILD_MEMBERS, self.has_members_intent),
+            (GUILD_PRESENCES, self.has_presences_intent),
+        )
+        return sum(bit for bit, is_on in switches if not is_on)
+
+    @property
+    def application_flags(self) -> int:
+        """The `flags` of the application: which limited privileged intents it has."""
+        switches = (
+            (1 << 13, self.has_presences_intent),
+            (1 << 15, self.has_members_intent),
+            (1 << 19, self.has_message_content_intent),
+        )
+        return sum(bit for bit, is_on in switches if is_on)

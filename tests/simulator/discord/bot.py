@@ -1,0 +1,89 @@
+"""The bot's side in these tests: the real client library, and plain calls."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import discord
+
+from bots.simulator.discord import DiscordSimulator
+from core.tasks import cancel, spawn
+
+TOKEN = "test-token"
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Waits for the condition; fails where it has not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not come true in time")
+        await asyncio.sleep(0.01)
+
+
+@dataclass
+class Rest:
+    """Plain calls with the bot's token: (status, body)."""
+
+    simulator: DiscordSimulator
+    session: aiohttp.ClientSession
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = TOKEN,
+        form: aiohttp.FormData | None = None,
+    ) -> tuple[int, object]:
+        headers = {"Authorization": f"Bot {token}"} if token else {}
+        arguments = (
+            {"data": form} if form is not None else {"json": body} if body is not None else {}
+        )
+        url = self.simulator.api_url + path
+        async with self.session.request(method, url, headers=headers, **arguments) as response:
+            text = await response.read()
+            if response.status == 204:
+                return 204, None
+            assert response.headers["Content-Type"] == "application/json"
+            return response.status, await response.json() if text else None
+
+
+class Bot(discord.Client):
+    """Keeps what it hears; `on` may answer."""
+
+    def __init__(self, intents: discord.Intents) -> None:
+        super().__init__(intents=intents)
+        self.heard: list[tuple[str, object]] = []
+        self.answer: Callable[[discord.Interaction], Awaitable[None]] | None = None
+
+    def dispatch(self, event: str, /, *arguments: object, **named: object) -> None:
+        self.heard.append((event, arguments[0] if arguments else None))
+        super().dispatch(event, *arguments, **named)
+
+    async def on_interaction(self, interaction: discord.Interaction) -> None:
+        if self.answer is not None:
+            await self.answer(interaction)
+
+    def of(self, event: str) -> list[object]:
+        return [item for name, item in self.heard if name == event]
+
+
+@asynccontextmanager
+async def connected(intents: discord.Intents | None = None) -> AsyncIterator[Bot]:
+    """The library's own client, ready."""
+    if intents is None:
+        intents = discord.Intents.default()
+        intents.message_content = True
+    bot = Bot(intents)
+    task = spawn(bot.start(TOKEN), name="test bot")
+    try:
+        await until(lambda: bot.of("ready") or task.done())
+        yield bot
+    finally:
+        await bot.close()
+        await cancel(task)
