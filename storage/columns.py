@@ -12,6 +12,15 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field
 
+CONSTRAINT_NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""Every constraint has a name, so that a migration can change it on SQLite too."""
+
 
 def dump_json(value: object) -> str:
     """Compact JSON that both databases take: NaN becomes null, and half a surrogate pair stays escaped."""
@@ -105,11 +114,17 @@ def part_of(column: str, *, primary_key: bool = False, index: bool = False) -> A
     )
 
 
+def once_of(column: str) -> Any:
+    """A foreign key that is forgotten when the row it names goes."""
+    return Field(default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=Words)
+
+
 def key() -> Any:
     return Field(primary_key=True, sa_type=Words)
 
 
-def unique_while(name: str, column: str, condition: str) -> Index:
+def unique_while(name: str, *columns: str, condition: str) -> Index:
+    """A unique index over the rows that meet the condition."""
     return Index(
-        name, column, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)
+        name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)
     )

@@ -6,18 +6,24 @@
 from datetime import datetime
 
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table, text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
-from storage.columns import Document, Words, key, moment, part_of, past, unique_while, words
+from storage.columns import (
+    CONSTRAINT_NAMES,
+    Document,
+    Words,
+    key,
+    moment,
+    once_of,
+    part_of,
+    past,
+    unique_while,
+    words,
+)
 
-SQLModel.metadata.naming_convention = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-    "pk": "pk_%(table_name)s",
-}
+SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
+_ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
 
 
 class WorkspaceRow(SQLModel, table=True):
@@ -36,16 +42,7 @@ class ThreadRow(SQLModel, table=True):
 
     __tablename__ = "thread"
     __table_args__ = (
-        Index(
-            "uq_thread_bound_address",
-            "platform",
-            "workspace_id",
-            "channel_id",
-            "thread_key",
-            unique=True,
-            sqlite_where=text("unbound_at IS NULL"),
-            postgresql_where=text("unbound_at IS NULL"),
-        ),
+        unique_while("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
     )
 
     thread_id: str = key()
@@ -66,7 +63,7 @@ class ThreadRow(SQLModel, table=True):
 class RunRow(SQLModel, table=True):
     __tablename__ = "run"
     __table_args__ = (
-        unique_while("uq_run_active", "thread_id", "status IN ('queued', 'running')"),
+        unique_while("uq_run_active", "thread_id", condition="status IN ('queued', 'running')"),
         Index("ix_run_status", "status"),
     )
 
@@ -92,13 +89,7 @@ class ClaimedKeyRow(SQLModel, table=True):
     __tablename__ = "claimed_key"
 
     dedupe_key: str = key()
-    thread_id: str | None = Field(
-        default=None,
-        foreign_key="thread.thread_id",
-        ondelete="SET NULL",
-        index=True,
-        sa_type=Words,
-    )
+    thread_id: str | None = once_of("thread.thread_id")
     run_id: str | None = words(None)
     claimed_at: datetime = moment(index=True)
 
@@ -202,7 +193,7 @@ class LeaseRow(SQLModel, table=True):
 
 class PendingAskRow(SQLModel, table=True):
     __tablename__ = "pending_ask"
-    __table_args__ = (unique_while("uq_pending_ask_open", "thread_id", "state = 'open'"),)
+    __table_args__ = (unique_while("uq_pending_ask_open", "thread_id", condition="state = 'open'"),)
 
     ask_id: str = key()
     thread_id: str = part_of("thread.thread_id")
@@ -222,14 +213,7 @@ class RenderingRow(SQLModel, table=True):
     """Who shows a run in its thread; `is_open` while there is something left to show."""
 
     __tablename__ = "rendering"
-    __table_args__ = (
-        Index(
-            "ix_rendering_open",
-            "run_id",
-            sqlite_where=text("is_open"),
-            postgresql_where=text("is_open"),
-        ),
-    )
+    __table_args__ = (unique_while("uq_rendering_open", "run_id", condition="is_open"),)
 
     run_id: str = part_of("run.run_id", primary_key=True)
     is_open: bool = True

@@ -190,7 +190,7 @@ def upgrade() -> None:
     sa.PrimaryKeyConstraint('run_id', name=op.f('pk_rendering'))
     )
     with op.batch_alter_table('rendering', schema=None) as batch_op:
-        batch_op.create_index('ix_rendering_open', ['run_id'], unique=False, sqlite_where=sa.text('is_open'), postgresql_where=sa.text('is_open'))
+        batch_op.create_index('uq_rendering_open', ['run_id'], unique=True, sqlite_where=sa.text('is_open'), postgresql_where=sa.text('is_open'))
 
     op.create_table('run_event',
     sa.Column('run_id', sa.Text(), nullable=False),
@@ -266,7 +266,7 @@ def downgrade() -> None:
     op.drop_table('tool_call')
     op.drop_table('run_event')
     with op.batch_alter_table('rendering', schema=None) as batch_op:
-        batch_op.drop_index('ix_rendering_open', sqlite_where=sa.text('is_open'), postgresql_where=sa.text('is_open'))
+        batch_op.drop_index('uq_rendering_open', sqlite_where=sa.text('is_open'), postgresql_where=sa.text('is_open'))
 
     op.drop_table('rendering')
     with op.batch_alter_table('pending_ask', schema=None) as batch_op:

@@ -1,0 +1,17 @@
+"""Stores over each database, for the contract suites."""
+
+import pytest
+
+from storage.database import Database
+from tests.contracts.stores import Stores, stores_over
+from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
+    database,
+    database_url,
+    empty_sqlite_file,
+    postgresql_url,
+)
+
+
+@pytest.fixture
+def stores(database: Database) -> Stores:  # noqa: F811 - the fixture above
+    return stores_over(database)

@@ -1,0 +1,173 @@
+"""All stores over one database, and the small vocabulary that their tests are written in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+
+from core.events import AgentEvent, Cursor, MessageAdded, RunEvent, RunFinished
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.messages import Message
+from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
+from core.threads import (
+    Accept,
+    Address,
+    Arrival,
+    Decision,
+    InputKind,
+    Lease,
+    Person,
+    Receipt,
+    Reply,
+    ThreadSnapshot,
+)
+from storage.asks import SqlAsks
+from storage.conversations import SqlConversations
+from storage.database import Database
+from storage.deliveries import SqlDeliveries
+from storage.inbox import SqlInbox
+from storage.journal import SqlRunJournal
+from storage.runs import SqlRunClaims, SqlStopRequests
+
+ALICE = Person(person_id="U1", name="alice")
+BOB = Person(person_id="U2", name="bob")
+ADDRESS = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="100.1")
+COMPLETED = RunEnding(status="completed", finish_reason="stop")
+STOPPED = RunEnding(status="stopped", finish_reason="stopped")
+FAILED = RunEnding(status="failed", finish_reason=None, error="It broke.")
+TEST = Failpoint("test.write")
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Every store, over the same database."""
+
+    database: Database
+    inbox: SqlInbox
+    conversations: SqlConversations
+    claims: SqlRunClaims
+    journal: SqlRunJournal
+    stops: SqlStopRequests
+    deliveries: SqlDeliveries
+    asks: SqlAsks
+
+    async def say(
+        self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
+    ) -> Receipt:
+        """Alice writes into the thread; the key is the message's own unless given."""
+        arrival = message(words, key=key or new_id())
+        return await self.inbox.accept(replace(arrival, **changes), decide or accept)
+
+    async def started(self, words: str = "hello", worker: str = "w1") -> Lease:
+        """A run that alice's message made, claimed."""
+        receipt = await self.say(words)
+        assert receipt.run_id is not None
+        lease = await self.claims.claim(receipt.run_id, worker)
+        assert lease is not None
+        return lease
+
+    async def finish(
+        self, lease: Lease, ending: RunEnding = COMPLETED, *, takes: bool = True
+    ) -> bool:
+        """Ends the run; with `takes`, with everything that came in."""
+        taken = tuple(one.input_id for one in await self.journal.inputs(lease)) if takes else ()
+        return await self.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
+
+    async def asked(self, question: str = "Which one?") -> tuple[Lease, str]:
+        """A run that ended with a question; its lease and the ask's id."""
+        lease = await self.started()
+        assert await self.finish(lease, asking(question))
+        ask = await self.asks.ask_of_run(lease.run_id)
+        assert ask is not None
+        return lease, ask.ask_id
+
+    async def silence(self, worker_id: str) -> None:
+        """Makes the worker's last heartbeat ten seconds old."""
+        await self.execute(
+            "UPDATE worker SET heartbeat_at = heartbeat_at - 10 WHERE worker_id = :worker",
+            worker=worker_id,
+        )
+
+    async def execute(self, statement: str, **values: object) -> None:
+        await self.database.write(TEST, lambda c: c.execute(text(statement), values).close())
+
+    async def count(self, table: str) -> int:
+        return await self.database.read(
+            lambda c: c.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()  # noqa: S608 - a test's own table
+        )
+
+
+def stores_over(database: Database) -> Stores:
+    return Stores(
+        database,
+        SqlInbox(database),
+        SqlConversations(database),
+        SqlRunClaims(database),
+        SqlRunJournal(database),
+        SqlStopRequests(database),
+        SqlDeliveries(database),
+        SqlAsks(database),
+    )
+
+
+def accept(snapshot: ThreadSnapshot | None) -> Decision:
+    return Accept()
+
+
+def deciding(decision: Decision) -> Callable[[ThreadSnapshot | None], Decision]:
+    return lambda snapshot: decision
+
+
+def message(words: str, *, key: str, kind: InputKind = "message") -> Arrival:
+    return Arrival(
+        dedupe_key=key,
+        address=ADDRESS,
+        kind=kind,
+        author=ALICE,
+        text=words,
+        message_ref=key,
+        sent_at=datetime.now(UTC),
+    )
+
+
+def asking(question: str) -> RunEnding:
+    return RunEnding(
+        status="completed",
+        finish_reason="agent_terminated",
+        reply=Reply(kind="ask", text=question, options=("a", "b")),
+        deliveries=(DeliveryDraft(slot="ask", body={"text": question}),),
+    )
+
+
+def told(lease: Lease, words: str) -> Message:
+    """A message of the assistant."""
+    return Message(
+        type="assistant",
+        content={"role": "assistant", "content": words},
+        is_llm_message=True,
+        thread_id=lease.thread_id,
+        run_id=lease.run_id,
+    )
+
+
+def event(lease: Lease, n: int, what: AgentEvent) -> RunEvent:
+    return RunEvent(
+        run_id=lease.run_id,
+        thread_id=lease.thread_id,
+        cursor=Cursor(lease.attempt, n),
+        event=what,
+    )
+
+
+def added(lease: Lease, n: int, words: str) -> JournalEntry:
+    """One message and the event that tells it."""
+    whole = told(lease, words)
+    return JournalEntry(messages=(whole,), events=(event(lease, n, MessageAdded(message=whole)),))
+
+
+def ended(lease: Lease, n: int) -> JournalEntry:
+    return JournalEntry(
+        events=(event(lease, n, RunFinished(status="completed", finish_reason="stop")),)
+    )

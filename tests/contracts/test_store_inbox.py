@@ -1,0 +1,244 @@
+"""The contract of `core.stores.Inbox`, on each database."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from core.stores import JournalEntry
+from core.threads import Accept, Arrival, Ignore, IncomingFile, Receipt, StopRun, ThreadSnapshot
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
+
+
+async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
+    receipt = await stores.say("hello", key="m1")
+
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert receipt == Receipt(
+        decision=Accept(),
+        thread_id=snapshot.thread.thread_id,
+        run_id=snapshot.active_run.run_id if snapshot.active_run else "",
+        is_new_run=True,
+    )
+    assert snapshot.thread.address == ADDRESS
+    assert snapshot.thread.state == "running"
+    assert snapshot.active_run == snapshot.last_run
+    assert snapshot.active_run is not None
+    assert snapshot.active_run.status == "queued"
+    assert snapshot.active_run.requester == ALICE
+    assert snapshot.active_run.request_ref == "m1"
+
+
+async def test_the_decision_sees_no_snapshot_before_the_first_message(stores: Stores) -> None:
+    seen: list[ThreadSnapshot | None] = []
+
+    def decide(snapshot: ThreadSnapshot | None) -> Accept:
+        seen.append(snapshot)
+        return Accept()
+
+    await stores.say("one", decide=decide)
+    await stores.say("two", decide=decide)
+
+    assert seen[0] is None
+    assert seen[-1] is not None
+    assert seen[-1].active_run is not None
+
+
+async def test_a_second_delivery_of_a_message_changes_nothing(stores: Stores) -> None:
+    first = await stores.say("hello", key="m1")
+    second = await stores.say("hello", key="m1")
+
+    assert second.is_duplicate
+    assert (second.thread_id, second.run_id) == (first.thread_id, first.run_id)
+    assert await stores.count("thread_input") == 1
+    assert await stores.count("run") == 1
+
+
+async def test_of_many_deliveries_at_once_exactly_one_wins(stores: Stores) -> None:
+    receipts = await asyncio.gather(*(stores.say("hello", key="m1") for _ in range(12)))
+
+    assert sum(not receipt.is_duplicate for receipt in receipts) == 1
+    assert await stores.count("thread") == 1
+    assert await stores.count("run") == 1
+    assert await stores.count("thread_input") == 1
+
+
+async def test_different_first_messages_at_once_share_one_thread_and_run(stores: Stores) -> None:
+    receipts = await asyncio.gather(*(stores.say("hello", key=f"m{n}") for n in range(12)))
+
+    assert len({receipt.thread_id for receipt in receipts}) == 1
+    assert len({receipt.run_id for receipt in receipts}) == 1
+    assert sum(receipt.is_new_run for receipt in receipts) == 1
+    assert await stores.count("thread_input") == 12
+
+
+async def test_what_is_ignored_claims_no_key(stores: Stores) -> None:
+    ignored = await stores.say("hm", key="m1", decide=deciding(Ignore(reason="not addressed")))
+    accepted = await stores.say("hm", key="m1")
+
+    assert ignored == Receipt(decision=Ignore(reason="not addressed"))
+    assert accepted.is_new_run
+
+
+async def test_a_message_during_a_run_joins_it(stores: Stores) -> None:
+    lease = await stores.started("first")
+    receipt = await stores.say("second", author=BOB)
+
+    assert receipt.run_id == lease.run_id
+    assert not receipt.is_new_run
+    assert [one.text for one in await stores.journal.inputs(lease)] == ["first", "second"]
+
+
+async def test_inputs_keep_the_order_they_came_in(stores: Stores) -> None:
+    lease = await stores.started("0")
+    for n in range(1, 30):
+        await stores.say(str(n))
+
+    assert [one.text for one in await stores.journal.inputs(lease)] == [str(n) for n in range(30)]
+
+
+async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
+    sent_at = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+    files = (IncomingFile(file_ref="F1", name="дані 📊.csv", mime_type="text/csv", size_bytes=0),)
+    receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, author=BOB)
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert lease is not None
+
+    (stored,) = await stores.journal.inputs(lease)
+    assert stored.text == "مرحبا 👋"
+    assert stored.files == files
+    assert stored.author == BOB
+    assert stored.sent_at == sent_at
+    assert stored.sent_at.tzinfo is UTC
+    assert stored.message_ref == "m1"
+
+
+async def test_characters_that_no_database_holds_are_replaced(stores: Stores) -> None:
+    lease = await stores.started("a\0b \ud83d c")
+
+    assert [one.text for one in await stores.journal.inputs(lease)] == ["a\ufffdb \ufffd c"]
+
+
+async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -> None:
+    lease = await stores.started()
+    receipt = await stores.say("stop", key="s1", decide=deciding(StopRun()))
+    again = await stores.say("stop", key="s1", decide=deciding(StopRun()))
+
+    assert receipt.run_id == lease.run_id
+    assert again.is_duplicate
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert run.stop_requested
+    assert await stores.count("thread_input") == 1
+
+
+async def test_a_stop_where_nothing_runs_does_nothing(stores: Stores) -> None:
+    receipt = await stores.say("stop", decide=deciding(StopRun()))
+
+    assert receipt == Receipt(decision=StopRun())
+    assert await stores.count("thread") == 0
+
+
+async def test_an_exception_in_the_decision_leaves_nothing_behind(stores: Stores) -> None:
+    def decide(snapshot: ThreadSnapshot | None) -> Accept:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await stores.say("hello", key="m1", decide=decide)
+    assert (await stores.say("hello", key="m1")).is_new_run
+
+
+async def test_an_edit_changes_an_input_that_no_run_has_taken(stores: Stores) -> None:
+    lease = await stores.started("helo")
+    (before,) = await stores.journal.inputs(lease)
+    edited = message("hello", key="e1", kind="edit")
+    await stores.inbox.accept(_of(edited, before.message_ref), accept)
+
+    (after,) = await stores.journal.inputs(lease)
+    assert (after.input_id, after.kind, after.text) == (before.input_id, "message", "hello")
+
+
+async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stores) -> None:
+    lease = await stores.started("helo")
+    (before,) = await stores.journal.inputs(lease)
+    await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
+    for key, words in (("e1", "hello"), ("e2", "hello there")):
+        edit = message(words, key=key, kind="edit")
+        await stores.inbox.accept(_of(edit, before.message_ref), accept)
+
+    (after,) = await stores.journal.inputs(lease)
+    assert (after.kind, after.text) == ("edit", "hello there")
+
+
+async def test_an_edit_of_a_message_that_was_never_taken_in_does_nothing(stores: Stores) -> None:
+    lease = await stores.started("hello")
+    receipt = await stores.inbox.accept(message("x", key="e1", kind="edit"), accept)
+
+    assert receipt.run_id == lease.run_id
+    assert [one.text for one in await stores.journal.inputs(lease)] == ["hello"]
+
+
+async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: Stores) -> None:
+    receipt = await stores.say("oops", key="m1")
+    deletion = message("", key="d1", kind="delete")
+    await stores.inbox.accept(_of(deletion, "m1"), accept)
+
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.active_run is None
+    assert snapshot.thread.state == "idle"
+    assert snapshot.last_run is not None
+    assert snapshot.last_run.status == "stopped"
+    assert await stores.claims.claim(receipt.run_id or "", "w1") is None
+    (last,) = await stores.conversations.events(receipt.run_id or "")
+    assert last.event.kind == "run_finished"
+
+
+async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None:
+    await stores.say("one", key="m1")
+    receipt = await stores.say("two", key="m2")
+    await stores.inbox.accept(_of(message("", key="d1", kind="delete"), "m1"), accept)
+
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert lease is not None
+    assert [one.text for one in await stores.journal.inputs(lease)] == ["two"]
+
+
+async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores) -> None:
+    lease = await stores.started()
+    (before,) = await stores.journal.inputs(lease)
+    await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
+    deletion = _of(message("", key="d1", kind="delete"), before.message_ref)
+
+    assert not (await stores.inbox.accept(deletion, accept)).is_duplicate
+    assert (await stores.inbox.accept(deletion, accept)).is_duplicate
+    assert await stores.journal.inputs(lease) == ()
+
+
+async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
+    claims = await asyncio.gather(*(stores.inbox.claim("command-1") for _ in range(8)))
+
+    assert sorted(claims) == [False] * 7 + [True]
+
+
+async def test_a_cursor_never_goes_back(stores: Stores) -> None:
+    for cursor in ("99", "100", "98", "1000", "999"):
+        await stores.inbox.forward("discord", "C1", cursor)
+    await stores.inbox.forward("discord", "C2", "5")
+    await stores.inbox.forward("slack", "C1", "7")
+
+    assert await stores.inbox.cursors("discord") == {"C1": "1000", "C2": "5"}
+
+
+async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> None:
+    await asyncio.gather(
+        *(stores.inbox.forward("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100))
+    )
+
+    assert await stores.inbox.cursors("discord") == {"C1": "300"}
+
+
+def _of(arrival: Arrival, message_ref: str) -> Arrival:
+    return replace(arrival, message_ref=message_ref)

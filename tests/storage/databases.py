@@ -1,0 +1,68 @@
+"""Fresh databases for tests: a copied file for SQLite, one emptied database per test process for PostgreSQL."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from core.failpoints import Failpoint
+from storage.database import Database, migrate, open_database
+from storage.tables import METADATA
+from tests.servers import postgresql
+
+_EMPTY = Failpoint("test.empty")
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A database with the newest schema, shared by the tests of this process one after another."""
+    with postgresql() as url_of:
+        asyncio.run(migrate(url_of("postgres")))
+        yield url_of("postgres")
+
+
+@pytest.fixture(scope="session")
+def empty_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file with the newest schema and no rows, to be copied."""
+    path = tmp_path_factory.mktemp("storage") / "empty.db"
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql_url")
+    shutil.copy(request.getfixturevalue("empty_sqlite_file"), tmp_path / "test.db")
+    return f"sqlite:///{tmp_path}/test.db"
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with opened(database_url) as fresh:
+        yield fresh
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Database]:
+    """Open and empty."""
+    database = await open_database(url)
+    try:
+        await empty(database)
+        yield database
+    finally:
+        await database.close()
+
+
+async def empty(database: Database) -> None:
+    """Deletes every row of every table."""
+    names = [table.name for table in reversed(METADATA.sorted_tables)]
+    for name in names:
+        await database.write(
+            _EMPTY,
+            lambda c, name=name: c.execute(text(f'DELETE FROM "{name}"')).close(),  # noqa: S608 - our own tables
+        )
