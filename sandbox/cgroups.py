@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.limits import Limits
+from sandbox.processes import with_descendants
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -75,25 +76,6 @@ def find_cgroups(limits: Limits) -> Cgroups | None:
         if found is not None and _works(found):
             return found
     return None
-
-
-def with_descendants(pid: int) -> list[int]:
-    """The process and all below it, parents first."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (parent := _parent(entry)) is not None:
-            children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for member in found:
-        found += children.get(member, [])
-    return found
-
-
-def _parent(process: Path) -> int | None:
-    try:
-        return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return None
 
 
 def _works(cgroups: Cgroups) -> bool:

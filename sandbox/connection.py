@@ -230,11 +230,7 @@ class Connection:
         elif kind == frames.DATA:
             self._take_data(call, payload)
         elif kind == frames.CREDIT:
-            if len(payload) != frames.CREDIT_AMOUNT.size:
-                raise ValueError("a credit of a wrong size")
-            call.credit = min(
-                call.credit + frames.CREDIT_AMOUNT.unpack(payload)[0], frames.WINDOW_BYTES
-            )
+            _take_credit(call, payload)
         call.changed.set()
 
     def _take_hello(self, payload: bytes) -> None:
@@ -249,6 +245,13 @@ class Connection:
         if not call.takes_data or call.pieces_bytes > frames.WINDOW_BYTES:
             raise ValueError("data that was not asked for")
         call.pieces.append(payload)
+
+
+def _take_credit(call: _Call, payload: bytes) -> None:
+    if len(payload) != frames.CREDIT_AMOUNT.size:
+        raise ValueError("a credit of a wrong size")
+    amount: int = frames.CREDIT_AMOUNT.unpack(payload)[0]
+    call.credit = min(call.credit + amount, frames.WINDOW_BYTES)
 
 
 def as_object(payload: bytes) -> JsonObject:

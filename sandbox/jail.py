@@ -45,12 +45,21 @@ class Jail:
         """Of the outermost bwrap; all that runs in the jail descends from it."""
         return self._process.pid
 
+    @property
+    def folder(self) -> Path:
+        """The workspace, seen from the host."""
+        return self.workspace.path
+
+    @property
+    def has_memory_group(self) -> bool:
+        return self._cgroup is not None
+
     async def ready(self) -> None:
         if self._cgroups is not None:
             self._cgroup = self._cgroups.hold(self.pid, name=f"jail-{self.pid}")
 
     async def stop(self) -> None:
-        """Returns when no process of the jail is left: its init dies, and the kernel kills the rest of the namespace."""
+        """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
         await self._connection.close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)

@@ -17,7 +17,7 @@ from sandbox.limits import Limits, LimitState
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.probe import ProbeResult, try_flags
 from sandbox.programs import Lacking
-from sandbox.watchdog import watch
+from sandbox.watchdog import Watched, watch
 from sandbox.workspaces import UIDS, Workspaces
 
 DESTROY = Failpoint("sandbox.destroy")
@@ -128,7 +128,7 @@ class LocalJails:
             self._watchdog = spawn(watch(self._jails, self._limits), name="sandbox watchdog")
         return jail
 
-    def _jails(self) -> list[Jail]:
+    def _jails(self) -> list[Watched]:
         return [jail for jail in self._machines.running().values() if isinstance(jail, Jail)]
 
     def _plan(self, equipment: _Equipment, workspace: Path) -> JailPlan:

@@ -12,13 +12,23 @@ from sandbox.jail import start_process
 
 PROBE_SECONDS = 20
 
-REMEDIES = (
-    ("setting up uid map", "Allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0."),
-    ("No permissions to create new namespace", "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1; in a container: its seccomp profile forbids them)."),
-    ("Creating new namespace failed", "Allow user namespaces (sysctl user.max_user_namespaces; in a container: its seccomp profile forbids them)."),
-    ("Can't mount proc", "A container masks /proc; run it with an unmasked /proc, or use another sandbox provider."),
-    ("Operation not permitted", "The container or the kernel forbids namespaces or mounts; run it outside, or use another sandbox provider."),
-)  # fmt: skip
+NAMESPACES = (
+    "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces); "
+    "in a container, its seccomp profile forbids them."
+)
+FORBIDDEN = (
+    "The container or the kernel forbids namespaces or mounts; run it outside, or use another "
+    "sandbox provider."
+)
+REMEDIES = {
+    "uid map": "Run: sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+    "No permissions to create new namespace": NAMESPACES,
+    "Creating new namespace failed": NAMESPACES,
+    "No space left on device": NAMESPACES,
+    "mount proc": "The container masks /proc; run it with an unmasked one.",
+    "Operation not permitted": FORBIDDEN,
+    "Permission denied": FORBIDDEN,
+}
 ANY_REMEDY = "Use another sandbox provider on this machine."
 
 
@@ -59,5 +69,5 @@ def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -
             said = "it does not come to an end"
     if process.returncode == 0:
         return ProbeResult(ok=True)
-    remedy = next((text for sign, text in REMEDIES if sign in said), ANY_REMEDY)
+    remedy = next((text for sign, text in REMEDIES.items() if sign in said), ANY_REMEDY)
     return ProbeResult(ok=False, reason=f"bubblewrap refused: {said[-400:]}", remedy=remedy)

@@ -1,0 +1,51 @@
+"""The processes of a jail as the host sees them: all that descend from its outermost bubblewrap."""
+
+import os
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+
+
+def children_of_all() -> dict[int, list[int]]:
+    """The children of every process of this machine."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := _parent(int(entry.name))) is not None:
+            children.setdefault(parent, []).append(int(entry.name))
+    return children
+
+
+def with_descendants(pid: int, children: dict[int, list[int]] | None = None) -> list[int]:
+    """The process and all below it, parents first."""
+    known = children_of_all() if children is None else children
+    found = [pid]
+    for member in found:
+        found += known.get(member, [])
+    return found
+
+
+def memory_bytes(pid: int) -> int:
+    """The process's share of what it has in memory, shared pages divided; 0 when it has ended."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return _resident_bytes(pid)
+    return 0
+
+
+def _resident_bytes(pid: int) -> int:
+    """Where the share may not be read: without what it shares with files."""
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * PAGE_BYTES
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,131 @@
+"""The provider without any protection: the program inside as a plain child process in a folder.
+
+For the scripted demo, and for nobody's real work: commands run as the user of this program and can reach all that it
+can. The folder stands for /workspace in file paths and as the directory that commands start in; the path /workspace
+itself does not exist for them, so a command that names it absolutely fails.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from core.errors import SandboxUnavailable
+from sandbox.client import SandboxClient
+from sandbox.connection import Connection
+from sandbox.limits import Limits
+from sandbox.machines import Machine, Machines, check_thread_id
+from sandbox.workspaces import Workspace, Workspaces
+
+STOP_SECONDS = 5.0
+PACKAGE_PARENT = Path(__file__).parent.parent
+START = (
+    "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.agent import main; main()"
+)
+
+
+class UnsafeProcesses:
+    """Satisfies `core.ports.SandboxProvider`, with no isolation at all."""
+
+    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
+        self._machines = Machines(self._start)
+
+    @property
+    def name(self) -> str:
+        return "unsafe-process"
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        return await self._machines.open(thread_id, fence=fence)
+
+    async def destroy(self, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        await self._machines.stop(thread_id)
+        await asyncio.to_thread(self._workspaces.delete, thread_id)
+
+    async def close(self) -> None:
+        await self._machines.close()
+
+    async def _start(self, thread_id: str) -> Machine:
+        try:
+            self._workspaces.prepare()
+            workspace = self._workspaces.take(thread_id)
+        except OSError as error:
+            raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+        try:
+            return await _started(workspace, self._limits)
+        except OSError as error:
+            workspace.close()
+            raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+
+
+class _Process:
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: Connection, workspace: Workspace
+    ) -> None:
+        self._process = process
+        self._connection = connection
+        self._workspace = workspace
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    async def ready(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        """The program inside ends its sessions when the stream ends, and then itself."""
+        await self._connection.close()
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        while self._process.poll() is None:
+            if asyncio.get_running_loop().time() > deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+            await asyncio.sleep(0.005)
+        self._workspace.close()
+
+
+async def _started(workspace: Workspace, limits: Limits) -> _Process:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = _child(theirs.fileno(), workspace.path.resolve(), limits)
+        except BaseException:
+            ours.close()
+            raise
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
+
+
+def _child(end: int, folder: Path, limits: Limits) -> subprocess.Popen[bytes]:
+    settings = {
+        "root": str(folder),
+        "limits": {"RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_CORE": 0},
+        "command_seconds_max": limits.command_seconds,
+    }
+    command = [sys.executable, "-I", "-S", "-c", START, str(end), str(end), json.dumps(settings)]
+    return subprocess.Popen(
+        [*command, str(PACKAGE_PARENT)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env=_environment(folder),
+        pass_fds=[end],
+        start_new_session=True,
+    )
+
+
+def _environment(workspace: Path) -> dict[str, str]:
+    """None of our own: it may hold tokens."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        "HOME": str(workspace),
+        "LANG": "C.UTF-8",
+        "SHELL": "/bin/bash",
+    }

@@ -1,0 +1,228 @@
+"""What every sandbox provider promises: files, sessions, fences and life."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.errors import LeaseLost, SandboxUnavailable, ToolError
+from core.ports import Sandbox, SandboxProvider
+from sandbox.unsafe_process import UnsafeProcesses
+from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
+from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+
+SCRIPTS = {
+    "true": printing(""),
+    "false": printing("", 1),
+    "echo hello": printing("hello\n"),
+    "echo started; sleep 1000": hanging,
+}
+
+
+@pytest.fixture(params=["local", "unsafe-process", "memory"])
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    if request.param == "memory":
+        yield MemorySandboxes(SCRIPTS)
+    elif request.param == "local":
+        async with local_jails() as jails:
+            yield jails
+    else:
+        async with reachable_folder() as folder:
+            processes = UnsafeProcesses(folder)
+            yield processes
+            await processes.close()
+
+
+@pytest.fixture
+async def sandbox(provider: SandboxProvider) -> Sandbox:
+    return await provider.open("thread", fence=1)
+
+
+async def test_a_command_tells_its_output_exit_code_and_folder(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "echo hello")
+    assert (done.output, done.exit_code, done.folder) == ("hello\n", 0, "/workspace")
+    assert (done.dropped_bytes, done.output_path) == (0, None)
+    assert (await run(sandbox, "false")).exit_code == 1
+
+
+async def test_a_command_over_its_time_goes_on_and_can_be_followed(sandbox: Sandbox) -> None:
+    begun = await run(sandbox, "echo started; sleep 1000", seconds=0.5)
+    assert (begun.output, begun.exit_code) == ("started\n", None)
+    (session,) = await sandbox.shell.sessions()
+    assert (session.name, session.command, session.is_running) == (
+        "main",
+        "echo started; sleep 1000",
+        True,
+    )
+    assert session.running_seconds > 0.2
+    assert (await sandbox.shell.check("main")).exit_code is None
+
+
+async def test_a_busy_session_takes_no_second_command(sandbox: Sandbox) -> None:
+    await run(sandbox, "echo started; sleep 1000", seconds=0)
+    with pytest.raises(ToolError, match="still running"):
+        await run(sandbox, "true")
+    assert (await run(sandbox, "true", session="other")).exit_code == 0
+
+
+async def test_an_interrupt_ends_every_command_and_keeps_the_sessions(sandbox: Sandbox) -> None:
+    await run(sandbox, "echo started; sleep 1000", seconds=0.3)
+    await run(sandbox, "echo started; sleep 1000", session="other", seconds=0.3)
+    await sandbox.interrupt()
+    assert (await sandbox.shell.check("main")).exit_code == 130
+    assert [session.is_running for session in await sandbox.shell.sessions()] == [False, False]
+    assert (await run(sandbox, "echo hello")).output == "hello\n"
+
+
+async def test_a_terminated_session_is_gone(sandbox: Sandbox) -> None:
+    await run(sandbox, "echo started; sleep 1000", seconds=0)
+    await sandbox.shell.terminate("main")
+    assert await sandbox.shell.sessions() == ()
+    with pytest.raises(ToolError, match="no session"):
+        await sandbox.shell.check("main")
+    with pytest.raises(ToolError, match="no session"):
+        await sandbox.shell.terminate("main")
+    assert (await run(sandbox, "true")).exit_code == 0
+
+
+async def test_a_missing_folder_is_told(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="no folder"):
+        await sandbox.shell.execute("true", session="a", folder="nowhere", timeout_seconds=5)
+
+
+async def test_a_cancelled_wait_leaves_the_command_to_interrupt(sandbox: Sandbox) -> None:
+    waiting = asyncio.ensure_future(run(sandbox, "echo started; sleep 1000"))
+    while not await sandbox.shell.sessions():
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert (await sandbox.shell.check("main")).exit_code is None
+    await sandbox.interrupt()
+    assert (await sandbox.shell.check("main")).exit_code == 130
+
+
+async def test_a_file_comes_back_as_written(sandbox: Sandbox) -> None:
+    assert await sandbox.files.write("a/b/c.bin", pieces(b"\0\xff", b"", b"end")) == 5
+    assert await content(sandbox, "a/b/c.bin") == b"\0\xffend"
+    assert await content(sandbox, "/workspace/a/b/c.bin") == b"\0\xffend"
+    part = [piece async for piece in sandbox.files.read("a/b/c.bin", offset=2, length=2)]
+    assert b"".join(part) == b"en"
+    assert await sandbox.files.write("a/b/c.bin", pieces()) == 0
+    assert await content(sandbox, "a/b/c.bin") == b""
+
+
+async def test_a_listing_is_sorted_and_relative(sandbox: Sandbox) -> None:
+    assert await sandbox.files.list("") == ()
+    for name in ("z.txt", "a/inner.txt", "m.txt"):
+        await sandbox.files.write(name, pieces(b"12"))
+    entries = await sandbox.files.list("")
+    assert [(entry.path, entry.kind) for entry in entries] == [
+        ("a", "folder"),
+        ("m.txt", "file"),
+        ("z.txt", "file"),
+    ]
+    (inner,) = await sandbox.files.list("a")
+    assert (inner.path, inner.size_bytes) == ("a/inner.txt", 2)
+    assert [entry.path for entry in await sandbox.files.list("a/inner.txt")] == ["a/inner.txt"]
+
+
+async def test_a_deleted_folder_takes_all_it_holds(sandbox: Sandbox) -> None:
+    await sandbox.files.write("a/b/c.txt", pieces(b"x"))
+    await sandbox.files.write("keep.txt", pieces(b"x"))
+    await sandbox.files.delete("a")
+    assert [entry.path for entry in await sandbox.files.list("")] == ["keep.txt"]
+    await sandbox.files.delete("keep.txt")
+    assert await sandbox.files.list("") == ()
+
+
+@pytest.mark.parametrize("path", ["missing", "a/missing", "missing/deeper"])
+async def test_what_is_not_there_is_told(sandbox: Sandbox, path: str) -> None:
+    await sandbox.files.write("a/b", pieces(b"x"))
+    with pytest.raises(ToolError, match="no such file"):
+        await content(sandbox, path)
+    with pytest.raises(ToolError, match="no such file"):
+        await sandbox.files.list(path)
+    with pytest.raises(ToolError, match="no such file"):
+        await sandbox.files.delete(path)
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "../thread/workspace/x"])
+async def test_a_path_that_leads_out_is_refused(sandbox: Sandbox, path: str) -> None:
+    await sandbox.files.write("a/b", pieces(b"x"))
+    with pytest.raises(ToolError, match="leads out of"):
+        await content(sandbox, path)
+    with pytest.raises(ToolError, match="leads out of"):
+        await sandbox.files.write(path, pieces(b"x"))
+    with pytest.raises(ToolError, match="leads out of"):
+        await sandbox.files.list(path)
+    with pytest.raises(ToolError, match="leads out of"):
+        await sandbox.files.delete(path)
+
+
+async def test_a_folder_is_no_file_to_write(sandbox: Sandbox) -> None:
+    await sandbox.files.write("a/b", pieces(b"x"))
+    with pytest.raises(ToolError, match="folder"):
+        await sandbox.files.write("a", pieces(b"x"))
+
+
+async def test_the_same_thread_gets_the_same_machine(provider: SandboxProvider) -> None:
+    first, second = await asyncio.gather(
+        provider.open("thread", fence=1), provider.open("thread", fence=1)
+    )
+    await run(first, "true", session="shared")
+    assert [session.name for session in await second.shell.sessions()] == ["shared"]
+    other = await provider.open("other", fence=1)
+    assert await other.shell.sessions() == ()
+
+
+async def test_a_higher_fence_ends_the_commands_of_the_lower(provider: SandboxProvider) -> None:
+    old = await provider.open("thread", fence=1)
+    await old.files.write("kept", pieces(b"x"))
+    await run(old, "echo started; sleep 1000", seconds=0.3)
+    new = await provider.open("thread", fence=2)
+    assert (await new.shell.check("main")).exit_code == 130
+    with pytest.raises(LeaseLost):
+        await run(old, "true")
+    assert await content(old, "kept") == b"x"
+    assert (await run(new, "echo hello")).output == "hello\n"
+
+
+async def test_a_lower_fence_changes_nothing(provider: SandboxProvider) -> None:
+    current = await provider.open("thread", fence=5)
+    await run(current, "echo started; sleep 1000", seconds=0)
+    await provider.open("thread", fence=0)
+    assert (await current.shell.check("main")).exit_code is None
+
+
+async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: SandboxProvider) -> None:
+    first = await provider.open("thread", fence=1)
+    await first.files.write("kept", pieces(b"x"))
+    waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=2))
+    while not await first.shell.sessions():
+        await asyncio.sleep(0.01)
+    await first.close()
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+    with pytest.raises(SandboxUnavailable):
+        await run(first, "true")
+    second = await provider.open("thread", fence=2)
+    assert await content(second, "kept") == b"x"
+    assert await second.shell.sessions() == ()
+
+
+async def test_a_destroyed_workspace_is_gone(provider: SandboxProvider) -> None:
+    first = await provider.open("thread", fence=1)
+    await first.files.write("a/b", pieces(b"x"))
+    await provider.destroy("thread")
+    await provider.destroy("thread")
+    await provider.destroy("never-seen")
+    second = await provider.open("thread", fence=2)
+    assert await second.files.list("") == ()
+
+
+@pytest.mark.parametrize("thread_id", ["", "..", "a/b", "/etc", "x" * 200, "a\0b"])
+async def test_a_thread_id_that_is_no_name_is_refused(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    with pytest.raises(SandboxUnavailable):
+        await provider.open(thread_id, fence=1)

@@ -1,0 +1,250 @@
+"""A sandbox in memory: files in a dictionary, commands from a table of canned scripts."""
+
+import asyncio
+import posixpath
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from core.errors import LeaseLost, SandboxUnavailable, ToolError
+from core.ports import CommandOutput, FileEntry, ShellSession
+from sandbox.client import inside_path
+from sandbox.machines import check_thread_id
+
+
+@dataclass(slots=True)
+class Terminal:
+    """What a script works on: it prints, may change the folder, and reads and writes the files."""
+
+    folder: str
+    files: dict[str, bytes]
+    printed: list[str] = field(default_factory=list)
+
+    def print(self, text: str) -> None:
+        self.printed.append(text)
+
+
+Script = Callable[[Terminal], Awaitable[int]]
+"""Runs one command; answers its exit code. Cancelled when the command is interrupted or terminated."""
+
+
+def printing(text: str, exit_code: int = 0) -> Script:
+    async def script(terminal: Terminal) -> int:
+        terminal.print(text)
+        return exit_code
+
+    return script
+
+
+async def hanging(terminal: Terminal) -> int:
+    """Prints `started` and runs until it is ended."""
+    terminal.print("started\n")
+    await asyncio.Event().wait()
+    return 0
+
+
+@dataclass(slots=True)
+class _Session:
+    terminal: Terminal
+    command: str = ""
+    exit_code: int | None = 0
+    started_at: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+    async def run(self, script: Script) -> None:
+        try:
+            self.exit_code = await script(self.terminal)
+        except asyncio.CancelledError:
+            self.exit_code = 130
+
+    async def end(self) -> None:
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait([self.task])
+
+
+class MemorySandbox:
+    """Is its own shell and files port."""
+
+    def __init__(self, scripts: dict[str, Script]) -> None:
+        self.scripts = scripts
+        self.content: dict[str, bytes] = {}
+        self.folders: set[str] = {""}
+        self.commands: list[str] = []
+        self.fence = 0
+        self.is_lost = False
+        self._sessions: dict[str, _Session] = {}
+
+    async def execute(
+        self, command: str, *, session: str, folder: str | None, timeout_seconds: float, fence: int
+    ) -> CommandOutput:
+        self._check_alive()
+        if fence < self.fence:
+            raise LeaseLost("another run uses this sandbox")
+        known = self._sessions.setdefault(session, _Session(Terminal("/workspace", self.content)))
+        if known.exit_code is None:
+            raise ToolError(f"The session {session!r} is still running {known.command!r}.")
+        if folder is not None:
+            if inside_path(folder).strip("/") not in self.folders:
+                raise ToolError(f"There is no folder {folder}.")
+            known.terminal.folder = posixpath.join("/workspace", inside_path(folder)).rstrip("/")
+        self.commands.append(command)
+        known.command, known.exit_code, known.started_at = command, None, time.monotonic()
+        known.terminal.printed.clear()
+        missing = printing(f"bash: {command.split(' ')[0]}: command not found\n", 127)
+        script = self.scripts.get(command, missing)
+        known.task = asyncio.ensure_future(known.run(script))
+        return await self.check(session, timeout_seconds=timeout_seconds)
+
+    async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
+        known = self._known(session)
+        if known.task is not None and not known.task.done() and timeout_seconds > 0:
+            await asyncio.wait([known.task], timeout=timeout_seconds)
+        self._check_alive()
+        output = "".join(known.terminal.printed)
+        return CommandOutput(output=output, exit_code=known.exit_code, folder=known.terminal.folder)
+
+    async def terminate(self, session: str) -> None:
+        await self._known(session).end()
+        del self._sessions[session]
+
+    async def sessions(self) -> tuple[ShellSession, ...]:
+        self._check_alive()
+        now = time.monotonic()
+        return tuple(
+            ShellSession(
+                name=name,
+                command=known.command,
+                is_running=known.exit_code is None,
+                running_seconds=now - known.started_at if known.exit_code is None else 0.0,
+            )
+            for name, known in self._sessions.items()
+        )
+
+    async def interrupt(self) -> None:
+        self._check_alive()
+        for known in self._sessions.values():
+            await known.end()
+
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        name = self._name(path)
+        if name not in self.content:
+            raise ToolError("There is no such file or folder.")
+        content = self.content[name][offset:]
+        yield content if length is None else content[:length]
+
+    async def write(self, path: str, pieces: AsyncIterator[bytes], *, mode: int = 0o644) -> int:
+        name = self._name(path)
+        if name in self.folders:
+            raise ToolError("The path is a folder.")
+        whole = b"".join([piece async for piece in pieces])
+        self.content[name] = whole
+        while name := posixpath.dirname(name):
+            self.folders.add(name)
+        return len(whole)
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        name = self._name(path)
+        if name in self.content:
+            return (self._entry(name),)
+        if name not in self.folders:
+            raise ToolError("There is no such file or folder.")
+        everything = [*self.content, *(self.folders - {""})]
+        inside = [other for other in everything if posixpath.dirname(other) == name]
+        return tuple(self._entry(other) for other in sorted(inside))
+
+    async def delete(self, path: str) -> None:
+        name = self._name(path)
+        if not name or (name not in self.content and name not in self.folders):
+            raise ToolError("There is no such file or folder.")
+        for other in [*self.content]:
+            if other == name or other.startswith(name + "/"):
+                del self.content[other]
+        self.folders -= {f for f in self.folders if f == name or f.startswith(name + "/")}
+
+    async def stop(self) -> None:
+        self.is_lost = True
+        for known in self._sessions.values():
+            await known.end()
+        self._sessions.clear()
+
+    def _entry(self, name: str) -> FileEntry:
+        is_file = name in self.content
+        size = len(self.content[name]) if is_file else 0
+        kind = "file" if is_file else "folder"
+        return FileEntry(path=name, kind=kind, size_bytes=size, modified_at=0.0)
+
+    def _name(self, path: str) -> str:
+        self._check_alive()
+        name = posixpath.normpath(inside_path(path) or ".")
+        if name == ".." or name.startswith("../"):
+            raise ToolError("The path leads out of /workspace.")
+        return "" if name == "." else name
+
+    def _known(self, session: str) -> _Session:
+        self._check_alive()
+        if session not in self._sessions:
+            raise ToolError(f"There is no session {session!r}.")
+        return self._sessions[session]
+
+    def _check_alive(self) -> None:
+        if self.is_lost:
+            raise SandboxUnavailable("The sandbox stopped working.")
+
+
+class _Shell:
+    def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
+        self._sandbox = sandbox
+        self._fence = fence
+        self.check = sandbox.check
+        self.terminate = sandbox.terminate
+        self.sessions = sandbox.sessions
+
+    async def execute(
+        self, command: str, *, session: str, folder: str | None, timeout_seconds: float
+    ) -> CommandOutput:
+        return await self._sandbox.execute(
+            command,
+            session=session,
+            folder=folder,
+            timeout_seconds=timeout_seconds,
+            fence=self._fence,
+        )
+
+
+class _Opened:
+    def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
+        self.files = sandbox
+        self.shell = _Shell(sandbox, fence)
+        self.interrupt = sandbox.interrupt
+        self.close = sandbox.stop
+
+
+class MemorySandboxes:
+    """A `SandboxProvider`; `machines` are the threads' sandboxes, for a test to look into."""
+
+    name = "memory"
+
+    def __init__(self, scripts: dict[str, Script] | None = None) -> None:
+        self.scripts = scripts or {}
+        self.machines: dict[str, MemorySandbox] = {}
+
+    async def open(self, thread_id: str, *, fence: int) -> _Opened:
+        check_thread_id(thread_id)
+        machine = self.machines.setdefault(thread_id, MemorySandbox(self.scripts))
+        machine.is_lost = False
+        if fence > machine.fence:
+            machine.fence = fence
+            await machine.interrupt()
+        return _Opened(machine, fence)
+
+    async def destroy(self, thread_id: str) -> None:
+        machine = self.machines.pop(thread_id, None)
+        if machine is not None:
+            await machine.stop()
+
+    async def close(self) -> None:
+        for machine in self.machines.values():
+            await machine.stop()

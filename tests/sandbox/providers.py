@@ -1,0 +1,55 @@
+"""Real providers for the tests, in folders that a jail's user can reach, and words to use them."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from core.ports import CommandOutput, Sandbox
+from sandbox.limits import Limits
+from sandbox.local import LocalJails
+from tests.requirements_of_the_machine import lacking
+
+SECONDS = 20.0
+
+
+@asynccontextmanager
+async def reachable_folder() -> AsyncIterator[Path]:
+    """pytest's own temporary folders are private to the user that runs it."""
+    folder = Path(tempfile.mkdtemp(prefix="threadhand-test-"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def local_jails(limits: Limits | None = None) -> AsyncIterator[LocalJails]:
+    async with reachable_folder() as folder:
+        provider = LocalJails(folder, limits=limits)
+        result = await provider.probe()
+        if not result.ok:
+            lacking("jail", f"{result.reason} {result.remedy}")
+        try:
+            yield provider
+        finally:
+            await provider.close()
+
+
+async def run(
+    sandbox: Sandbox, command: str, *, session: str = "main", seconds: float = SECONDS
+) -> CommandOutput:
+    return await sandbox.shell.execute(
+        command, session=session, folder=None, timeout_seconds=seconds
+    )
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def content(sandbox: Sandbox, path: str) -> bytes:
+    return b"".join([piece async for piece in sandbox.files.read(path)])
