@@ -5,11 +5,7 @@ from bots.rendering.content import AnswerPart, RunStatus
 from bots.rendering.run_view import RunView, Task
 from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
-from tests.bots.slack.conftest import Desk, eventually
-
-
-def channel_of(slack: SlackSimulator) -> str:
-    return slack.view().channels[0].channel_id
+from tests.bots.slack.scene import Desk, channel_of, eventually
 
 
 async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, desk: Desk):

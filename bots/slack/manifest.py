@@ -1,0 +1,68 @@
+"""The app manifest: what Slack has to be told about the app, to paste into api.slack.com/apps."""
+
+import yaml
+
+from bots.slack.http import EVENTS_PATH
+from core.messages import JsonObject
+
+BOT_SCOPES = (
+    "app_mentions:read",
+    "assistant:write",
+    "channels:history",
+    "chat:write",
+    "files:read",
+    "files:write",
+    "groups:history",
+    "im:history",
+    "im:write",
+    "mpim:history",
+    "reactions:read",
+    "reactions:write",
+    "users:read",
+)
+BOT_EVENTS = (
+    "agent_session_stopped",
+    "app_home_opened",
+    "app_mention",
+    "message.channels",
+    "message.groups",
+    "message.im",
+    "message.mpim",
+    "reaction_added",
+)
+DESCRIPTION = "A general AI agent that lives in chat threads."
+
+
+def manifest(*, public_url: str | None = None, name: str = "Threadhand") -> JsonObject:
+    """The manifest for Socket Mode or, with the program's public https address, for HTTP mode."""
+    events: JsonObject = {"bot_events": list(BOT_EVENTS)}
+    interactivity: JsonObject = {"is_enabled": True}
+    if public_url:
+        request_url = public_url.rstrip("/") + EVENTS_PATH
+        events["request_url"] = request_url
+        interactivity["request_url"] = request_url
+    return {
+        "display_information": {"name": name, "description": DESCRIPTION},
+        "features": {
+            "agent_view": {"agent_description": DESCRIPTION},
+            "app_home": {
+                "home_tab_enabled": False,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
+            "bot_user": {"display_name": name.lower(), "always_online": True},
+        },
+        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "settings": {
+            "event_subscriptions": events,
+            "interactivity": interactivity,
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": not public_url,
+            "token_rotation_enabled": False,
+        },
+    }
+
+
+def manifest_text(*, public_url: str | None = None, name: str = "Threadhand") -> str:
+    """The manifest as YAML."""
+    return yaml.safe_dump(manifest(public_url=public_url, name=name), sort_keys=False)

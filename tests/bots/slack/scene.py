@@ -1,0 +1,42 @@
+"""What the tests of a whole conversation share: a patient look, and a desk that takes what comes in."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bots.inbound import Inbound, Outcome
+from bots.simulator.slack import SlackSimulator
+
+WAIT_SECONDS = 15.0
+
+
+async def eventually(is_so: Callable[[], object], *, seconds: float = WAIT_SECONDS) -> None:
+    """Waits until the condition holds; fails the test where it never does."""
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+@dataclass(slots=True)
+class Desk:
+    """Takes what comes in. A key counts once, as in the store; `failures` is how often it breaks before it takes."""
+
+    outcome: Outcome = field(default_factory=Outcome)
+    failures: int = 0
+    taken: list[Inbound] = field(default_factory=list[Inbound])
+    calls: int = 0
+
+    async def receive(self, inbound: Inbound) -> Outcome:
+        self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the store is away")
+        if any(one.dedupe_key == inbound.dedupe_key for one in self.taken):
+            return Outcome(is_ignored=True)
+        self.taken.append(inbound)
+        return self.outcome
+
+
+def channel_of(slack: SlackSimulator) -> str:
+    """The one public channel."""
+    return slack.view().channels[0].channel_id
