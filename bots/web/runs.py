@@ -2,24 +2,26 @@
 
 import asyncio
 import logging
+import re
 import time
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
-from core.streams import follow
 
 from bots.web import intake
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import Refusal
-from core.events import Cursor
+from core.events import Cursor, is_terminal
 from core.messages import JsonObject
+from core.streams import follow
 from core.tasks import cancel, spawn
 from core.threads import Run
 from core.wire import encode, suna_objects
 
 log = logging.getLogger(__name__)
 
+_CURSOR = re.compile(r"[0-9]{1,9}-[0-9]{1,9}")
 STREAM_KEPT = timedelta(hours=24)
 STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
 
@@ -113,8 +115,21 @@ class _Stream:
                     lines = [encode(shape) for shape in suna_objects(event)]
                     text = "".join(f"id: {event.cursor}\ndata: {line}\n\n" for line in lines)
                     await self._write(text.encode())
+                    if is_terminal(event.event):
+                        return
+            await self._tell_end(run_id)
         except ConnectionError:
             log.debug("the reader of %s is gone", run_id)
+
+    async def _tell_end(self, run_id: str) -> None:
+        """For a run that is over without a stored end; a reader who came back after the end has seen it already."""
+        run = await self._ports.conversations.run(run_id)
+        if run is None or run.status not in ("completed", "failed", "stopped"):
+            return
+        stored = await self._ports.conversations.events(run_id)
+        if not any(is_terminal(event.event) for event in stored):
+            end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
+            await self._write(f"data: {encode(end)}\n\n".encode())
 
     async def beat(self) -> None:
         """Keeps proxies from closing a quiet stream, and notices a reader that is gone."""
@@ -143,10 +158,9 @@ def _cursor(request: web.Request) -> Cursor | None:
     text = request.headers.get("Last-Event-ID") or request.query.get("after")
     if not text:
         return None
-    try:
-        return Cursor.parse(text)
-    except ValueError:
-        raise Refusal(400, "bad_cursor", "The cursor is not one of this stream.") from None
+    if not _CURSOR.fullmatch(text):
+        raise Refusal(400, "bad_cursor", "The cursor is not one of this stream.")
+    return Cursor.parse(text)
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -90,7 +90,9 @@ async def add_message(request: web.Request) -> web.Response:
     except Exception:
         intake.discard_files(request, draft.files)
         raise
-    run_id = outcome.run_id or await _newest_run(request, outcome, thread.thread_id)
+    if outcome.is_ignored:
+        intake.discard_files(request, draft.files)
+    run_id = outcome.run_id or await _earlier_run(request, outcome, thread.thread_id, key)
     return web.json_response({"agent_run_id": run_id}, status=202)
 
 
@@ -103,11 +105,13 @@ async def known_thread(request: web.Request) -> ThreadSnapshot:
     return snapshot
 
 
-async def _newest_run(request: web.Request, outcome: Outcome, thread_id: str) -> str:
-    """A repeated request names no run of its own: its first delivery made, or joined, the newest one."""
+async def _earlier_run(
+    request: web.Request, outcome: Outcome, thread_id: str, key: str | None
+) -> str:
+    """A repeated request makes no run: its first delivery made, or joined, the newest one."""
     snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
     run = snapshot and (snapshot.active_run or snapshot.last_run)
-    if outcome.is_ignored or run is None:
+    if key is None or outcome.notice or run is None:
         raise Refusal(409, "not_taken", outcome.notice or "The message was not taken.")
     return run.run_id
 

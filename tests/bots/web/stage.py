@@ -1,0 +1,181 @@
+"""A served API over real stores, with a sandbox in memory."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bots.inbound import Inbound, Outcome
+from bots.reception import arrival_of
+from bots.web.app import served, web_app
+from bots.web.ports import WebPorts
+from core.errors import ToolError
+from core.events import AgentEvent, Cursor, RunEvent, is_chunk
+from core.ids import new_id
+from core.ports import FileEntry
+from core.stores import JournalEntry, RunEnding
+from core.threads import Address, Ignore, Lease
+from storage.conversations import SqlConversations
+from storage.database import Database, open_database
+from storage.inbox import SqlInbox
+from storage.journal import SqlRunJournal
+from storage.memory_bus import MemoryEventBus
+from storage.runs import SqlRunClaims, SqlStopRequests
+
+
+@dataclass
+class FakeSandboxes:
+    """Sandboxes that are dictionaries; `files` of each thread by path. `lies_by` makes files longer than they are."""
+
+    name: str = "fake"
+    contents: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    opened: list[tuple[str, int]] = field(default_factory=list)
+    lies_by: int = 0
+
+    async def open(self, thread_id: str, *, fence: int) -> Any:
+        self.opened.append((thread_id, fence))
+        return FakeSandbox(self, self.contents.setdefault(thread_id, {}))
+
+
+@dataclass
+class FakeSandbox:
+    provider: FakeSandboxes
+    contents: dict[str, bytes]
+
+    @property
+    def files(self) -> "FakeSandbox":
+        return self
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        if path in self.contents:
+            return (self._entry(path),)
+        start = "" if path == "." else f"{path}/"
+        found = [self._entry(name) for name in sorted(self.contents) if name.startswith(start)]
+        if not found and path != ".":
+            raise ToolError("There is no such file.")
+        return tuple(found)
+
+    def _entry(self, path: str) -> FileEntry:
+        size = len(self.contents[path]) + self.provider.lies_by
+        return FileEntry(path=path, kind="file", size_bytes=size, modified_at=1.5)
+
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        if path not in self.contents:
+            raise ToolError("There is no such file.")
+        content = self.contents[path][offset:][:length]
+        for start in range(0, len(content), 1000):
+            yield content[start : start + 1000]
+
+
+@dataclass
+class Stage:
+    """What a test reaches for: a client, and the stores behind the API."""
+
+    http: aiohttp.ClientSession
+    ports: WebPorts
+    database: Database
+    bus: MemoryEventBus
+    sandboxes: FakeSandboxes
+    received: list[Inbound]
+    app: Any
+    _n: dict[str, int] = field(default_factory=dict)
+
+    async def json(
+        self, method: str, path: str, *, status: int = 200, **more: Any
+    ) -> dict[str, Any]:
+        """The JSON answer, whose status must be this one."""
+        async with self.http.request(method, path, **more) as response:
+            text = await response.text()
+            assert response.status == status, text
+            return await response.json()
+
+    async def thread(self) -> str:
+        return str((await self.json("POST", "/api/thread", status=201))["thread_id"])
+
+    async def send(self, thread_id: str, text: str = "do it", **more: Any) -> str:
+        path = f"/api/thread/{thread_id}/messages"
+        answer = await self.json("POST", path, json={"text": text}, status=202, **more)
+        return str(answer["agent_run_id"])
+
+    async def claimed(self, run_id: str) -> Lease:
+        lease = await SqlRunClaims(self.database).claim(run_id, "w1")
+        assert lease is not None
+        return lease
+
+    def event(self, lease: Lease, event: AgentEvent) -> RunEvent:
+        n = self._n[lease.run_id] = self._n.get(lease.run_id, 0) + 1
+        return RunEvent(
+            run_id=lease.run_id,
+            thread_id=lease.thread_id,
+            cursor=Cursor(lease.attempt, n),
+            event=event,
+            turn_id="t1",
+            message_id=None if is_chunk(event) else new_id(),
+        )
+
+    async def happen(self, lease: Lease, *events: AgentEvent) -> None:
+        """Stores what is to be stored, and publishes all."""
+        placed = [self.event(lease, event) for event in events]
+        stored = tuple(event for event in placed if not is_chunk(event.event))
+        await SqlRunJournal(self.database).write(lease, JournalEntry(events=stored))
+        await self.bus.publish(placed)
+
+    async def end(self, lease: Lease, event: AgentEvent, *, keep: bool = True) -> None:
+        """Ends the run; `keep=False` loses the terminal event."""
+        journal = SqlRunJournal(self.database)
+        inputs = tuple(each.input_id for each in await journal.inputs(lease))
+        placed = self.event(lease, event)
+        entry = JournalEntry(taken_input_ids=inputs, events=(placed,) if keep else ())
+        ending = RunEnding(status="completed", finish_reason="stop")
+        assert await journal.finish(lease, entry, ending)
+        if keep:
+            await self.bus.publish([placed])
+
+    async def give_sandbox(self, lease: Lease, **contents: bytes) -> None:
+        await SqlRunJournal(self.database).write(lease, JournalEntry(sandbox_id="ref-1"))
+        self.sandboxes.contents[lease.thread_id] = dict(contents)
+
+    async def foreign_thread(self) -> str:
+        address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1.2")
+        return (await self.ports.conversations.create(address)).thread_id
+
+
+@asynccontextmanager
+async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
+    """A stage whose ports differ from the usual ones by the changes."""
+    database = await open_database(f"sqlite:///{folder}/stage.db")
+    bus, sandboxes = MemoryEventBus(), FakeSandboxes()
+    received: list[Inbound] = []
+
+    async def receive(inbound: Inbound) -> Outcome:
+        received.append(inbound)
+        arrival, decide = arrival_of(inbound)  # type: ignore[arg-type]
+        receipt = await SqlInbox(database).accept(arrival, decide)
+        is_ignored = isinstance(receipt.decision, Ignore)
+        return Outcome(run_id=None if is_ignored else receipt.run_id, is_ignored=is_ignored)
+
+    ports = WebPorts(
+        conversations=SqlConversations(database),
+        bus=bus,
+        receive=receive,
+        stop=SqlStopRequests(database).request_stop,
+        sandboxes=sandboxes,
+        spool_folder=folder / "uploads",
+        link_secret=b"s" * 32,
+        upload_bytes_max=100_000,
+        heartbeat_seconds=30,
+    )
+    app = web_app(replace(ports, **changes))
+    try:
+        async with (
+            served(app, host="127.0.0.1", port=0) as port,
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        ):
+            yield Stage(http, ports, database, bus, sandboxes, received, app)
+    finally:
+        await database.close()
