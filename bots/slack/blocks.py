@@ -7,9 +7,8 @@ from typing import assert_never
 from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.slack import limits
 from bots.slack.ask_blocks import ask_blocks, ask_fallback
-from bots.slack.elements import context, cut, markdown
+from bots.slack.elements import context, cut_escaped, markdown
 from bots.slack.status_blocks import status_blocks, status_headline
-from bots.slack.text import escape
 from core.messages import JsonObject
 
 _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
@@ -39,9 +38,8 @@ def draw(content: Content) -> Drawing:
             blocks = [markdown(_LEVEL_SIGNS[level] + words)]
         case _:
             assert_never(content)
-    return Drawing(
-        text=cut(escape(words.strip()) or "…", limits.FALLBACK_TEXT_MAX), blocks=tuple(blocks)
-    )
+    fallback = cut_escaped(words.strip(), limits.FALLBACK_TEXT_MAX) or "…"
+    return Drawing(text=fallback, blocks=tuple(blocks))
 
 
 def _answer_blocks(part: AnswerPart) -> Iterator[JsonObject]:

@@ -65,12 +65,11 @@ def task_card(
         "status": status,
     }
     if detail.strip():
-        card["details"] = _rich_text(cut(detail.strip(), limits.TASK_DETAIL_MAX))
+        card["details"] = _rich_text(cut(harmless(detail.strip()), limits.TASK_DETAIL_MAX))
     return card
 
 
 def _rich_text(words: str) -> JsonObject:
-    """Text elements of rich text are taken literally: no mention can come of them."""
     line: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": words}]}
     return {"type": "rich_text", "elements": [line]}
 
@@ -94,7 +93,7 @@ def button(
 
 
 def plain_text(words: str, limit: int) -> JsonObject:
-    return {"type": "plain_text", "text": cut(words.strip() or "…", limit), "emoji": True}
+    return {"type": "plain_text", "text": cut(harmless(words.strip()) or "…", limit), "emoji": True}
 
 
 def select(placeholder: str, options: Sequence[str], *, action_id: str) -> JsonObject:

@@ -58,8 +58,8 @@ def unescape(mrkdwn: str) -> str:
 
 
 def escape(words: str) -> str:
-    """Words that stay words in a mrkdwn or plain text field: no control sequence survives."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Words that stay words in a mrkdwn field: no control sequence survives, and no @here."""
+    return _CROWD.sub("＠", words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def harmless(markdown: str) -> str:
