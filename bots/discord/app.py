@@ -27,15 +27,19 @@ log = logging.getLogger(__name__)
 
 RATE_LIMIT_SECONDS_MAX = 30.0
 MESSAGES_REMEMBERED = 500
-GUILDS_SECONDS = 1.0
+GUILDS_SECONDS = 0.4
+"""Without a new guild for so long, the list is taken as complete; a guild that comes later is known all the same."""
 API_PATH = "/api/v10"
 REFUSED_LOGIN = (
     "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
 )
-NO_INTENT = (
+REFUSED_INTENT = (
     "Discord refuses the message content intent: switch on “Message Content Intent” for the bot in "
     "the Discord developer portal (Bot, Privileged Gateway Intents)."
 )
+CLOSED_FOR_GOOD = "Discord closed the connection for good, with code"
+RECONNECT_SECONDS = 1.0
+RECONNECT_SECONDS_MAX = 60.0
 BUILT_IN_BASE = Route.BASE
 BUILT_IN_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
 
@@ -85,6 +89,9 @@ class Client(discord.Client):
 
     async def on_ready(self) -> None:
         await catchup.catch_up(self, self.lanes)
+
+    async def on_guild_available(self, guild: discord.Guild) -> None:
+        await catchup.remember(guild, self.lanes)
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         await catchup.remember(guild, self.lanes)
@@ -184,17 +191,22 @@ class DiscordApp:
         return URL(text_of(await self.client.rest.call("GET", "/gateway/bot"), "url"))
 
     async def _connect(self) -> str | None:
-        """Runs until closed; answers the sentence for the operator when it may not go on."""
-        try:
-            await self.client.connect()
-        except discord.PrivilegedIntentsRequired:
-            return NO_INTENT
-        except discord.ConnectionClosed as error:
-            return (
-                REFUSED_LOGIN
-                if error.code == 4004
-                else f"Discord closed the connection for good: {error.code}."
-            )
+        """Runs until closed; answers the sentence for the operator when it may not go on.
+
+        discord.py reconnects by itself, but falls over where a gateway hangs up before its first word.
+        """
+        pause = RECONNECT_SECONDS
+        while not self.client.is_closed():
+            try:
+                await self.client.connect()
+            except discord.PrivilegedIntentsRequired:
+                return REFUSED_INTENT
+            except discord.ConnectionClosed as error:
+                return REFUSED_LOGIN if error.code == 4004 else f"{CLOSED_FOR_GOOD} {error.code}."
+            except Exception:
+                log.exception("the connection to Discord broke; connecting again in %s s", pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RECONNECT_SECONDS_MAX)
         return None
 
     def _user_id(self) -> str:

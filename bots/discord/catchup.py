@@ -45,7 +45,7 @@ async def fill(
 
 
 async def catch_up(client: discord.Client, lanes: Lanes) -> None:
-    """Fills every known channel that has something new, and begins to remember those that are new."""
+    """Fills every known channel that has something new."""
     known = await lanes.known()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
@@ -58,8 +58,6 @@ async def catch_up(client: discord.Client, lanes: Lanes) -> None:
             lanes.skip(channel_id)
     for channel_id in unseen[:UNSEEN_CHANNELS_MAX]:
         await _guarded(lanes, channel_id)
-    for guild in client.guilds:
-        await remember(guild, lanes)
 
 
 async def remember(guild: discord.Guild, lanes: Lanes) -> None:

@@ -20,7 +20,7 @@ from bots.discord.parse import (
 )
 from bots.inbound import CommandCalled, IncomingMessage, Outcome
 from bots.reception import Receive
-from core.errors import SurfaceError
+from core.errors import SurfaceError, SurfaceRefused
 from core.threads import Person
 
 log = logging.getLogger(__name__)
@@ -121,6 +121,9 @@ class Listener:
                 try:
                     await self._doors.open(address, inbound.text)
                     await self._lanes.forward(message.id, message.id)
+                except SurfaceRefused as refused:
+                    log.warning("a thread may not be opened: %s", refused.code)
+                    outcome = Outcome(notice=MAY_NOT_OPEN)
                 except SurfaceError as error:
                     log.warning("a thread could not be opened yet: %s", error)
         await self._tell(message, outcome)

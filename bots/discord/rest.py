@@ -20,6 +20,8 @@ UNKNOWN_CHANNEL = "10003"
 UNKNOWN_MESSAGE = "10008"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
+UPLOAD_PATIENCE = 20
+"""An upload may take so many times as long as another call."""
 
 
 class Rest:
@@ -32,8 +34,7 @@ class Rest:
 
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
         self._http = http
-        self._timeout = aiohttp.ClientTimeout(total=attempt_seconds)
-        self._upload_timeout = aiohttp.ClientTimeout(total=attempt_seconds * 20)
+        self.attempt_seconds = attempt_seconds
 
     async def call(
         self,
@@ -45,7 +46,7 @@ class Rest:
         **parameters: str,
     ) -> JsonValue:
         """The decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
-        options: dict[str, object] = {"timeout": self._timeout}
+        options: dict[str, object] = {"timeout": self._timeout(1)}
         if body is not None:
             options["json"] = body
         if query is not None:
@@ -69,11 +70,14 @@ class Rest:
             for index, file in enumerate(files)
         ]
         options: dict[str, object] = {
-            "timeout": self._upload_timeout,
+            "timeout": self._timeout(UPLOAD_PATIENCE),
             "files": files,
             "form": form,
         }
         return await self._shielded(Route("POST", path, **parameters), options)
+
+    def _timeout(self, factor: int) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
 
     async def _shielded(self, route: Route, options: dict[str, object]) -> JsonValue:
         work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")

@@ -1,0 +1,137 @@
+"""A real discord.py client against the simulated Discord, with a small program behind it that remembers."""
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+with warnings.catch_warnings():
+    # discord.py imports audioop for voice, which Python has deprecated
+    warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
+    import discord as _discord_py  # noqa: F401 - imported first, so that later imports warn no more
+
+from bots.discord.app import DiscordApp
+from bots.inbound import Inbound, Outcome
+from bots.simulator.discord import DiscordSettings, DiscordSimulator
+from bots.simulator.view import SeenChannel, SeenMessage, SeenThread
+
+
+@dataclass
+class Program:
+    """What is behind the adapter: claims keys as the store does and answers what the test wants."""
+
+    received: list[Inbound] = field(default_factory=list)
+    claimed: set[str] = field(default_factory=set)
+    cursor_of: dict[str, str] = field(default_factory=dict)
+    answer: Callable[[Inbound], Awaitable[Outcome]] | None = None
+    failures: int = 0
+
+    async def receive(self, inbound: Inbound) -> Outcome:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the database is away")
+        if inbound.dedupe_key in self.claimed:
+            return Outcome(run_id="run", is_ignored=True)
+        outcome = await self.answer(inbound) if self.answer else Outcome(run_id="run")
+        self.claimed.add(inbound.dedupe_key)
+        self.received.append(inbound)
+        return outcome
+
+    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+        self.cursor_of[scope] = max(self.cursor_of.get(scope, "0"), cursor, key=int)
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        return dict(self.cursor_of)
+
+
+@dataclass
+class World:
+    """The simulated Discord, the program and the client between them."""
+
+    discord: DiscordSimulator
+    program: Program
+    app: DiscordApp
+
+    @property
+    def general(self) -> SeenChannel:
+        return next(c for c in self.discord.view().channels if not c.is_direct)
+
+    @property
+    def direct(self) -> SeenChannel:
+        return next(c for c in self.discord.view().channels if c.is_direct)
+
+    @property
+    def thread(self) -> SeenThread:
+        return self.general.threads[-1]
+
+    def message(self, message_id: str) -> SeenMessage:
+        for channel in self.discord.view().channels:
+            for messages in (channel.messages, *(t.messages for t in channel.threads)):
+                for message in messages:
+                    if message.message_id == message_id:
+                        return message
+        raise AssertionError(f"nobody sees a message {message_id}")
+
+    async def say(self, text: str, **more) -> str:
+        return await self.discord.say("alice", self.general.channel_id, text, **more)
+
+    async def received(self, count: int = 1) -> Inbound:
+        """The newest inbound fact, once there are so many."""
+        await self.until(lambda: len(self.program.received) >= count)
+        assert len(self.program.received) == count, self.program.received
+        return self.program.received[-1]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        await until(condition)
+
+    def calls(self, method: str, ending: str) -> int:
+        return sum(
+            call.method == method and call.path.endswith(ending) for call in self.discord.calls
+        )
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def discord() -> AsyncIterator[DiscordSimulator]:
+    async with DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0)) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def connect(
+    discord: DiscordSimulator,
+) -> AsyncIterator[Callable[[Program], Awaitable[World]]]:
+    """Connects a client; several times stands for restarts of the program."""
+    apps: list[DiscordApp] = []
+
+    async def connected(program: Program) -> World:
+        app = DiscordApp(
+            token=discord.world.token,
+            receive=program.receive,
+            cursors=program,
+            api_url=discord.api_url,
+        )
+        apps.append(app)
+        await app.start()
+        return World(discord, program, app)
+
+    yield connected
+    for app in apps:
+        await app.close()
+
+
+@pytest.fixture
+async def world(connect: Callable[[Program], Awaitable[World]]) -> World:
+    return await connect(Program())
+
+
+@pytest.fixture
+def program() -> Program:
+    return Program()

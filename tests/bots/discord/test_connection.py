@@ -1,0 +1,119 @@
+"""Logging in, staying connected, and reading what was missed."""
+
+import asyncio
+
+import pytest
+
+from bots.discord.app import DiscordApp
+from core.errors import ConfigurationError
+
+
+async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
+    app = DiscordApp(
+        token=token or discord.world.token,
+        receive=program.receive,
+        cursors=program,
+        api_url=api_url or discord.api_url,
+    )
+    with pytest.raises(ConfigurationError) as error:
+        await app.start()
+    await app.close()
+    return str(error.value)
+
+
+async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -> None:
+    assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")
+
+
+async def test_a_missing_intent_is_one_sentence_with_the_remedy(discord, program) -> None:
+    discord.settings.has_message_content_intent = False
+    assert "Message Content Intent" in await refused(discord, program)
+
+
+async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> None:
+    sentence = await refused(discord, program, api_url="http://127.0.0.1:1")
+    assert "cannot be reached" in sentence
+
+
+async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
+    assert [c.name for c in world.discord.view().commands] == [
+        "agent run", "stop", "status", "files", "usage", "new", "forget", "help",
+    ]  # fmt: skip
+    assert world.calls("PUT", "/commands") == 1
+    await world.app.close()
+    await connect(world.program)
+    assert world.calls("PUT", "/commands") == 1
+
+
+async def test_a_resumed_connection_misses_and_repeats_nothing(world) -> None:
+    await world.say("@threadhand one")
+    await world.received()
+    world.discord.misbehave("reconnect")
+    await world.say("@threadhand two")
+    assert (await world.received(2)).text == "two"
+    world.discord.misbehave("drop_connection")
+    await world.say("@threadhand three")
+    assert (await world.received(3)).text == "three"
+    await asyncio.sleep(0.2)
+    assert len(world.program.received) == 3
+
+
+async def test_a_lost_session_is_caught_up_from_history(world) -> None:
+    await world.say("@threadhand one")
+    await world.received()
+    await world.until(lambda: world.general.threads)
+    world.discord.misbehave("invalid_session")
+    world.discord.misbehave("reconnect")
+    await world.say("two", thread_id=world.thread.thread_id)
+    await world.say("@threadhand three")
+    await world.until(lambda: len(world.program.received) >= 3)
+    assert {one.text for one in world.program.received} == {"one", "two", "three"}
+
+
+async def test_what_was_written_while_the_program_was_away_is_read_in_order(world, connect) -> None:
+    await world.say("@threadhand one")
+    await world.until(lambda: world.general.threads)
+    thread_id = world.thread.thread_id
+    await world.discord.say("alice", world.direct.channel_id, "direct one")
+    await world.received(2)
+    await world.app.close()
+    for text in ("two", "three", "four"):
+        await world.say(text, thread_id=thread_id)
+    await world.discord.say("alice", world.direct.channel_id, "direct two")
+    await world.say("@threadhand five")
+    await world.say("nobody is meant")
+    again = await connect(world.program)
+    await again.until(lambda: len(again.program.received) >= 7)
+    texts = [one.text for one in again.program.received]
+    assert [t for t in texts if t in ("two", "three", "four")] == ["two", "three", "four"]
+    assert sorted(texts[2:]) == sorted(["two", "three", "four", "direct two", "five"])
+    await again.until(lambda: len(again.general.threads) == 2)
+    await again.app.close()
+    await connect(world.program)
+    await asyncio.sleep(0.2)
+    assert len(world.program.received) == 7
+
+
+async def test_the_very_first_mention_is_not_missed_either(world, connect) -> None:
+    await world.app.close()
+    await world.say("@threadhand hello")
+    again = await connect(world.program)
+    assert (await again.received()).text == "hello"
+
+
+async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world, connect) -> None:
+    await world.app.close()
+    message_id = await world.say("@threadhand count the lines")
+    world.program.claimed.add(f"discord:{message_id}")
+    again = await connect(world.program)
+    await again.until(lambda: again.general.threads)
+    assert again.thread.title == "count the lines"
+    assert again.program.received == []
+
+
+async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
+    for _ in range(3):
+        world.discord.misbehave("drop_connection")
+        await asyncio.sleep(0.05)
+    await world.say("@threadhand still there?")
+    assert (await world.received()).text == "still there?"

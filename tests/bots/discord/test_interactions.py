@@ -1,0 +1,200 @@
+"""Slash commands, buttons, selects and forms."""
+
+import asyncio
+
+from bots.discord.components import payload
+from bots.inbound import (
+    AskAnswered,
+    CommandCalled,
+    IncomingMessage,
+    Outcome,
+    RunButtonPressed,
+)
+from bots.rendering.content import AskPrompt, RunStatus
+from bots.rendering.run_view import RunView
+from bots.simulator.view import Button, Select, SentFile
+from core.threads import Ask
+
+ASK_ID = "019a0000-0000-7000-8000-000000000001"
+
+
+def controls(message) -> dict[str, Button | Select]:
+    return {e.control_id: e for e in message.elements if isinstance(e, Button | Select)}
+
+
+async def run(world, prompt: str, **more) -> str:
+    return await world.discord.command(
+        "alice", world.general.channel_id, "agent run", {"prompt": prompt}, **more
+    )
+
+
+async def asked(world, *options: str):
+    """A thread with a question in it; answers the message's id."""
+    await world.say("@threadhand hello")
+    address = (await world.received()).address
+    await world.until(lambda: world.general.threads)
+    ask = Ask(ask_id=ASK_ID, run_id="r", text="Which?", options=options)
+    return await world.app.surface.post(address, AskPrompt(ask=ask), delivery_id="d1")
+
+
+async def press(world, message_id: str, control: str, value: str = "") -> None:
+    await world.discord.press(
+        "bob", world.general.channel_id, message_id, f"th:ask:{ASK_ID}:{control}", value=value
+    )
+
+
+async def test_run_in_a_channel_opens_a_thread_under_its_answer(world) -> None:
+    await run(world, "count the @everyone lines")
+    inbound = await world.received()
+    assert isinstance(inbound, IncomingMessage)
+    assert (inbound.text, inbound.is_addressed) == ("count the @everyone lines", True)
+    await world.until(lambda: world.general.threads)
+    (answer,) = world.general.messages
+    assert answer.elements[0].text == "**On it:** count the @\u200deveryone lines"
+    assert world.thread.thread_id == answer.message_id == inbound.address.thread_key
+    assert inbound.message_ref == answer.message_id
+    await world.say("go on", thread_id=answer.message_id)
+    assert (await world.received(2)).address == inbound.address
+
+
+async def test_run_in_a_thread_goes_on_there(world) -> None:
+    await run(world, "one")
+    await world.until(lambda: world.general.threads)
+    await run(world, "two", thread_id=world.thread.thread_id)
+    inbound = await world.received(2)
+    assert inbound.address.thread_key == world.thread.thread_id
+    assert len(world.general.threads) == 1
+
+
+async def test_run_in_a_direct_message_stays_there(world) -> None:
+    await world.discord.command("alice", world.direct.channel_id, "agent run", {"prompt": "count"})
+    assert (await world.received()).address.thread_key == "dm"
+
+
+async def test_the_attachment_of_a_command_can_be_opened(world) -> None:
+    await run(world, "read", files={"attachment": SentFile(name="a.csv", content=b"a,b\n")})
+    (file,) = (await world.received()).files
+    pieces = [piece async for piece in world.app.files.open(file, bytes_max=10)]
+    assert (file.name, b"".join(pieces)) == ("a.csv", b"a,b\n")
+
+
+async def test_a_refused_run_is_told_to_the_person_alone(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="You may not.", is_ignored=True)
+
+    world.program.answer = answer
+    await run(world, "count")
+    await world.until(lambda: [m for m in world.general.messages if m.visible_to])
+    (notice,) = world.general.messages
+    assert notice.elements[0].text == "You may not."
+    assert world.general.threads == ()
+
+
+async def test_a_run_that_breaks_says_so(world) -> None:
+    world.program.failures = 1
+    await run(world, "count")
+    await world.until(lambda: "broke" in str(world.general.messages[0].elements))
+
+
+async def test_a_command_is_answered_for_the_person_alone(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="**3** tokens")
+
+    world.program.answer = answer
+    await world.discord.command("alice", world.general.channel_id, "usage", {})
+    inbound = await world.received()
+    assert isinstance(inbound, CommandCalled)
+    assert inbound.name == "usage"
+    await world.until(lambda: world.general.messages)
+    (notice,) = world.general.messages
+    assert (notice.visible_to is not None, notice.elements[0].text) == (True, "**3** tokens")
+
+
+async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
+    gate = asyncio.Event()
+
+    async def answer(inbound):
+        await gate.wait()
+        return Outcome(notice="Here.")
+
+    world.program.answer = answer
+    await world.discord.command("alice", world.general.channel_id, "status", {})
+    gate.set()
+    await world.until(
+        lambda: world.general.messages and "Here." in str(world.general.messages[0].elements)
+    )
+    assert world.general.messages[0].visible_to is not None
+
+
+async def test_an_option_button_answers_with_its_text(world) -> None:
+    message_id = await asked(world, "red", "blue")
+    await press(world, message_id, "1")
+    answer = await world.received(2)
+    assert isinstance(answer, AskAnswered)
+    assert (answer.ask_id, answer.value, answer.person.name) == (ASK_ID, "blue", "Bob")
+    assert answer.address.thread_key == world.thread.thread_id
+
+
+async def test_a_select_answers_with_the_whole_text_of_the_option(world) -> None:
+    long = "a very long option indeed, " * 6
+    message_id = await asked(world, long, *(f"o{n}" for n in range(6)))
+    await press(world, message_id, "pick", "0")
+    assert (await world.received(2)).value == long.strip()
+
+
+async def test_an_own_answer_is_written_in_a_form(world) -> None:
+    message_id = await asked(world, "red", "blue")
+    await press(world, message_id, "write")
+    await world.until(lambda: world.discord.view().forms)
+    (form,) = world.discord.view().forms
+    await world.discord.submit("bob", form.form_id, {"answer": "green\nor so"})
+    answer = await world.received(2)
+    assert (answer.ask_id, answer.value) == (ASK_ID, "green\nor so")
+
+
+async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
+    message_id = await asked(world, "red", "blue")
+    await press(world, message_id, "write")
+    await world.until(lambda: world.discord.view().forms)
+    await world.app.close()
+    again = await connect(world.program)
+    (form,) = again.discord.view().forms
+    await again.discord.submit("bob", form.form_id, {"answer": "green"})
+    assert (await again.received(2)).value == "green"
+    await press(again, message_id, "0")
+    assert (await again.received(3)).value == "red"
+
+
+async def test_a_late_click_is_told_to_the_person_alone(world) -> None:
+    message_id = await asked(world, "red", "blue")
+
+    async def answer(inbound):
+        return Outcome(notice="This question has been answered already.", is_ignored=True)
+
+    world.program.answer = answer
+    await press(world, message_id, "0")
+    await world.until(lambda: len(world.thread.messages) == 2)
+    assert world.thread.messages[-1].visible_to is not None
+
+
+async def test_the_buttons_of_a_status_name_their_run(world) -> None:
+    await world.say("@threadhand hello")
+    address = (await world.received()).address
+    status = RunStatus(
+        run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True)
+    )
+    ref = await world.app.surface.post(address, status, delivery_id="d1")
+    for number, action in enumerate(("stop", "retry", "continue"), start=2):
+        await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
+        pressed = await world.received(number)
+        assert isinstance(pressed, RunButtonPressed)
+        assert (pressed.run_id, pressed.action) == ("r7", action)
+
+
+async def test_an_answered_question_has_no_controls_left(world) -> None:
+    message_id = await asked(world, "red")
+    ask = Ask(ask_id=ASK_ID, run_id="r", text="Which?", state="answered", answer="red")
+    address = world.program.received[0].address
+    await world.app.surface.edit(address, message_id, AskPrompt(ask=ask))
+    assert controls(world.message(message_id)) == {}
+    assert "custom_id" not in str(payload(AskPrompt(ask=ask)))

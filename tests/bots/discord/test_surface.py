@@ -1,0 +1,210 @@
+"""Posting, editing, finding, uploading and signing, against the simulated Discord."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.rendering.run_view import RunView, Task
+from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.ports import OutgoingFile
+from core.threads import Address, Ask
+
+WORKING = RunStatus(
+    run_id="r1",
+    view=RunView(state="working", tasks=(Task(call_id="1", title="Counting", state="running"),)),
+)
+
+
+def file_of(name: str, content: bytes) -> OutgoingFile:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(content), 1000):
+            yield content[start : start + 1000]
+
+    return OutgoingFile(name=name, size_bytes=len(content), pieces=pieces())
+
+
+async def begun(world) -> Address:
+    await world.say("@threadhand hello")
+    address = (await world.received()).address
+    await world.until(lambda: world.general.threads)
+    return address
+
+
+def texts(world, message_id: str) -> str:
+    return "\n".join(getattr(e, "text", "") for e in world.message(message_id).elements)
+
+
+async def test_a_status_is_posted_once_and_then_edited(world) -> None:
+    address = await begun(world)
+    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
+    assert "▸ Counting" in texts(world, ref)
+    done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
+    await world.app.surface.edit(address, ref, done)
+    assert "Done" in texts(world, ref)
+    assert world.message(ref).edits == 1
+    assert len(world.thread.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        WORKING,
+        AnswerPart(markdown="42"),
+        AskPrompt(ask=Ask(ask_id="a", run_id="r", text="Which?", options=("x", "y"))),
+        Notice(markdown="Careful.", level="warning"),
+    ],
+)
+async def test_everything_posted_is_found_by_its_delivery_id(world, content) -> None:
+    address = await begun(world)
+    ref = await world.app.surface.post(address, content, delivery_id="d1")
+    await world.app.surface.post(address, content, delivery_id="d2")
+    assert await world.app.surface.find(address, "d1") == ref
+    assert await world.app.surface.find(address, "d3") is None
+
+
+async def test_a_second_post_under_one_delivery_id_is_the_first_message(world) -> None:
+    address = await begun(world)
+    first = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    second = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert first == second
+    assert len(world.thread.messages) == 1
+
+
+async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
+    message_id = await world.say("hello, nobody")
+    address = Address(
+        platform="discord",
+        workspace_id=world.discord.world.guild_id,
+        channel_id=world.general.channel_id,
+        thread_key=message_id,
+    )
+    assert await world.app.surface.find(address, "d1") is None
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert world.thread.thread_id == message_id
+    assert world.thread.messages[0].message_id == ref
+
+
+async def test_direct_messages_need_no_thread(world) -> None:
+    await world.discord.say("alice", world.direct.channel_id, "hi")
+    address = (await world.received()).address
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert world.direct.messages[-1].message_id == ref
+
+
+async def test_a_file_is_uploaded_and_found_again(world) -> None:
+    address = await begun(world)
+    ref = await world.app.surface.upload(
+        address, file_of("../ré\n“sum”é.csv", b"x" * 5000), delivery_id="d1"
+    )
+    (seen,) = world.message(ref).files
+    assert seen.size_bytes == 5000
+    assert seen.name.endswith(".csv")
+    assert await world.app.surface.find(address, "d1") == ref
+
+
+async def test_a_file_over_the_limit_of_the_guild_is_refused_before_it_is_sent(world) -> None:
+    address = await begun(world)
+    limit = world.app.surface.file_limit(address)
+    assert limit == 10 * 1024 * 1024
+    before = world.calls("POST", "/messages")
+
+    async def never() -> AsyncIterator[bytes]:
+        pytest.fail("read")
+        yield b""
+
+    large = OutgoingFile(name="a.bin", size_bytes=limit + 1, pieces=never())
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.upload(address, large, delivery_id="d1")
+    assert refused.value.code == "too_large"
+    assert world.calls("POST", "/messages") == before
+
+
+async def test_an_edit_of_a_message_that_is_gone_is_refused(world) -> None:
+    address = await begun(world)
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.edit(address, "1", WORKING)
+    assert refused.value.code == "10008"
+
+
+async def test_a_refused_permission_is_told_by_its_code(world) -> None:
+    address = await begun(world)
+    world.discord.settings.missing_permissions.add("POST */messages")
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert refused.value.code == "50013"
+
+
+async def test_a_short_rate_limit_is_waited_out(world) -> None:
+    address = await begun(world)
+    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.05)
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert "42" in texts(world, ref)
+
+
+async def test_a_long_rate_limit_is_handed_on(world) -> None:
+    address = await begun(world)
+    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=45)
+    with pytest.raises(SurfaceRateLimited) as limited:
+        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert limited.value.retry_after_seconds == pytest.approx(45, abs=1)
+
+
+async def test_a_server_fault_after_the_post_leaves_one_message(world) -> None:
+    address = await begun(world)
+    world.discord.misbehave("error_after", method="POST /channels/*/messages")
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert [m.message_id for m in world.thread.messages] == [ref]
+
+
+async def test_no_answer_is_unclear_and_the_message_can_be_looked_for(world) -> None:
+    address = await begun(world)
+    world.app.client.rest.attempt_seconds = 0.2
+    world.discord.misbehave("timeout_after", method="POST /channels/*/messages")
+    with pytest.raises(SurfaceUnclear):
+        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
+
+
+async def test_a_cancelled_caller_does_not_lock_the_rate_limit(world) -> None:
+    address = await begun(world)
+    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await world.app.surface.post(address, AnswerPart(markdown="1"), delivery_id="d1")
+    async with asyncio.timeout(10):
+        await world.app.surface.post(address, AnswerPart(markdown="2"), delivery_id="d2")
+
+
+async def test_one_reaction_at_a_time(world) -> None:
+    address = await begun(world)
+    ref = world.general.messages[0].message_id
+    signs = []
+    for sign in ("seen", "queued", "done", "failed"):
+        await world.app.surface.react(address, ref, sign)
+        signs.append([r.emoji for r in world.message(ref).reactions])
+    assert signs[-2:] == [["✅"], ["❌"]]
+    await world.app.surface.react(address, ref, None)
+    assert world.message(ref).reactions == ()
+
+
+async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
+    address = await begun(world)
+    ref = world.general.messages[0].message_id
+    await world.app.surface.react(address, ref, "failed")
+    again = await connect(world.program)
+    await again.app.surface.react(address, ref, "seen")
+    await again.app.surface.react(address, ref, "done")
+    assert [r.emoji for r in again.message(ref).reactions] == ["✅"]
+
+
+async def test_a_reaction_that_fails_harms_nothing(world) -> None:
+    address = await begun(world)
+    await world.app.surface.react(address, "1", "done")
+
+
+async def test_typing_is_shown_while_it_works(world) -> None:
+    address = await begun(world)
+    async with world.app.surface.typing(address):
+        await world.until(lambda: world.calls("POST", "/typing"))
