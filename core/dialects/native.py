@@ -1,0 +1,227 @@
+"""The native dialect: OpenAI-style tool calls, put together from streamed deltas."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleText
+from core.dialects.envelope import result_text
+from core.dialects.json_arguments import loads, read_arguments
+from core.dialects.spec import ToolSpec
+from core.ids import new_id
+from core.messages import JsonObject, ToolCall
+from core.ports import TextDelta, ToolCallDelta
+
+NAME_CHARACTERS_MAX = 64
+PROGRESS_CHARACTERS_MIN = 32
+PROGRESS_GROWTH = 8
+_NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class NativeDialect:
+    """Tool calls as the model's own API carries them."""
+
+    name: str = "native"
+
+    def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
+        """One function schema per tool; the prompt needs nothing."""
+        return tuple(_schema(tool) for tool in tools), ""
+
+    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> "NativeParser":
+        """Ignores `calls_max`, which is for text dialects."""
+        return NativeParser()
+
+    def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
+        """Always valid for a provider: a call that could not be read stands there without arguments."""
+        return {
+            "role": "assistant",
+            "content": text if text or not calls else None,
+            "tool_calls": [_stored(call) for call in calls] or None,
+        }
+
+    def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
+        """A message of the role `tool` that answers the call by its id."""
+        return {
+            "role": "tool",
+            "tool_call_id": call.call_id,
+            "name": sent_name(call.name),
+            "content": result_text(call, result, call_id=call.call_id),
+        }
+
+    def parsing_details(self, call: ToolCall) -> JsonObject:
+        """`raw_parameters` is the JSON text as the model wrote it."""
+        return {
+            "format": "native",
+            "raw_xml": None,
+            "function_name": call.name,
+            "raw_parameters": call.raw,
+        }
+
+
+def sent_name(name: str) -> str:
+    """A name that every provider accepts in a history, whatever the model made up."""
+    return _NAME_FORBIDDEN.sub("_", name)[:NAME_CHARACTERS_MAX] or "unknown"
+
+
+def _schema(tool: ToolSpec) -> JsonObject:
+    function: JsonObject = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _stored(call: ToolCall) -> JsonObject:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    function: JsonObject = {"name": sent_name(call.name), "arguments": arguments}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One call while it comes in."""
+
+    index: int
+    call_id: str = ""
+    model_id: str = ""
+    name: str = ""
+    parts: list[str] = field(default_factory=list[str])
+    characters: int = 0
+    told_characters: int = -1
+    tried_characters: int = 0
+    is_complete: bool = False
+
+
+class NativeParser:
+    """Puts the calls of one answer together. Calls come complete in the order in which they began.
+
+    A call is complete when another has begun and its arguments are a whole JSON object, or at the end. A provider that
+    gives every call the index 0 is understood by the new id.
+    """
+
+    __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._slots: list[_Slot] = []
+        self._by_index: dict[int, _Slot] = {}
+        self._ids: set[str] = set()
+        self._completed = 0
+
+    @property
+    def text(self) -> str:
+        """All text of the answer; calls are no part of it."""
+        return "".join(self._text)
+
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+        """Text passes through; a piece of a call may bring progress, and the end of calls before it."""
+        if isinstance(delta, TextDelta):
+            if not delta.text:
+                return ()
+            self._text.append(delta.text)
+            return (VisibleText(text=delta.text),)
+        slots_before = len(self._slots)
+        slot = self._slot_of(delta)
+        if slot.is_complete:
+            return ()
+        if delta.arguments:
+            slot.parts.append(delta.arguments)
+            slot.characters += len(delta.arguments)
+        parsed: list[Parsed] = []
+        if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
+            parsed.extend(self._provably_complete())
+        if slot.name and not slot.is_complete and self._is_worth_telling(slot):
+            parsed.append(_progress(slot))
+        return parsed
+
+    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+        """Completes what is left, unless the stream was interrupted: then only calls whose JSON is whole count."""
+        if not is_whole:
+            # the last call may lack an argument even where its JSON is whole only if the JSON were to go on: it cannot
+            return self._provably_complete(allow_last=True)
+        return [self._complete(slot) for slot in self._slots if not slot.is_complete]
+
+    def _slot_of(self, delta: ToolCallDelta) -> _Slot:
+        slot = self._by_index.get(delta.index)
+        is_other = (
+            slot is not None
+            and delta.call_id
+            and delta.name
+            and slot.model_id
+            and slot.model_id != delta.call_id
+        )
+        if slot is None or is_other:
+            slot = _Slot(index=len(self._slots))
+            self._slots.append(slot)
+            self._by_index[delta.index] = slot
+        if delta.call_id and not slot.model_id:
+            slot.model_id = delta.call_id
+            if not slot.call_id:
+                self._name_call(slot, delta.call_id)
+        if delta.name and delta.name != slot.name and not slot.characters:
+            slot.name += delta.name
+        elif delta.name and not slot.name:
+            slot.name = delta.name
+        return slot
+
+    def _name_call(self, slot: _Slot, wanted: str) -> None:
+        slot.call_id = wanted if wanted and wanted not in self._ids else f"call_{new_id()}"
+        self._ids.add(slot.call_id)
+
+    def _is_worth_telling(self, slot: _Slot) -> bool:
+        if slot.told_characters < 0:
+            return True
+        grown = slot.characters - slot.told_characters
+        return grown >= max(PROGRESS_CHARACTERS_MIN, slot.characters // PROGRESS_GROWTH)
+
+    def _provably_complete(self, *, allow_last: bool = False) -> list[Parsed]:
+        done: list[Parsed] = []
+        last = len(self._slots) if allow_last else len(self._slots) - 1
+        while self._completed < last and _is_whole_object(self._slots[self._completed]):
+            done.append(self._complete(self._slots[self._completed]))
+        return done
+
+    def _complete(self, slot: _Slot) -> CallComplete:
+        if not slot.call_id:
+            self._name_call(slot, "")
+        slot.is_complete = True
+        self._completed = slot.index + 1
+        return CallComplete(index=slot.index, call=_call(slot))
+
+
+def _progress(slot: _Slot) -> CallProgress:
+    slot.told_characters = slot.characters
+    joined = "".join(slot.parts)
+    slot.parts[:] = [joined]
+    return CallProgress(index=slot.index, call_id=slot.call_id, name=slot.name, arguments=joined)
+
+
+def _is_whole_object(slot: _Slot) -> bool:
+    """`{}` proves nothing: some servers send it before the arguments. Tried again only after growth: work is linear."""
+    if not slot.name or not slot.parts or not slot.parts[-1].rstrip().endswith("}"):
+        return False
+    if slot.characters - slot.tried_characters <= slot.tried_characters // PROGRESS_GROWTH:
+        return False
+    slot.tried_characters = slot.characters
+    try:
+        value = loads("".join(slot.parts))
+    except ValueError:
+        return False
+    return isinstance(value, dict) and bool(value)
+
+
+def _call(slot: _Slot) -> ToolCall:
+    raw = "".join(slot.parts)
+    if not slot.name:
+        problem = "A call came without the name of a tool. Nothing was run; call it again."
+        return ToolCall(name="", arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
+    try:
+        arguments = read_arguments(raw)
+    except ValueError as error:
+        return ToolCall(
+            name=slot.name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error)
+        )
+    return ToolCall(name=slot.name, arguments=arguments, call_id=slot.call_id, raw=raw)

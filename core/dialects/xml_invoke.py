@@ -1,0 +1,268 @@
+"""Reading one call of the XML dialect: where each value ends, and what the call says.
+
+A value is verbatim: nothing is stripped (not even a line break after the opening tag), no entity and no CDATA is
+decoded. So a value may hold text that looks like markup, and its end is found by what follows: a `</parameter>` ends
+the value when `</invoke>` or another parameter comes next, and when it does not close a `<parameter ...>` that the
+value itself opened. Whole calls inside a value are balanced in the same way. Where the tags inside a value do not
+balance, the call is read once more without balancing. The one text that no value can hold is an unopened
+`</parameter></invoke>`: a call runs as soon as it is complete, without waiting for what may follow.
+"""
+
+from typing import Literal
+
+from core.dialects.spec import ToolSpec
+from core.dialects.xml_lexer import BLOCK_TAGS, Token
+from core.dialects.xml_values import typed
+from core.messages import JsonObject, ToolCall
+
+Taken = Literal["more", "ended", "broken"]
+"""`broken`: the call has no end of its own, and the token belongs to whatever comes after it."""
+
+
+class CallEnd(Exception):
+    """The call cannot be read; the text is a sentence for the model."""
+
+
+class InvokeReader:
+    """One `<invoke>` from its opening tag on. State: the tokens of its body, and where in it the reading stands."""
+
+    __slots__ = (
+        "_candidate",
+        "_found",
+        "_is_unbalanced",
+        "_open_counts",
+        "_opening",
+        "_parameter",
+        "_place",
+        "_problem",
+        "_stack",
+        "_start",
+        "_tokens",
+        "_trail",
+        "name",
+    )
+
+    def __init__(self, opening: Token) -> None:
+        self.name = opening.attributes.get("name", "").strip()
+        self._opening = opening
+        self._tokens: list[Token] = []
+        self._found: dict[str, tuple[int, int]] = {}
+        self._parameter = ""
+        self._place: Literal["between", "value", "closing"] = "between"
+        self._stack: list[str] = []
+        self._open_counts = dict.fromkeys(BLOCK_TAGS, 0)
+        self._start = self._candidate = 0
+        self._is_unbalanced = False
+        self._trail: Literal["", "parameter", "invoke"] = ""
+        self._problem = ""
+
+    @property
+    def takes_plain_text(self) -> bool:
+        """Whether text without any `<` belongs to a value, whatever it is."""
+        return self._place == "value" and not self._trail
+
+    def take_plain(self, text: str) -> None:
+        """Text without any `<`, while `takes_plain_text`."""
+        self._tokens.append(Token("text", text))
+
+    def take(self, token: Token) -> Taken:
+        """The next token of the body."""
+        if self._place == "between":
+            taken = self._between(token)
+        elif self._place == "closing":
+            taken = self._closing(token)
+        else:
+            taken = self._value(token)
+        if taken != "broken":
+            self._tokens.append(token)
+        return taken
+
+    def call(self, spec: ToolSpec | None, *, call_id: str, is_ended: bool) -> ToolCall:
+        """What was read. Not ended: the answer, or the block, was over before the call was."""
+        if not is_ended and self._ends_unbalanced:
+            self._is_unbalanced = is_ended = True
+        raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
+        try:
+            values = self._values(spec, is_ended=is_ended)
+        except CallEnd as problem:
+            return ToolCall(
+                name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem)
+            )
+        schema: JsonObject = spec.parameters if spec is not None else {}
+        arguments: JsonObject = {name: typed(text, name, schema) for name, text in values.items()}
+        return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw)
+
+    def _values(self, spec: ToolSpec | None, *, is_ended: bool) -> dict[str, str]:
+        if not self.name:
+            raise CallEnd("An <invoke> came without a name. Nothing was run; call it again.")
+        if not is_ended:
+            raise CallEnd(self._unended())
+        if self._problem:
+            raise CallEnd(self._problem)
+        if self._is_unbalanced:
+            return _values_by_what_follows(self._tokens, spec, self.name)
+        return {
+            name: "".join(token.raw for token in self._tokens[start:end])
+            for name, (start, end) in self._found.items()
+        }
+
+    @property
+    def _ends_unbalanced(self) -> bool:
+        """Whether the last thing read was `</parameter></invoke>`, though by balance it belongs to the value."""
+        return self._place == "value" and self._trail == "invoke"
+
+    def _unended(self) -> str:
+        if self._place == "value":
+            return (
+                f"The call of {self.name} is not complete: the parameter {self._parameter!r} has no "
+                "</parameter> followed by </invoke>. Nothing was run; write the whole call again."
+            )
+        return (
+            f"The call of {self.name} is not complete: it has no </invoke>. "
+            "Nothing was run; write the whole call again."
+        )
+
+    def _between(self, token: Token) -> Taken:
+        match token.kind, token.name:
+            case ("close", "invoke"):
+                return "ended"
+            case ("open" | "empty", "invoke") | ("close", "function_calls"):
+                return "broken"
+            case ("open" | "empty", "parameter"):
+                self._open(token, len(self._tokens))
+            case _:
+                if not token.raw.isspace():
+                    self._problem = (
+                        f"The call of {self.name} holds text outside of <parameter name=...> tags. "
+                        "Nothing was run; write each argument as a parameter."
+                    )
+        return "more"
+
+    def _open(self, token: Token, position: int) -> None:
+        """`position` is the token's own in the body."""
+        self._parameter = token.attributes.get("name", "").strip()
+        if not self._parameter:
+            self._problem = (
+                f"A parameter of {self.name} has no name. Nothing was run; write the call again."
+            )
+        self._start = position + 1
+        self._found[self._parameter] = (self._start, self._start)
+        while self._stack:
+            self._pop()
+        self._trail = ""
+        self._place = "between" if token.kind == "empty" else "value"
+
+    def _close_value(self) -> None:
+        self._found[self._parameter] = (self._start, self._candidate)
+
+    def _closing(self, token: Token) -> Taken:
+        """After a `</parameter>` that may be the value's own, and nothing but white space since."""
+        match token.kind, token.name:
+            case ("close", "invoke"):
+                self._close_value()
+                return "ended"
+            case ("open" | "empty", "invoke") | ("close", "function_calls"):
+                self._close_value()
+                return "broken"
+            case ("close", "parameter"):
+                self._candidate = len(self._tokens)
+                return "more"
+            case ("open" | "empty", "parameter") if self._is_new(token):
+                self._close_value()
+                self._open(token, len(self._tokens))
+                return "more"
+            case ("text", _) if token.raw.isspace():
+                return "more"
+            case _:
+                self._place = "value"
+                return self._value(token)
+
+    def _is_new(self, token: Token) -> bool:
+        name = token.attributes.get("name", "").strip()
+        return bool(name) and name not in self._found
+
+    def _value(self, token: Token) -> Taken:
+        if token.kind == "close":
+            return self._close_in_value(token)
+        if token.kind == "open":
+            self._stack.append(token.name)
+            self._open_counts[token.name] += 1
+            self._trail = ""
+        elif not token.raw.isspace():
+            self._trail = ""
+        return "more"
+
+    def _close_in_value(self, token: Token) -> Taken:
+        if token.name == "parameter":
+            if not self._stack:
+                self._place = "closing"
+                self._candidate = len(self._tokens)
+            elif self._stack[-1] == "parameter":
+                self._pop()
+            self._trail = "parameter"
+            return "more"
+        if self._open_counts[token.name]:
+            while self._pop() != token.name:
+                pass
+            is_call = token.name == "invoke" and self._trail == "parameter"
+            self._trail = "invoke" if is_call else ""
+            return "more"
+        if token.name == "invoke" and self._trail == "parameter":
+            self._is_unbalanced = True
+            return "ended"
+        if token.name == "function_calls" and self._trail == "invoke":
+            return "broken"
+        self._trail = ""
+        return "more"
+
+    def _pop(self) -> str:
+        name = self._stack.pop()
+        self._open_counts[name] -= 1
+        return name
+
+
+def _values_by_what_follows(
+    body: list[Token], spec: ToolSpec | None, tool_name: str
+) -> dict[str, str]:
+    """The values where tags inside them do not balance: a value ends before a known parameter or the end."""
+    known = _known(spec)
+    values: dict[str, str] = {}
+    name, pieces, after = "", list[str](), list[str]()
+    for token in body:
+        is_parameter = token.name == "parameter"
+        if is_parameter and token.kind == "close":
+            pieces.extend(after)
+            after = [token.raw]
+        elif (
+            is_parameter
+            and token.kind == "open"
+            and (after or not name)
+            and _fits(token, known, values, name)
+        ):
+            if name:
+                values[name] = "".join(pieces)
+            name, pieces, after = token.attributes["name"].strip(), [], []
+        elif after and token.raw.isspace():
+            after.append(token.raw)
+        else:
+            pieces.extend((*after, token.raw))
+            after = []
+    # the body ends with </parameter></invoke>, which went into the last value
+    ending = "".join(pieces)
+    values[name] = ending[: ending.rfind("</", 0, ending.rfind("</"))]
+    if any("</invoke" in value.lower() for value in values.values()):
+        raise CallEnd(
+            f"The call of {tool_name} cannot be told apart from the text in it. Nothing was run; write one call, with "
+            "every <parameter> closed."
+        )
+    return values
+
+
+def _known(spec: ToolSpec | None) -> frozenset[str]:
+    properties = spec.parameters.get("properties") if spec is not None else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
+def _fits(token: Token, known: frozenset[str], values: dict[str, str], current: str) -> bool:
+    name = token.attributes.get("name", "").strip()
+    return bool(name) and name != current and name not in values and (not known or name in known)

@@ -1,0 +1,251 @@
+"""Reading the calls of the XML dialect out of an answer as it streams; everything around them is text for people."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from core.dialects.dialect import CallComplete, Parsed, VisibleText
+from core.dialects.spec import ToolSpec
+from core.dialects.xml_element import ElementReader
+from core.dialects.xml_invoke import InvokeReader
+from core.dialects.xml_lexer import Grammar, Lexer, Token
+from core.dialects.xml_prose import CodeEnd, Prose
+from core.ids import new_id
+from core.messages import ToolCall
+from core.ports import TextDelta, ToolCallDelta
+
+BLOCK_END = "\n</function_calls>"
+_SPECIAL = re.compile(r"[<`~\\]")
+_VALUES = Grammar(block=True)
+
+
+class XmlParser:
+    """Reads one answer. Work is linear in the text, whatever the size of the pieces.
+
+    `tools_by_tag` are the tools whose older form counts, by tag name; `grammar` knows the same names.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, ToolSpec],
+        tools_by_tag: Mapping[str, ToolSpec],
+        grammar: Grammar,
+        *,
+        calls_max: int = 0,
+    ) -> None:
+        self._tools = tools
+        self._tools_by_tag = tools_by_tag
+        self._grammar = grammar
+        self._calls_max = calls_max
+        self._raw: list[str] = []
+        self._offset = 0
+        self._lexer = Lexer()
+        self._prose = Prose()
+        self._code_end: CodeEnd | None = None
+        self._invoke: InvokeReader | None = None
+        self._element: ElementReader | None = None
+        self._call_start = 0
+        self._is_in_block = False
+        self._empty_block_start: int | None = None
+        self._calls_count = 0
+        self._stored: tuple[int, str] | None = None
+        self._is_ending = False
+        self._is_done = False
+        self._parsed: list[Parsed] = []
+        self._visible: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The answer as it was written; what is cut ends with its last complete call, and the block is closed."""
+        raw = "".join(self._raw)
+        if self._stored is None:
+            return raw
+        end, suffix = self._stored
+        return raw[:end] + suffix
+
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+        """Native calls are no part of this dialect and are passed over."""
+        if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
+            return ()
+        text = delta.text
+        self._raw.append(text)
+        if self._code_end is not None:
+            self._look_for_code_end(self._code_end, text)
+        elif self._is_plain(text):
+            return self._take_plain(text)
+        else:
+            self._lexer.feed(text)
+        self._read()
+        return self._taken()
+
+    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+        """A call without an end is told as a problem; in an interrupted answer it vanishes, also from the text."""
+        if self._is_done:
+            return ()
+        self._is_ending = True
+        if is_whole:
+            self._lexer.close()
+        if self._code_end is not None:
+            self._look_for_code_end(self._code_end, "")
+        self._read()
+        if self._is_done:
+            return self._taken()
+        if is_whole:
+            self._finish_open_call()
+            self._stored = (sum(map(len, self._raw)), "")
+        else:
+            self._forget_open_call()
+        self._is_done = True
+        return self._taken()
+
+    def _is_plain(self, text: str) -> bool:
+        if not self._lexer.is_empty:
+            return False
+        if self._invoke is not None:
+            return self._invoke.takes_plain_text and "<" not in text
+        if self._element is not None:
+            return "<" not in text
+        return not self._is_in_block and not _SPECIAL.search(text)
+
+    def _take_plain(self, text: str) -> Sequence[Parsed]:
+        self._offset += len(text)
+        reader = self._invoke or self._element
+        if reader is None:
+            self._prose.take_plain(text)
+            return (VisibleText(text=text),)
+        reader.take_plain(text)
+        return ()
+
+    def _read(self) -> None:
+        while not self._is_done and self._code_end is None:
+            token = self._lexer.next(self._grammar_now())
+            if token is None:
+                return
+            self._take(token)
+
+    def _grammar_now(self) -> Grammar:
+        if self._invoke is not None:
+            return _VALUES
+        return self._element.grammar if self._element is not None else self._grammar
+
+    def _take(self, token: Token) -> None:
+        is_tag = token.kind in ("open", "close", "empty")
+        if is_tag and self._is_in_possible_code:
+            self._code_end = CodeEnd(self._prose.inline_length)
+            self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
+            return
+        self._offset += len(token.raw)
+        if self._element is not None:
+            if self._element.take(token):
+                self._complete(self._element.call(call_id=_call_id(), is_ended=True))
+        elif self._invoke is not None:
+            self._take_in_invoke(self._invoke, token)
+        elif is_tag and not self._prose.is_fence:
+            self._take_tag(token)
+        else:
+            self._show(token)
+
+    @property
+    def _is_in_possible_code(self) -> bool:
+        return self._prose.is_undecided and self._invoke is None and self._element is None
+
+    def _look_for_code_end(self, code_end: CodeEnd, text: str) -> None:
+        length = code_end.feed(text, is_last=self._is_ending)
+        if length is None:
+            return
+        whole = code_end.text()
+        self._prose.decide(is_code=length > 0, has_other_run=code_end.has_other_run)
+        self._code_end = None
+        self._visible.append(whole[:length])
+        self._offset += length
+        self._lexer.unread(whole[length:])
+
+    def _take_in_invoke(self, invoke: InvokeReader, token: Token) -> None:
+        taken = invoke.take(token)
+        if taken == "more":
+            return
+        if taken == "ended":
+            self._complete(self._read_invoke(invoke, is_ended=True))
+            return
+        self._offset -= len(token.raw)
+        self._complete(self._read_invoke(invoke, is_ended=False))
+        if not self._is_done:
+            self._offset += len(token.raw)
+            self._take_tag(token)
+
+    def _take_tag(self, token: Token) -> None:
+        """A tag in prose. An end without a beginning is dropped: people never see markup of calls."""
+        start = self._offset - len(token.raw)
+        if token.name == "parameter" and token.kind != "close" and not self._is_in_block:
+            self._show(token)
+            return
+        self._prose.call_passed()
+        if token.name == "function_calls":
+            self._is_in_block = token.kind == "open"
+            self._empty_block_start = start if self._is_in_block else None
+        elif token.kind != "close" and token.name != "parameter":
+            self._begin_call(token, start)
+
+    def _begin_call(self, token: Token, start: int) -> None:
+        self._call_start = start
+        if token.name == "invoke":
+            self._invoke = InvokeReader(token)
+            if token.kind == "empty":
+                self._complete(self._read_invoke(self._invoke, is_ended=True))
+            return
+        self._element = ElementReader(token, self._tools_by_tag[token.name])
+        if token.kind == "empty":
+            self._complete(self._element.call(call_id=_call_id(), is_ended=True))
+
+    def _read_invoke(self, invoke: InvokeReader, *, is_ended: bool) -> ToolCall:
+        return invoke.call(self._tools.get(invoke.name), call_id=_call_id(), is_ended=is_ended)
+
+    def _complete(self, call: ToolCall) -> None:
+        self._invoke = self._element = None
+        self._empty_block_start = None
+        self._flush_visible()
+        self._parsed.append(CallComplete(index=self._calls_count, call=call))
+        self._calls_count += 1
+        self._stored = (self._offset, BLOCK_END if self._is_in_block else "")
+        if self._calls_count == self._calls_max:
+            self._is_done = True
+
+    def _finish_open_call(self) -> None:
+        if self._invoke is not None:
+            self._complete(self._read_invoke(self._invoke, is_ended=False))
+        elif self._element is not None:
+            self._complete(self._element.call(call_id=_call_id(), is_ended=False))
+
+    def _forget_open_call(self) -> None:
+        """Keeps the text before it; a tag that had only begun goes too."""
+        if self._invoke is not None or self._element is not None:
+            end = self._call_start
+        else:
+            rest = self._lexer.take_all()
+            if not rest.startswith("<"):
+                self._visible.append(rest)
+                self._offset += len(rest)
+            end = self._offset
+        if self._is_in_block and self._empty_block_start is not None:
+            self._stored = (self._empty_block_start, "")
+        else:
+            self._stored = (end, BLOCK_END if self._is_in_block else "")
+
+    def _show(self, token: Token) -> None:
+        self._prose.take(token)
+        if not (self._is_in_block and token.raw.isspace()):
+            self._visible.append(token.raw)
+
+    def _flush_visible(self) -> None:
+        text = "".join(self._visible)
+        self._visible.clear()
+        if text:
+            self._parsed.append(VisibleText(text=text))
+
+    def _taken(self) -> Sequence[Parsed]:
+        self._flush_visible()
+        parsed, self._parsed = self._parsed, []
+        return parsed
+
+
+def _call_id() -> str:
+    return f"call_{new_id()}"
