@@ -3,10 +3,13 @@
 from urllib.parse import quote
 
 from bots.simulator.slack.drawn import draw_message
+from bots.simulator.slack.forms import open_forms
 from bots.simulator.slack.world import Channel, Message, StoredFile, Workspace
 from bots.simulator.view import (
+    CommandOption,
     PlatformView,
     SeenChannel,
+    SeenCommand,
     SeenFile,
     SeenMessage,
     SeenReaction,
@@ -25,6 +28,16 @@ def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
         bot_name=workspace.bot.name,
         is_bot_connected=is_connected,
         channels=tuple(_channel(workspace, channel) for channel in workspace.channels.values()),
+        forms=open_forms(workspace),
+        commands=tuple(
+            SeenCommand(
+                name=command.name,
+                description=command.description,
+                options=(CommandOption(name="text", kind="text", is_required=False),),
+            )
+            for command in workspace.settings.commands
+        ),
+        limits={"commands": "not in threads", "message": "4,000 characters are best"},
     )
 
 

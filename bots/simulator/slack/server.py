@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -12,8 +13,11 @@ from bots.simulator.faults import Faults
 from bots.simulator.slack import seen
 from bots.simulator.slack.deliveries import Outbox
 from bots.simulator.slack.dispatch import ApiCall, WebApi
-from bots.simulator.slack.people import People
+from bots.simulator.slack.files import FileServer
+from bots.simulator.slack.http_events import HttpEvents
+from bots.simulator.slack.interactions import BusyPeople
 from bots.simulator.slack.rates import Rates
+from bots.simulator.slack.responses import ResponseServer
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.socket import SocketMode
 from bots.simulator.slack.world import Workspace
@@ -23,7 +27,7 @@ _SHUTDOWN_SECONDS = 0.5
 _DEFAULTS = SlackSettings()
 
 
-class SlackSimulator(People):
+class SlackSimulator(BusyPeople):
     """A Slack on 127.0.0.1 with one workspace (`add_workspace` makes more); it is a SimulatedPlatform.
 
     The keywords are the settings that most users choose; `settings` sets all of them and excludes the others.
@@ -62,17 +66,48 @@ class SlackSimulator(People):
         self.workspaces: dict[str, Workspace] = {}
         self.tokens: dict[str, Workspace] = {}
         self._changed = asyncio.Event()
-        faults = Faults()
-        self.socket_mode = SocketMode("A0SIMULATED")
-        outbox = Outbox(self.settings, faults, self.socket_mode)
+        self._faults = Faults()
+        self.socket_mode = SocketMode("A0SIMULATED", self._faults)
+        self.http_events: HttpEvents | None = None
+        if self.settings.events_url is not None:
+            self.http_events = HttpEvents(self.settings.events_url, self.settings.signing_secret)
+        transport = self.http_events or self.socket_mode
+        outbox = Outbox(self.settings, self._faults, transport)
         self.web_api = WebApi(
-            self.settings, faults, self, self.tokens, self.calls, Rates(self.settings.rate_scale)
+            self.settings,
+            self._faults,
+            self,
+            self.tokens,
+            self.calls,
+            Rates(self.settings.rate_scale),
         )
-        self.rates = self.web_api.rates
         first = Workspace("T0SIM0001", self.settings, emit=outbox.emit)
-        super().__init__(first, outbox, faults)
+        super().__init__(first, outbox, self._faults)
         self._adopt(first, self.settings.bot_token)
         self._runner: web.AppRunner | None = None
+
+    def add_workspace(
+        self,
+        name: str,
+        *,
+        bot_token: str,
+        people: tuple[str, ...] = _DEFAULTS.people,
+        channels: tuple[str, ...] = _DEFAULTS.channels,
+    ) -> BusyPeople:
+        """Another team that has the same app, and the people in it."""
+        if bot_token in self.tokens:
+            raise ValueError("each workspace has a bot token of its own")
+        settings = replace(
+            self.settings,
+            workspace_name=name,
+            bot_token=bot_token,
+            people=people,
+            channels=channels,
+        )
+        team_id = f"T0SIM{len(self.workspaces) + 1:04d}"
+        workspace = Workspace(team_id, settings, emit=self.outbox.emit)
+        self._adopt(workspace, bot_token)
+        return BusyPeople(workspace, self.outbox, self._faults)
 
     def _adopt(self, workspace: Workspace, token: str) -> None:
         workspace.origin = self.origin
@@ -93,6 +128,9 @@ class SlackSimulator(People):
         application = web.Application(client_max_size=self.settings.file_bytes_max)
         application.router.add_route("*", "/api/{method}", self.web_api.handle)
         application.router.add_get("/link/", self.socket_mode.handle)
+        application.router.add_routes(FileServer(self.workspaces, self.tokens).routes())
+        responses = ResponseServer(self.workspaces)
+        application.router.add_post("/actions/{team}/{key}", responses.handle)
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
         )
@@ -114,6 +152,8 @@ class SlackSimulator(People):
         self.web_api.closing.set()
         await self.outbox.close()
         await self.socket_mode.close()
+        if self.http_events is not None:
+            await self.http_events.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -123,7 +163,16 @@ class SlackSimulator(People):
 
     def view(self) -> PlatformView:
         """See SimulatedPlatform.view."""
-        return seen.platform_view(self.workspace, is_connected=self.socket_mode.is_connected())
+        return seen.platform_view(self.workspace, is_connected=self.outbox.transport.is_connected())
+
+    def misbehave(self, fault: str, **settings: str | float | int) -> None:
+        """See SimulatedPlatform.misbehave. The connection's faults bite at once, or when one is there."""
+        if fault == "invalid_session":
+            raise ValueError(
+                "Slack has no sessions to be invalid: use reconnect or drop_connection"
+            )
+        self._faults.arm(fault, **settings)
+        self.socket_mode.disturb(self._faults)
 
     async def changes(self) -> AsyncIterator[int]:
         """See SimulatedPlatform.changes."""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 SCOPES = (
-    "agents:write",
     "app_mentions:read",
     "assistant:write",
     "channels:history",
@@ -57,6 +56,7 @@ class SlackSettings:
     `retry_seconds` are the pauses before the three redeliveries; the real platform waits nothing, a minute and five
     minutes. `offline_seconds` is how long an event waits for a Socket Mode connection. `mentions_first` says whether
     `app_mention` comes before its `message` event (None: in turns, as the real platform keeps no order).
+    `stream_idle_seconds` ends a stream that gets nothing more. `is_agent`: the manifest declares the app an agent.
     """
 
     bot_token: str = "xoxb-simulated"  # noqa: S105 - the token of a workspace that exists only here
@@ -76,5 +76,7 @@ class SlackSettings:
     offline_seconds: float = 360.0
     trigger_seconds: float = 3.0
     mentions_first: bool | None = None
+    stream_idle_seconds: float = 300.0
+    is_agent: bool = True
     file_bytes_max: int = 1_000_000_000
     calls_kept: int = 20_000

@@ -146,13 +146,7 @@ def message_form(
         form |= message.overrides
     if message.subtype:
         form["subtype"] = message.subtype
-    if message.blocks:
-        form["blocks"] = message.blocks
-    if message.attachments:
-        form["attachments"] = message.attachments
-    if message.file_ids:
-        form["files"] = [file_form(workspace, workspace.files[key]) for key in message.file_ids]
-        form["upload"], form["display_as_bot"] = False, False
+    _add_content(workspace, message, form)
     if message.edited_ts is not None:
         form["edited"] = {"user": message.user_id, "ts": message.edited_ts}
     if message.metadata is not None:
@@ -161,6 +155,16 @@ def message_form(
     if is_listed and message.reactions:
         form["reactions"] = reaction_forms(message)
     return form
+
+
+def _add_content(workspace: Workspace, message: Message, form: Payload) -> None:
+    if message.blocks:
+        form["blocks"] = message.blocks
+    if message.attachments:
+        form["attachments"] = message.attachments
+    if message.file_ids:
+        form["files"] = [file_form(workspace, workspace.files[key]) for key in message.file_ids]
+        form["upload"], form["display_as_bot"] = False, False
 
 
 def _metadata_name(metadata: Payload) -> Payload:

@@ -10,6 +10,7 @@ from typing import cast
 
 from aiohttp import WSMsgType, web
 
+from bots.simulator.faults import Faults
 from bots.simulator.slack.deliveries import Delivery
 from bots.simulator.slack.payloads import NotAcknowledged, Payload
 from core.tasks import cancel, spawn
@@ -38,6 +39,7 @@ class SocketMode:
     """The connections of one app. Deliveries go round them in turn, as on the real platform."""
 
     app_id: str
+    faults: Faults
     origin: str = ""
     connections: list[Connection] = field(default_factory=list[Connection])
     _tickets: set[str] = field(default_factory=set[str])
@@ -68,6 +70,7 @@ class SocketMode:
         try:
             await self._greet(connection)
             self._arrived.set()
+            self.disturb(self.faults)
             async for message in socket:
                 if message.type == WSMsgType.TEXT:
                     self._take(cast(str, message.data))
@@ -153,6 +156,13 @@ class SocketMode:
         finally:
             connection.waiting.discard(envelope_id)
             del self._acks[envelope_id]
+
+    def disturb(self, faults: Faults) -> None:
+        """Lets the armed faults of the connection bite; without a connection they wait for one."""
+        if self._usable() and faults.take("socket", "drop_connection"):
+            self.break_all()
+        if self._usable() and faults.take("socket", "reconnect"):
+            self.refresh_all()
 
     def break_all(self) -> bool:
         """Drops every connection without a word; whether there was one."""

@@ -53,6 +53,7 @@ class Message:
 class Stream:
     """A message that is written piece by piece. `tasks` are its task cards in order."""
 
+    touched_at: float
     is_open: bool = True
     title: str = ""
     mode: str = "timeline"

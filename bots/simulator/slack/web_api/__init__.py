@@ -1,6 +1,15 @@
 """The methods of Slack's Web API that the simulator knows."""
 
-from bots.simulator.slack.web_api import conversations, directory, messages, reactions
+from bots.simulator.slack.web_api import (
+    agents,
+    conversations,
+    directory,
+    files,
+    messages,
+    reactions,
+    streams,
+    views,
+)
 from bots.simulator.slack.web_api.call import Call, Method
 
 METHODS: dict[str, Method] = {
@@ -8,6 +17,10 @@ METHODS: dict[str, Method] = {
     **reactions.METHODS,
     **conversations.METHODS,
     **directory.METHODS,
+    **files.METHODS,
+    **views.METHODS,
+    **streams.METHODS,
+    **agents.METHODS,
 }
 
 __all__ = ["METHODS", "Call", "Method"]

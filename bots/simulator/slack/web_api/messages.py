@@ -31,26 +31,28 @@ def post_message(call: Call) -> Payload:
 
 def postable_channel(call: Call) -> Channel:
     """The channel that `channel` names by id, by #name, or by the person to write to."""
-    workspace, wanted = call.workspace, call.text("channel")
-    if wanted in workspace.members:
-        if workspace.members[wanted].is_bot:
-            raise Refused("cannot_dm_bot")
-        channel = workspace.direct_with(wanted, workspace.bot.user_id)
-    elif (named := workspace.channel_names.get(wanted.removeprefix("#"))) is not None:
-        call.arguments["channel"] = named.channel_id
-        channel = call.channel()
-    else:
-        channel = call.channel()
-    if workspace.bot.user_id not in channel.members:
-        if "chat:write.public" not in workspace.settings.scopes:
-            raise Refused("not_in_channel")
-        if channel.kind != "channel":
-            raise Refused("channel_not_found")
+    channel, workspace = _addressed(call), call.workspace
+    if workspace.bot.user_id not in channel.members and (
+        channel.kind != "channel" or "chat:write.public" not in workspace.settings.scopes
+    ):
+        raise Refused("not_in_channel")
     if channel.is_archived:
         raise Refused("is_archived")
     if channel.is_read_only:
         raise Refused("restricted_action_read_only_channel")
     return channel
+
+
+def _addressed(call: Call) -> Channel:
+    workspace, wanted = call.workspace, call.text("channel")
+    if wanted in workspace.members:
+        if workspace.members[wanted].is_bot:
+            raise Refused("cannot_dm_bot")
+        return workspace.direct_with(wanted, workspace.bot.user_id)
+    named = workspace.channel_names.get(wanted.removeprefix("#"))
+    if named is not None:
+        call.arguments["channel"] = named.channel_id
+    return call.channel()
 
 
 def thread_of(call: Call, channel: Channel) -> str | None:
@@ -142,21 +144,8 @@ def update_message(call: Call) -> Payload:
         raise Refused("is_archived")
     if len(call.text("text")) > UPDATE_TEXT_MAX:
         raise Refused("msg_too_long")
-    text, blocks, attachments = content_of(call)
-    is_blocks_given = call.arguments.get("blocks") is not None
-    is_attachments_given = call.arguments.get("attachments") is not None
-    if not (text or is_blocks_given or is_attachments_given):
-        raise Refused("no_text")
-    metadata = metadata_of(call)
     previous = message_form(call.workspace, message, has_metadata=True)
-    if text:
-        message.text = text
-    if text or is_blocks_given:
-        message.blocks = blocks
-    if is_attachments_given:
-        message.attachments = attachments
-    if call.arguments.get("metadata") is not None:
-        message.metadata = metadata
+    _replace_content(call, message)
     mark_edited(call, message, previous)
     form = message_form(call.workspace, message, has_metadata=True)
     return {
@@ -165,6 +154,22 @@ def update_message(call: Call) -> Payload:
         "text": message.text,
         "message": form,
     }
+
+
+def _replace_content(call: Call, message: Message) -> None:
+    text, blocks, attachments = content_of(call)
+    given = {key for key in ("blocks", "attachments", "metadata") if key in call.arguments}
+    if not text and not given & {"blocks", "attachments"}:
+        raise Refused("no_text")
+    metadata = metadata_of(call)
+    if text:
+        message.text = text
+    if text or "blocks" in given:
+        message.blocks = blocks
+    if "attachments" in given:
+        message.attachments = attachments
+    if "metadata" in given:
+        message.metadata = metadata
 
 
 def mark_edited(call: Call, message: Message, previous: Payload) -> None:

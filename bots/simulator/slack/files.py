@@ -1,0 +1,90 @@
+"""Files over HTTP: uploads of the app, downloads with its token, and addresses for the page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from aiohttp import web
+
+from bots.simulator.slack.world import StoredFile, Workspace
+
+_LOGIN_PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in</body></html>"
+
+
+@dataclass(slots=True)
+class FileServer:
+    """The files of every workspace."""
+
+    workspaces: Mapping[str, Workspace]
+    tokens: Mapping[str, Workspace]
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where the files are served."""
+        return [
+            web.post("/upload/v1/{team}/{key}", self.upload),
+            web.get("/files-pri/{place}/{name}", self.download),
+            web.get("/files-pri/{place}/download/{name}", self.download),
+            web.get("/open/{team}/{key}/{name}", self.open),
+        ]
+
+    async def upload(self, request: web.Request) -> web.Response:
+        """Takes the bytes of a file, as raw body or as the first part of a form; the length must be as declared."""
+        stored = self._by_key(request)
+        if stored is None or stored.is_complete:
+            return web.Response(status=404, text="no such upload")
+        content = await _first_part(request)
+        if len(content) != stored.declared_bytes:
+            return web.Response(
+                status=400, text=f"expected {stored.declared_bytes} bytes, got {len(content)}"
+            )
+        stored.content, stored.is_uploaded = content, True
+        return web.Response(text=f"OK - {len(content)}")
+
+    async def download(self, request: web.Request) -> web.Response:
+        """A file for its app. Without a valid token the platform answers 200 and its sign-in page."""
+        header = request.headers.get("Authorization", "")
+        workspace = self.tokens.get(header.removeprefix("Bearer ").strip())
+        team_id, _, file_id = request.match_info["place"].partition("-")
+        if workspace is None or workspace.team_id != team_id:
+            return web.Response(text=_LOGIN_PAGE, content_type="text/html")
+        if "files:read" not in workspace.settings.scopes:
+            return web.Response(text=_LOGIN_PAGE, content_type="text/html")
+        stored = workspace.files.get(file_id)
+        if stored is None or stored.is_deleted or not stored.is_complete:
+            return web.Response(status=404, text="file not found")
+        return _served(stored)
+
+    async def open(self, request: web.Request) -> web.Response:
+        """A file for the page, under an address that cannot be guessed."""
+        stored = self._by_key(request)
+        if stored is None or stored.is_deleted or not stored.is_complete:
+            return web.Response(status=404, text="file not found")
+        return _served(stored)
+
+    def _by_key(self, request: web.Request) -> StoredFile | None:
+        workspace = self.workspaces.get(request.match_info["team"])
+        return workspace.file_keys.get(request.match_info["key"]) if workspace else None
+
+
+async def _first_part(request: web.Request) -> bytes:
+    if request.content_type != "multipart/form-data":
+        return await request.read()
+    for part in (await request.post()).values():
+        if isinstance(part, web.FileField):
+            return part.file.read()
+    return b""
+
+
+def _served(stored: StoredFile) -> web.Response:
+    # A page made by somebody must not run scripts on the simulator's own address: pictures alone are shown in place.
+    is_shown = stored.mime_type in ("image/png", "image/jpeg", "image/gif", "image/webp")
+    place = "inline" if is_shown else "attachment"
+    return web.Response(
+        body=stored.content,
+        headers={
+            "Content-Type": stored.mime_type if is_shown else "application/octet-stream",
+            "Content-Disposition": f"{place}; filename*=UTF-8''{quote(stored.name, safe='')}",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "sandbox",
+        },
+    )
