@@ -94,11 +94,20 @@ def migrate() -> None:
 
 
 @slack.command()
-def manifest() -> None:
+def manifest(
+    public_url: Annotated[
+        str | None,
+        typer.Option(help="The program's https address, for HTTP mode instead of Socket Mode."),
+    ] = None,
+) -> None:
     """Print the app manifest to paste into api.slack.com/apps."""
     from bots.slack.manifest import manifest_text
 
-    print(manifest_text())
+    if public_url is not None and not public_url.startswith("https://"):
+        raise ConfigurationError(
+            "Slack calls public addresses only: --public-url must start with https://."
+        )
+    print(manifest_text(public_url=public_url), end="")
 
 
 @app.command()

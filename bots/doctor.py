@@ -1,6 +1,7 @@
 """Looks at everything that is configured, and names the remedy for what cannot work."""
 
 import asyncio
+import secrets
 import shutil
 import socket
 import sqlite3
@@ -67,7 +68,7 @@ async def examine(env_file: Path) -> tuple[Finding, ...]:
         _slack(settings),
         _discord(settings),
         *_allowed(settings),
-        await asyncio.to_thread(_sandbox, settings),
+        await _sandbox(settings),
         await asyncio.to_thread(_http, settings),
     ]
     return tuple(findings)
@@ -227,14 +228,10 @@ def _allowed(settings: Settings) -> tuple[Finding, ...]:
     return ()
 
 
-def _sandbox(settings: Settings) -> Finding:
+async def _sandbox(settings: Settings) -> Finding:
     match settings.sandbox:
         case "local":
-            found = shutil.which("bwrap")
-            if found or sys.platform == "linux":
-                return Finding("ok", "sandbox", f"local, by {found or 'the bundled bubblewrap'}.")
-            remedy = "Use Linux, or set THREADHAND_SANDBOX to docker or modal."
-            return Finding("fail", "sandbox", "local needs Linux's namespaces.", remedy)
+            return await _jail(settings.data_dir)
         case "docker":
             if shutil.which("docker"):
                 return Finding("ok", "sandbox", "docker is installed.")
@@ -244,7 +241,27 @@ def _sandbox(settings: Settings) -> Finding:
         case "unsafe-process":
             return Finding("note", "sandbox", "is a plain process: commands can do what you can.")
         case "modal":
-            return Finding("ok", "sandbox", "modal.")
+            return Finding("note", "sandbox", "modal is tried at the first thread that needs it.")
+
+
+async def _jail(data_dir: Path) -> Finding:
+    """Tries a jail with all its flags, in a folder that is gone afterwards."""
+    from sandbox.local import LocalJails
+
+    folder = data_dir / f".doctor-{secrets.token_hex(4)}"
+    jails = LocalJails(folder)
+    try:
+        folder.mkdir(mode=0o711, parents=True)
+        result = await jails.probe()
+    except OSError as error:
+        remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
+        return Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy)
+    finally:
+        await jails.close()
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    if result.ok:
+        return Finding("ok", "sandbox", "local: jails work.")
+    return Finding("fail", "sandbox", result.reason, result.remedy)
 
 
 def _http(settings: Settings) -> Finding:
