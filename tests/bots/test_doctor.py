@@ -1,0 +1,109 @@
+"""The doctor's findings."""
+
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from bots.doctor import Finding, examine, model_key_name, report
+from bots.settings import VARIABLES
+
+
+@pytest.fixture
+def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (*VARIABLES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / ".env"
+
+
+async def found(env_file: Path, **settings: str) -> dict[str, Finding]:
+    usual = {
+        "DATA_DIR": str(env_file.parent / "data"),
+        "SANDBOX": "none",
+        "HTTP_PORT": "0",
+        "MODEL": "m",
+        "LLM_API_KEY": "k",
+    }
+    lines = [f"THREADHAND_{name}={value}" for name, value in {**usual, **settings}.items()]
+    env_file.write_text("\n".join(lines))
+    return {finding.subject: finding for finding in await examine(env_file)}
+
+
+async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
+    findings = await found(env_file)
+    assert {finding.state for finding in findings.values()} <= {"ok", "note"}
+    assert report(tuple(findings.values())) == 0
+
+
+async def test_a_mistake_in_the_settings_is_a_finding(env_file: Path) -> None:
+    finding = (await found(env_file, HTP_PORT="1"))["settings"]
+    assert finding.state == "fail"
+    assert "THREADHAND_HTTP_PORT" in finding.fact
+
+
+async def test_a_broken_database_is_found_and_left_as_it_is(env_file: Path) -> None:
+    file = env_file.parent / "x.db"
+    file.write_bytes(b"no database at all, but long enough to look at")
+    finding = (await found(env_file, DATABASE_URL=f"sqlite:///{file}"))["database"]
+    assert (finding.state, finding.remedy[:30]) == ("fail", "Check THREADHAND_DATABASE_URL,")
+    assert file.read_bytes().startswith(b"no database")
+
+
+async def test_a_good_database_is_opened(env_file: Path) -> None:
+    file = env_file.parent / "x.db"
+    sqlite3.connect(file).close()
+    assert (await found(env_file, DATABASE_URL=f"sqlite:///{file}"))["database"].state == "ok"
+
+
+async def test_servers_that_do_not_answer_are_found(env_file: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        findings = await found(
+            env_file,
+            REDIS_URL=f"redis://127.0.0.1:{port}",
+            DATABASE_URL=f"postgresql://u:hidden@127.0.0.1:{port}/d",
+        )
+    assert (findings["redis"].state, findings["database"].state) == ("fail", "fail")
+    assert "hidden" not in f"{findings}"
+
+
+async def test_a_port_in_use_is_found(env_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        finding = (await found(env_file, HTTP_PORT=str(taken.getsockname()[1])))["http"]
+    assert finding.state == "note"
+    assert "is in use" in finding.fact
+
+
+async def test_an_open_api_is_found(env_file: Path) -> None:
+    finding = (await found(env_file, HTTP_HOST="0.0.0.0"))["http"]  # noqa: S104 - what is tested
+    assert finding.state == "fail"
+
+
+async def test_platforms_are_looked_at_by_shape(env_file: Path) -> None:
+    findings = await found(env_file, SLACK_BOT_TOKEN="xoxb-1", DISCORD_TOKEN="client-secret")
+    assert "THREADHAND_SLACK_APP_TOKEN" in findings["slack"].fact
+    assert findings["discord"].state == "fail"
+    assert findings["access"].state == "fail"
+
+
+async def test_a_missing_model_key_is_named(env_file: Path) -> None:
+    finding = (await found(env_file, MODEL="anthropic/claude-x", LLM_API_KEY=""))["model"]
+    assert (finding.state, finding.remedy) == (
+        "fail",
+        "Set ANTHROPIC_API_KEY, or THREADHAND_LLM_API_KEY.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("openrouter/openai/gpt-5", "OPENROUTER_API_KEY"),
+        ("gpt-5-mini", "OPENAI_API_KEY"),
+        ("somebody/some-model", None),
+    ],
+)
+def test_the_key_of_a_model_is_known(model: str, name: str | None) -> None:
+    assert model_key_name(model) == name

@@ -1,0 +1,175 @@
+"""The guided set-up, against stand-ins of the services it tests keys with."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots import env_file as env
+from bots.settings import VARIABLES, load
+from bots.setup_wizard import set_up
+
+
+@dataclass
+class ScriptedDialog:
+    """Answers by the start of the question; the same question again gets the next answer, then nothing."""
+
+    answers: dict[str, list[str]]
+    said: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    ends_at: str = "never"
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def ask(self, question: str, *, is_secret: bool = False) -> str:
+        if question.startswith(self.ends_at):
+            raise EOFError
+        if is_secret:
+            self.hidden.append(question)
+        for start, answers in self.answers.items():
+            if question.startswith(start) and answers:
+                return answers.pop(0)
+        return ""
+
+
+async def auth_test(request: web.Request) -> web.Response:
+    good = request.headers["Authorization"] == "Bearer xoxb-good"
+    reply = {"ok": True, "user": "agent", "team": "Acme"} if good else {"ok": False}
+    return web.json_response(reply if good else {**reply, "error": "invalid_auth"})
+
+
+async def open_connection(request: web.Request) -> web.Response:
+    return web.json_response({"ok": request.headers["Authorization"] == "Bearer xapp-good"})
+
+
+async def models(request: web.Request) -> web.Response:
+    is_known = request.headers.get("Authorization") == "Bearer model-key"
+    return web.json_response({"data": []}, status=200 if is_known else 401)
+
+
+async def me(request: web.Request) -> web.Response:
+    if request.headers["Authorization"] != "Bot good.token.here":
+        return web.Response(status=401, text="<html>")
+    return web.json_response({"username": "agent"})
+
+
+@pytest.fixture
+async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Path, None]:
+    """The path of a `.env` that points at the stand-ins."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    app = web.Application()
+    app.add_routes(
+        [
+            web.post("/slack/auth.test", auth_test),
+            web.post("/slack/apps.connections.open", open_connection),
+            web.get("/v1/models", models),
+            web.get("/discord/users/@me", me),
+        ]
+    )
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    file = tmp_path / ".env"
+    file.write_text(
+        f"# mine\nFOREIGN=1\nTHREADHAND_SLACK_API_URL={base}/slack\n"
+        f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
+    )
+    yield file
+    await runner.cleanup()
+
+
+def values(file: Path) -> Any:
+    return load({}, file)
+
+
+async def test_what_works_is_saved_beside_the_lines_of_others(services: Path) -> None:
+    dialog = ScriptedDialog(
+        {
+            "Model": ["my-model"],
+            "API key": ["model-key"],
+            "Bot token (xoxb": ["xoxb-good"],
+            "App token": ["xapp-good"],
+            "Bot token": ["good.token.here"],
+            "People": ["U1, U2"],
+            "Token": ["generate"],
+        }
+    )
+    await set_up(dialog, services)
+    settings = values(services)
+    assert (settings.model, settings.allowed_users) == ("my-model", ("U1", "U2"))
+    assert settings.slack_mode == "socket"
+    assert settings.discord_token.get_secret_value() == "good.token.here"
+    assert len(settings.api_token.get_secret_value()) >= 40
+    assert services.read_text().startswith("# mine\nFOREIGN=1\n")
+    assert services.stat().st_mode & 0o777 == 0o600
+    assert "Slack knows the bot as agent in Acme. Saved." in dialog.said
+    assert all("xoxb-good" not in text for text in dialog.said)
+
+
+async def test_a_refused_key_is_asked_for_again(services: Path) -> None:
+    dialog = ScriptedDialog(
+        {
+            "Bot token (xoxb": ["wrong", "xoxb-bad", "xoxb-good"],
+            "App token": ["xapp-good"] * 3,
+        }
+    )
+    await set_up(dialog, services)
+    said = "\n".join(dialog.said)
+    assert "such a token starts with xoxb-" in said
+    assert "Slack refuses auth.test: invalid_auth." in said
+    assert values(services).slack_bot_token.get_secret_value() == "xoxb-good"
+
+
+async def test_a_key_that_does_not_work_is_not_saved(services: Path) -> None:
+    before = services.read_text()
+    dialog = ScriptedDialog({"Bot token": ["bad.token.here"], "Model": ["m"], "API key": ["no"]})
+    await set_up(dialog, services)
+    assert services.read_text() == before
+    assert (
+        "The model's endpoint refuses the key. Not saved; once more, or Enter to leave it out."
+        in (dialog.said)
+    )
+
+
+async def test_a_service_that_does_not_answer_is_said_so(services: Path) -> None:
+    env.write(services, {"THREADHAND_LLM_BASE_URL": "http://127.0.0.1:1"})
+    dialog = ScriptedDialog({"Model": ["m"]})
+    await set_up(dialog, services)
+    assert any("http://127.0.0.1:1 does not answer." in text for text in dialog.said)
+
+
+async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> None:
+    first = ScriptedDialog({"Model": ["m"], "API key": ["model-key"]}, ends_at="App token")
+    await set_up(first, services)
+    assert values(services).model == "m"
+    second = ScriptedDialog({"Bot token": []})
+    await set_up(second, services)
+    assert values(services).model == "m"
+    assert any(text.startswith("API key [set]") for text in second.hidden)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["THREADHAND_MODEL", "THREADHAND_API_TOKEN", "THREADHAND_ALLOWED_USERS"]),
+        st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1),
+    )
+)
+def test_any_value_survives_the_file(answers: dict[str, str]) -> None:
+    import tempfile
+
+    from bots.settings import _from_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / ".env"
+        file.write_text("OTHER=kept\nTHREADHAND_MODEL=old\n")
+        env.write(file, answers)
+        expected = {"OTHER": "kept", "THREADHAND_MODEL": "old", **answers}
+        assert _from_file(file) == expected
