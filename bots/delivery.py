@@ -3,17 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-
-from core.streams import follow
+from contextlib import aclosing
 
 from bots.outbox import deliver_all
 from bots.posting import Poster, Showroom, Surface
 from bots.rendering.content import RunStatus
 from bots.rendering.run_view import RunView, apply
 from core.errors import LeaseLost, SurfaceError
-from core.events import is_terminal
 from core.ports import Reaction
 from core.stores import Delivery, DeliveryDraft, Rendering
+from core.streams import follow
 from core.tasks import cancel, spawn
 from core.threads import Address, Run
 
@@ -138,14 +137,12 @@ class _Show:
 
     async def _fold(self) -> None:
         showroom = self._showroom
-        async for one in follow(
-            self.run_id, None, conversations=showroom.conversations, bus=showroom.bus
-        ):
-            self._view = apply(self._view, one.event)
-            self._changed.set()
-            self._taken_up.set()
-            if is_terminal(one.event):
-                return
+        stream = follow(self.run_id, None, conversations=showroom.conversations, bus=showroom.bus)
+        async with aclosing(stream):
+            async for one in stream:
+                self._view = apply(self._view, one.event)
+                self._changed.set()
+                self._taken_up.set()
 
     async def _keep_status(self, status: Delivery, poster: Poster) -> None:
         """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""

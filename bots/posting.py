@@ -57,7 +57,7 @@ class Showroom:
     link_for: Callable[[str, str], str | None]
 
 
-@dataclass(slots=True)
+@dataclass
 class Poster:
     """Posts for one run. The newest record of each delivery is kept here, as the store has it."""
 

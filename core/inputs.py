@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploads:
-    """How files get from a platform into the sandbox. `is_repeated`: an attempt before this one may have stored some."""
+    """How files get from a platform into the sandbox. `is_repeated`: an earlier attempt may have."""
 
     sources: Mapping[str, FileSource]
     platform: str

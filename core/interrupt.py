@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from types import TracebackType
+from typing import cast
 
 
 class Stopped(Exception):
@@ -69,7 +70,11 @@ async def first_leaf(work: Awaitable[None]) -> None:
     try:
         await work
     except BaseExceptionGroup as group:
-        leaf: BaseException = group
-        while isinstance(leaf, BaseExceptionGroup):
-            leaf = leaf.exceptions[0]
-        raise leaf from group
+        raise _leaf(group) from group
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    if isinstance(first, BaseExceptionGroup):
+        return _leaf(cast(BaseExceptionGroup[BaseException], first))
+    return first

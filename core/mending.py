@@ -39,7 +39,7 @@ async def mend(
     run_log: RunLog,
 ) -> Mended:
     """Emits what the last attempt could not, and answers it. Calls that are idempotent run again."""
-    answered = {message.metadata.get("assistant_message_id") for message in history}
+    answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
@@ -53,7 +53,7 @@ async def mend(
         assistant = known.get(assistant_id)
         if assistant is None:
             calls = [outcome.call for outcome in outcomes]
-            text = dialect.text_of_calls(calls)
+            text = "" if dialect.name == "native" else _written(calls)
             assistant = _message(
                 "assistant",
                 dialect.assistant_content(text, calls),
@@ -79,7 +79,7 @@ async def mend(
 
 
 def _unanswered(
-    history: Sequence[Message], records: Sequence[ToolCallRecord], answered: set[object]
+    history: Sequence[Message], records: Sequence[ToolCallRecord], answered: set[str]
 ) -> dict[str, list[ToolCallRecord]]:
     """Assistant message id to the calls on record, for each whose results are missing."""
     missing: dict[str, list[ToolCallRecord]] = {}
@@ -110,6 +110,13 @@ async def _outcome(record: ToolCallRecord, toolbox: Toolbox, context: ToolContex
     if prepared.tool.is_idempotent:
         return await executed(call, prepared, context)
     return refused(call, INTERRUPTED)
+
+
+def _written(calls: Sequence[ToolCall]) -> str:
+    """Calls of a text dialect as the model wrote them."""
+    raw = "\n".join(call.raw for call in calls)
+    is_bare = raw.lstrip().startswith("<invoke")
+    return f"<function_calls>\n{raw}\n</function_calls>" if is_bare else raw
 
 
 def _native_calls(message: Message) -> list[ToolCall]:

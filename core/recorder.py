@@ -157,7 +157,7 @@ class RunRecorder:
             if isinstance(event, TurnStarted):
                 self._chunk_sequence = 0
             if is_chunk(event):
-                event = replace(event, sequence=self._chunk_sequence)  # pyright: ignore[reportCallIssue] - chunks have one
+                event = replace(event, sequence=self._chunk_sequence)
                 self._chunk_sequence += 1
             events.append(
                 RunEvent(

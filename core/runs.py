@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from core.dialects.dialect import Dialect
 from core.errors import AgentError, LeaseLost
@@ -41,12 +42,12 @@ class Engine:
     file_sources: Mapping[str, FileSource]
     file_bytes_max: int
     model: str
-    system_prompt: str
+    system_prompt: Callable[[], str]
     dialect: Dialect
     toolbox: Toolbox
     policy: LoopPolicy
     ask_model: AskModel
-    preview_base_url: str | None = None
+    preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
 
 
 async def execute(run_id: str, engine: Engine) -> None:
@@ -150,14 +151,14 @@ class _Execution:
         engine = self._engine
         return Surroundings(
             model=self._run.model or engine.model,
-            system_prompt=engine.system_prompt,
+            system_prompt=engine.system_prompt(),
             dialect=engine.dialect,
             toolbox=engine.toolbox,
             context=ToolContext(
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
                 sandbox=self._machine.sandbox,
-                preview_url=self._preview_url,
+                preview_url=partial(engine.preview_url, self._lease.thread_id),
             ),
             policy=engine.policy,
             run_log=self._recorder,
@@ -165,10 +166,6 @@ class _Execution:
             take_steering=self._take_steering,
             switch=self._switch,
         )
-
-    def _preview_url(self, path: str) -> str | None:
-        base = self._engine.preview_base_url
-        return f"{base}/{self._lease.thread_id}/{path}" if base else None
 
     async def _take_steering(self) -> Sequence[Message]:
         uploads = Uploads(

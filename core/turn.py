@@ -136,7 +136,7 @@ class Turn:
         for restart in range(RESTARTS_MAX + 1):
             if restart:
                 self.run_log.emit(ResponseStarted())
-            self._parser = self.dialect.parser(self.toolbox.specs)
+            self._parser = self.dialect.parser(self.toolbox.specs, calls_max=self._calls_max)
             self._visible.clear()
             self._sequence = 0
             try:
@@ -179,11 +179,12 @@ class Turn:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
 
+    @property
+    def _calls_max(self) -> int:
+        return 0 if self.dialect.name == "native" else self.policy.xml_calls_max
+
     def _is_limit_reached(self, runner: CallRunner) -> bool:
-        limit = self.policy.xml_calls_max
-        if not limit or self.dialect.name == "native":
-            return False
-        return len(runner.calls) + len(self._waiting) >= limit
+        return 0 < self._calls_max <= len(runner.calls) + len(self._waiting)
 
     def _take(self, parsed: Sequence[Parsed], *, is_live: bool = True) -> None:
         runner = self._runner

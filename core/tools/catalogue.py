@@ -3,9 +3,11 @@
 import importlib
 import pkgutil
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import core.tools
+from core.tools import files, shell
 from core.tools.tool import Tool, Toolbox
 
 
@@ -14,22 +16,19 @@ def catalogue() -> dict[str, Tool[Any]]:
     """Every tool there is. Raises ValueError where two share a name."""
     found: dict[str, Tool[Any]] = {}
     for module_name in sorted(info.name for info in pkgutil.iter_modules(core.tools.__path__)):
-        module = importlib.import_module(f"core.tools.{module_name}")
-        for value in vars(module).values():
-            if isinstance(value, Tool) and found.setdefault(value.name, value) is not value:
-                raise ValueError(f"two tools are named {value.name!r}")
+        for tool in tools_of(importlib.import_module(f"core.tools.{module_name}")):
+            if found.setdefault(tool.name, tool) is not tool:
+                raise ValueError(f"two tools are named {tool.name!r}")
     return found
+
+
+def tools_of(module: ModuleType) -> list[Tool[Any]]:
+    """The tools that stand at the top of a module."""
+    return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
 def toolbox(*, disabled: frozenset[str] = frozenset(), needs_sandbox: bool = True) -> Toolbox:
     """The tools of a run. Without a sandbox those that live in one are left out."""
-    from core.tools import files, shell
-
-    sandboxed = {
-        value.name
-        for module in (files, shell)
-        for value in vars(module).values()
-        if isinstance(value, Tool)
-    }
+    sandboxed = {tool.name for module in (files, shell) for tool in tools_of(module)}
     left_out = disabled if needs_sandbox else disabled | sandboxed
     return Toolbox({name: tool for name, tool in catalogue().items() if name not in left_out})

@@ -1,0 +1,273 @@
+"""The one place that names adapters: puts the program together from its settings, starts it, and takes it down."""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from bots.brains import Brain, brain
+from bots.commands import CommandDesk
+from bots.delivery import RunDelivery
+from bots.discord.app import DiscordApp
+from bots.machines import Machines, machines
+from bots.policy import Policy
+from bots.posting import Showroom, Surface
+from bots.reception import Reception
+from bots.settings import Settings
+from bots.slack.app import SlackApp
+from bots.web.app import served, web_app
+from bots.web.links import link_secret, sign_link
+from bots.web.ports import WebPorts
+from bots.web.spool import SpoolFiles
+from core import failpoints
+from core.ids import new_id
+from core.ports import FileSource
+from core.prompt import system_prompt
+from core.runs import Engine
+from core.tools.catalogue import toolbox
+from core.turn import LoopPolicy
+from core.worker import Worker
+from storage.asks import SqlAsks
+from storage.conversations import SqlConversations
+from storage.database import Database, open_database
+from storage.database import migrate as migrate_database
+from storage.deliveries import SqlDeliveries
+from storage.inbox import SqlInbox
+from storage.journal import SqlRunJournal
+from storage.memory_bus import MemoryEventBus
+from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+from storage.runs import SqlRunClaims, SqlStopRequests
+
+log = logging.getLogger(__name__)
+LINK_SECONDS = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The program as it runs. `sandbox` names the provider in use; `lacks` says in sentences what is off."""
+
+    http_port: int
+    sandbox: str
+    lacks: tuple[str, ...]
+    slack: SlackApp | None
+    discord: DiscordApp | None
+
+
+async def up(settings: Settings, *, with_worker: bool) -> None:
+    """Serves whatever is configured until it is cancelled."""
+    async with running(settings, with_worker=with_worker) as program:
+        for sentence in program.lacks:
+            log.warning(sentence)
+        if program.discord is not None:
+            await program.discord.wait()
+        await asyncio.Event().wait()
+
+
+async def worker(settings: Settings) -> None:
+    """Runs agents only. Raises ConfigurationError: more than one process needs Redis and PostgreSQL."""
+    await up(settings, with_worker=True)
+
+
+async def migrate(settings: Settings) -> None:
+    """Brings the database up to this version."""
+    await migrate_database(settings.storage_url)
+
+
+class _Stores:
+    """Every role of the database, and the signals beside it."""
+
+    def __init__(self, database: Database) -> None:
+        self.inbox = SqlInbox(database)
+        self.conversations = SqlConversations(database)
+        self.claims = SqlRunClaims(database)
+        self.stops = SqlStopRequests(database)
+        self.journal = SqlRunJournal(database)
+        self.deliveries = SqlDeliveries(database)
+        self.asks = SqlAsks(database)
+        self.bus = MemoryEventBus()
+        self.queue = MemoryRunQueue()
+        self.signals = MemoryStopSignals()
+
+
+@asynccontextmanager
+async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGenerator[Running, None]:
+    """The program while entered. Raises ConfigurationError with one sentence for what keeps it from starting."""
+    failpoints.arm(settings.failpoints)
+    async with AsyncExitStack() as stack:
+        database = await open_database(settings.storage_url)
+        stack.push_async_callback(database.close)
+        stores = _Stores(database)
+        sandboxes = await machines(settings)
+        if sandboxes.provider is not None:
+            stack.push_async_callback(sandboxes.provider.close)
+        mind = brain(settings)
+        stack.push_async_callback(mind.close)
+        program = _Assembly(settings, stores, sandboxes, mind)
+        yield await program.start(stack, with_worker=with_worker)
+
+
+class _Assembly:
+    """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
+
+    def __init__(
+        self, settings: Settings, stores: _Stores, sandboxes: Machines, mind: Brain
+    ) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._sandboxes = sandboxes
+        self._mind = mind
+        self._worker_id = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-6:]}"
+        self._spool = settings.data_dir / "uploads"
+        self._surfaces: dict[str, Surface] = {}
+        self._sources: dict[str, FileSource] = {"api": SpoolFiles(self._spool)}
+        self._public_url = settings.public_url
+        self._link_secret = link_secret(settings.data_dir)
+        self._delivery = RunDelivery(
+            Showroom(
+                worker_id=self._worker_id,
+                surfaces=self._surfaces,
+                deliveries=stores.deliveries,
+                conversations=stores.conversations,
+                asks=stores.asks,
+                bus=stores.bus,
+                sandboxes=sandboxes.provider,
+                link_for=self._link_for,
+            )
+        )
+        self._reception = Reception(
+            inbox=stores.inbox,
+            stops=stores.stops,
+            queue=stores.queue,
+            signals=stores.signals,
+            policy=Policy(
+                workspaces=settings.allowed_workspaces,
+                channels=settings.allowed_channels,
+                users=settings.allowed_users,
+            ),
+            desk=CommandDesk(
+                conversations=stores.conversations,
+                sandboxes=sandboxes.provider,
+                signals=stores.signals,
+            ),
+            wake_delivery=self._delivery.wake,
+        )
+
+    async def start(self, stack: AsyncExitStack, *, with_worker: bool) -> Running:
+        """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
+        slack, discord = self._slack(), self._discord()
+        web = web_app(self._web_ports())
+        if slack is not None:
+            web.add_routes(slack.http_routes())
+        port = await stack.enter_async_context(
+            served(web, host=self._settings.http_host, port=self._settings.http_port)
+        )
+        self._public_url = self._public_url or f"http://{self._settings.http_host}:{port}"
+        if with_worker:
+            runs = Worker(self._engine(), self._stores.queue)
+            runs.start()
+            stack.push_async_callback(runs.close)
+        if slack is not None:
+            await slack.start()
+            stack.push_async_callback(slack.close)
+        if discord is not None:
+            await discord.start()
+            stack.push_async_callback(discord.close)
+        self._delivery.start()
+        stack.push_async_callback(self._delivery.close)
+        return Running(
+            http_port=port,
+            sandbox=self._sandboxes.name,
+            lacks=self._sandboxes.lacks,
+            slack=slack,
+            discord=discord,
+        )
+
+    def _slack(self) -> SlackApp | None:
+        settings = self._settings
+        if not settings.slack_bot_token.get_secret_value():
+            return None
+        app = SlackApp(
+            bot_token=settings.slack_bot_token.get_secret_value(),
+            app_token=settings.slack_app_token.get_secret_value() or None,
+            signing_secret=settings.slack_signing_secret.get_secret_value() or None,
+            api_url=settings.slack_api_url,
+            receive=self._reception.receive,
+        )
+        self._surfaces["slack"] = app.surface
+        self._sources["slack"] = app.files
+        return app
+
+    def _discord(self) -> DiscordApp | None:
+        settings = self._settings
+        if not settings.discord_token.get_secret_value():
+            return None
+        app = DiscordApp(
+            token=settings.discord_token.get_secret_value(),
+            receive=self._reception.receive,
+            cursors=self._stores.inbox,
+            api_url=settings.discord_api_url,
+        )
+        self._surfaces["discord"] = app.surface
+        self._sources["discord"] = app.files
+        return app
+
+    def _web_ports(self) -> WebPorts:
+        settings = self._settings
+        return WebPorts(
+            conversations=self._stores.conversations,
+            bus=self._stores.bus,
+            receive=self._reception.receive,
+            stop=self._stop,
+            sandboxes=self._sandboxes.provider,
+            spool_folder=self._spool,
+            link_secret=self._link_secret,
+            upload_bytes_max=settings.file_bytes_max,
+            api_token=settings.api_token.get_secret_value(),
+            public_url=settings.public_url,
+        )
+
+    async def _stop(self, run_id: str) -> bool:
+        return not (await self._reception.stop(run_id)).is_ignored
+
+    def _engine(self) -> Engine:
+        settings, stores = self._settings, self._stores
+        return Engine(
+            worker_id=self._worker_id,
+            claims=stores.claims,
+            journal=stores.journal,
+            conversations=stores.conversations,
+            bus=stores.bus,
+            signals=stores.signals,
+            sandboxes=self._sandboxes.provider,
+            file_sources=self._sources,
+            file_bytes_max=settings.file_bytes_max,
+            model=settings.model,
+            system_prompt=partial(_prompt, self._sandboxes),
+            dialect=self._mind.dialect,
+            toolbox=toolbox(needs_sandbox=self._sandboxes.provider is not None),
+            policy=LoopPolicy(
+                turns_max=settings.max_turns,
+                is_sequential=settings.tool_strategy == "sequential",
+                executes_on_stream=settings.execute_on_stream,
+                is_streamed=settings.stream,
+                xml_calls_max=settings.max_xml_tool_calls,
+            ),
+            ask_model=self._mind.ask_model,
+            preview_url=self._link_for,
+        )
+
+    def _link_for(self, thread_id: str, path: str) -> str | None:
+        expires_at = time.time() + LINK_SECONDS
+        return sign_link(
+            self._link_secret, self._public_url, thread_id, path, expires_at=expires_at
+        )
+
+
+def _prompt(sandboxes: Machines) -> str:
+    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandboxes.for_the_model)

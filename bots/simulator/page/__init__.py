@@ -1,0 +1,1 @@
+"""The page that shows the simulated platforms side by side, as people see them."""

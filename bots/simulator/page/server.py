@@ -1,0 +1,134 @@
+"""Serves the page: what is seen as a stream of views, what people do as posts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from pydantic import TypeAdapter
+
+from bots.simulator.page.actions import Action, Upload, carry_out
+from bots.simulator.view import PlatformView, SimulatedPlatform
+from core.errors import ConfigurationError
+from core.tasks import cancel, spawn
+
+VIEW: TypeAdapter[PlatformView] = TypeAdapter(PlatformView)
+FILES = {
+    "": ("index.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+    "markdown.js": ("markdown.js", "text/javascript"),
+    "message.js": ("message.js", "text/javascript"),
+}
+FEED_SECONDS = 0.1
+UPLOAD_BYTES_MAX = 256 * 1024 * 1024
+# files are shown from the simulators' own ports; nothing else is loaded from anywhere
+POLICY = "default-src 'self'; img-src 'self' data: http://127.0.0.1:* http://localhost:*; base-uri 'none'"
+Platforms = Mapping[str, SimulatedPlatform]
+PLATFORMS: web.AppKey[Platforms] = web.AppKey("platforms")
+
+
+def page_app(platforms: Platforms) -> web.Application:
+    """The page for these platforms, named as their views name them."""
+    app = web.Application(client_max_size=UPLOAD_BYTES_MAX, middlewares=[_from_this_page])
+    app[PLATFORMS] = platforms
+    app.add_routes(
+        [
+            web.get("/feed", _feed),
+            web.post("/act/{platform}", _act),
+            web.get("/{name:[a-z.]*}", _static),
+        ]
+    )
+    return app
+
+
+@asynccontextmanager
+async def served_page(platforms: Platforms, *, port: int | None) -> AsyncGenerator[str, None]:
+    """Serves on 127.0.0.1 while entered; yields the page's address. Raises ConfigurationError for a port in use."""
+    runner = web.AppRunner(page_app(platforms), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port or 0).start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"Port {port} of this machine is in use; choose another with --port."
+            ) from error
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@web.middleware
+async def _from_this_page(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Pages of other sites cannot act here, nor read through a rebound name."""
+    host = urlsplit(f"//{request.host}").hostname
+    origin = request.headers.get("Origin")
+    if host not in ("127.0.0.1", "localhost", "::1") or (
+        origin is not None and urlsplit(origin).netloc != request.host
+    ):
+        raise web.HTTPForbidden(text="This page is for this machine only.")
+    return await handler(request)
+
+
+async def _static(request: web.Request) -> web.Response:
+    found = FILES.get(request.match_info["name"])
+    if found is None:
+        raise web.HTTPNotFound
+    name, mime_type = found
+    text = (files("bots.simulator.page") / name).read_text(encoding="utf-8")
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+    return web.Response(text=text, content_type=mime_type, headers=headers)
+
+
+async def _feed(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    )
+    await response.prepare(request)
+    changed: asyncio.Queue[str] = asyncio.Queue()
+    watchers = [
+        spawn(_watch(name, platform, changed), name=f"page feed of {name}")
+        for name, platform in request.app[PLATFORMS].items()
+    ]
+    try:
+        while True:
+            names = {await changed.get()}
+            await asyncio.sleep(FEED_SECONDS)
+            while not changed.empty():
+                names.add(changed.get_nowait())
+            for name in sorted(names):
+                view = VIEW.dump_json(request.app[PLATFORMS][name].view())
+                await response.write(b"event: view\ndata: " + view + b"\n\n")
+    except ConnectionError:
+        return response
+    finally:
+        for watcher in watchers:
+            await cancel(watcher)
+
+
+async def _watch(name: str, platform: SimulatedPlatform, changed: "asyncio.Queue[str]") -> None:
+    async for _ in platform.changes():
+        changed.put_nowait(name)
+
+
+async def _act(request: web.Request) -> web.Response:
+    platform = request.app[PLATFORMS].get(request.match_info["platform"])
+    if platform is None:
+        raise web.HTTPNotFound(text="There is no such platform here.")
+    form = await request.post()
+    uploads = [
+        Upload(name=value.filename, content=value.file.read(), mime_type=value.content_type)
+        for value in form.values()
+        if isinstance(value, web.FileField) and value.filename
+    ]
+    try:
+        action = Action.model_validate_json(str(form.get("action", "{}")))
+        await carry_out(platform, action, uploads)
+    except (ValueError, TimeoutError) as error:
+        message = str(error) or "The bot did not answer in 3 seconds."
+        return web.json_response({"message": message}, status=400)
+    return web.json_response({})
