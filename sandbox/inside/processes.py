@@ -12,21 +12,36 @@ PASSES_MAX = 50
 def of_session(shell_pid: int, mark: str) -> set[int]:
     """Everything with the shell's session id, its mark in the environment, or such a parent."""
     needle = f"{MARK}={mark}".encode()
-    parents: dict[int, int] = {}
-    found: set[int] = set()
+    everyone = _everyone()
+    found = {
+        pid
+        for pid, (_, _, session) in everyone.items()
+        if session == shell_pid or pid == shell_pid or _has_mark(pid, needle)
+    }
+    return _with_descendants(found, everyone)
+
+
+def of_group(group: int) -> set[int]:
+    """The members of a process group and all below them, also those that left it."""
+    everyone = _everyone()
+    found = {pid for pid, (_, its_group, _) in everyone.items() if its_group == group}
+    return _with_descendants(found, everyone)
+
+
+def _everyone() -> dict[int, tuple[int, int, int]]:
+    """Parent, group and session of every living process but ourselves."""
+    found: dict[int, tuple[int, int, int]] = {}
     for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        pid = int(name)
-        facts = _parent_and_session(pid)
-        if facts is None or pid == os.getpid():
-            continue
-        parents[pid] = facts[0]
-        if facts[1] == shell_pid or pid == shell_pid or _has_mark(pid, needle):
-            found.add(pid)
+        facts = _facts(int(name)) if name.isdigit() else None
+        if facts is not None and int(name) != os.getpid():
+            found[int(name)] = facts
+    return found
+
+
+def _with_descendants(found: set[int], everyone: dict[int, tuple[int, int, int]]) -> set[int]:
     grew = True
     while grew:
-        grown = {pid for pid, parent in parents.items() if parent in found} - found
+        grown = {pid for pid, facts in everyone.items() if facts[0] in found} - found
         found |= grown
         grew = bool(grown)
     return found
@@ -58,17 +73,17 @@ def send_group(group: int, how: signal.Signals) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    return _parent_and_session(pid) is not None
+    return _facts(pid) is not None
 
 
-def _parent_and_session(pid: int) -> tuple[int, int] | None:
+def _facts(pid: int) -> tuple[int, int, int] | None:
     """None for a process that is gone or only waits to be reaped."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in b"ZX" else (int(fields[1]), int(fields[3]))
+    return None if fields[0] in b"ZX" else (int(fields[1]), int(fields[2]), int(fields[3]))
 
 
 def _has_mark(pid: int, needle: bytes) -> bool:

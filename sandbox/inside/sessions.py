@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sandbox.inside import processes
 from sandbox.inside.link import Call, CallError
 from sandbox.inside.loop import Loop, Timer
 from sandbox.inside.output import OutputFiles
@@ -128,6 +129,8 @@ class Sessions:
 
             return act
 
+        doomed = shell.command_processes()
+        self._when_ended(shell.name, lambda: kill_all(doomed))  # also what left the group
         shell.signal_command(signal.SIGINT)
         self._loop.later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
         self._loop.later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
@@ -196,6 +199,11 @@ class Sessions:
             return
         timer = self._loop.later(timeout_seconds, answer)
         self._when_ended(name, answer)
+
+
+def kill_all(pids: set[int]) -> None:
+    for pid in pids:
+        processes.send(pid, signal.SIGKILL)
 
 
 def _answer(shell: Shell, root: str) -> dict[str, Any]:

@@ -105,6 +105,14 @@ class Shell:
         processes.send_group(group, signal.SIGCONT)
         return True
 
+    def command_processes(self) -> set[int]:
+        """Those of the running command; none while it is the shell itself that works."""
+        try:
+            group = os.tcgetpgrp(self._terminal)
+        except OSError:
+            return set()
+        return set() if group == self.pid else processes.of_group(group)
+
     def kill(self) -> None:
         """Ends the session and all that it started."""
         processes.kill_session(self.pid, self.mark)

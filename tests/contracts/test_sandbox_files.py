@@ -1,0 +1,225 @@
+"""What the files of every real provider bear: links, odd names, large files, many of them, failures."""
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.errors import ToolError
+from core.ports import Sandbox
+from sandbox.limits import Limits
+from sandbox.unsafe_process import UnsafeProcesses
+from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+
+MEBIBYTE = 1 << 20
+LIMITS = Limits(file_bytes=300 * MEBIBYTE)
+
+
+@pytest.fixture(params=["local", "unsafe-process"])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    if request.param == "local":
+        async with local_jails(LIMITS) as jails:
+            yield await jails.open("thread", fence=1)
+    else:
+        async with reachable_folder() as folder:
+            processes = UnsafeProcesses(folder, limits=LIMITS)
+            yield await processes.open("thread", fence=1)
+            await processes.close()
+
+
+async def zeros(mebibytes: int) -> AsyncIterator[bytes]:
+    piece = bytes(MEBIBYTE)
+    for _ in range(mebibytes):
+        yield piece
+
+
+@pytest.mark.parametrize(
+    "target", ["/etc", "/", "../..", "/proc/self/root/etc", "/workspace/../etc", "/workspacex"]
+)
+async def test_a_link_that_leads_out_is_not_followed(sandbox: Sandbox, target: str) -> None:
+    await run(sandbox, f"ln -s {target} evil; ln -s evil chain; ln -s {target}/passwd file")
+    for path in ("evil/passwd", "chain/passwd", "file", "evil"):
+        with pytest.raises(ToolError, match="leads out of|no such file|folder"):
+            await content(sandbox, path)
+        with pytest.raises(ToolError, match="leads out of|no such file|folder"):
+            await sandbox.files.write(path, pieces(b"x"))
+    with pytest.raises(ToolError, match="leads out of|no such file"):
+        await sandbox.files.list("evil")
+    with pytest.raises(ToolError, match="leads out of|no such file"):
+        await sandbox.files.delete("evil/passwd")
+
+
+async def test_a_link_inside_is_followed_and_deleted_as_a_link(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkdir d e; echo 1 >d/f; ln -s d l; ln -s ../d/f e/up; ln -s $PWD/d abs")
+    for path in ("l/f", "e/up", "abs/f"):
+        assert await content(sandbox, path) == b"1\n"
+    await sandbox.files.write("e/up", pieces(b"2"))
+    assert await content(sandbox, "d/f") == b"2"
+    kinds = {entry.path: entry.kind for entry in await sandbox.files.list("")}
+    assert kinds == {"abs": "link", "d": "folder", "e": "folder", "l": "link"}
+    await sandbox.files.delete("l")
+    assert await content(sandbox, "d/f") == b"2"
+
+
+async def test_links_in_a_circle_are_told(sandbox: Sandbox) -> None:
+    await run(sandbox, "ln -s a b; ln -s b a")
+    with pytest.raises(ToolError, match="too many links"):
+        await content(sandbox, "a/x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["with space", "tab\tand\nnewline", "漢字 🎉.txt", "\u202eright-to-left", "-rf", "~", "*", "a\\b", "x" * 255,
+     ".hidden", "\x01\x1b[31m", "quote'\"", "%s", "a\\xff"],
+)  # fmt: skip
+async def test_an_odd_name_is_a_name(sandbox: Sandbox, name: str) -> None:
+    await sandbox.files.write(f"folder/{name}", pieces(b"odd"))
+    (entry,) = await sandbox.files.list("folder")
+    assert entry.path == f"folder/{name}"
+    assert await content(sandbox, entry.path) == b"odd"
+    await sandbox.files.delete(entry.path)
+    assert await sandbox.files.list("folder") == ()
+
+
+async def test_a_name_that_is_no_utf8_can_be_listed_and_read(sandbox: Sandbox) -> None:
+    await run(sandbox, "printf odd > $'caf\\xe9.txt'")
+    (entry,) = await sandbox.files.list("")
+    assert entry.path == "caf\\xe9.txt"
+    assert await content(sandbox, entry.path) == b"odd"
+    await sandbox.files.delete(entry.path)
+    assert await sandbox.files.list("") == ()
+
+
+async def test_names_that_cannot_be_are_told(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="too long"):
+        await sandbox.files.write("x" * 300, pieces(b""))
+    with pytest.raises(ToolError, match="NUL"):
+        await sandbox.files.write("a\0b", pieces(b""))
+    with pytest.raises(ToolError, match="too long"):
+        await content(sandbox, "a/" * 3000)
+    await sandbox.files.write("file", pieces(b""))
+    with pytest.raises(ToolError, match="is a file, not a folder"):
+        await sandbox.files.write("file/below", pieces(b""))
+
+
+async def test_a_large_file_streams_in_little_memory(sandbox: Sandbox) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert await sandbox.files.write("large", zeros(120)) == 120 * MEBIBYTE
+    read = 0
+    async for piece in sandbox.files.read("large"):
+        read += len(piece)
+    assert read == 120 * MEBIBYTE
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 40 * 1024, f"{grown} KiB"
+
+
+async def test_a_slow_reader_holds_up_nobody(sandbox: Sandbox) -> None:
+    await sandbox.files.write("large", zeros(20))
+    stream = sandbox.files.read("large")
+    await anext(stream)
+    started = time.monotonic()
+    for _ in range(20):
+        assert (await run(sandbox, "true")).exit_code == 0
+    assert time.monotonic() - started < 3
+    read = sum([len(piece) async for piece in stream])
+    assert read > 19 * MEBIBYTE
+
+
+async def test_commands_overtake_bulk_data(sandbox: Sandbox) -> None:
+    await sandbox.files.write("large", zeros(100))
+    copying = asyncio.ensure_future(content(sandbox, "large"))
+    slowest = 0.0
+    while not copying.done():
+        started = time.monotonic()
+        await run(sandbox, "true")
+        slowest = max(slowest, time.monotonic() - started)
+    assert len(await copying) == 100 * MEBIBYTE
+    assert slowest < 1
+
+
+async def test_a_reader_that_stops_early_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
+    await sandbox.files.write("large", zeros(20))
+    for _ in range(50):
+        stream = sandbox.files.read("large")
+        await anext(stream)
+        await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
+    assert (await run(sandbox, "true")).exit_code == 0
+
+
+async def test_a_half_written_file_is_never_seen(sandbox: Sandbox) -> None:
+    await sandbox.files.write("file", pieces(b"old"))
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"new"
+        await gate.wait()
+        yield b"er"
+
+    writing = asyncio.ensure_future(sandbox.files.write("file", slow()))
+    while ".threadhand-" not in (await run(sandbox, "ls -A")).output:
+        await asyncio.sleep(0.01)
+    assert await content(sandbox, "file") == b"old"
+    assert [entry.path for entry in await sandbox.files.list("")] == ["file"]
+    gate.set()
+    assert await writing == 5
+    assert await content(sandbox, "file") == b"newer"
+
+
+async def test_an_abandoned_write_leaves_nothing(sandbox: Sandbox) -> None:
+    await sandbox.files.write("file", pieces(b"old"))
+
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"new"
+        raise ConnectionError("the download broke")
+
+    with pytest.raises(ConnectionError):
+        await sandbox.files.write("file", failing())
+    assert await content(sandbox, "file") == b"old"
+    assert (await run(sandbox, "ls -A")).output == "file\n"
+
+
+async def test_a_file_over_its_limit_is_told_and_not_kept(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="larger than a file may be"):
+        await sandbox.files.write("huge", zeros(320))
+    assert (await run(sandbox, "ls -A")).output == ""
+
+
+async def test_what_is_no_ordinary_file_is_told(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkfifo pipe; mkdir folder")
+    with pytest.raises(ToolError, match="not an ordinary file"):
+        await content(sandbox, "pipe")
+    with pytest.raises(ToolError, match="folder"):
+        await content(sandbox, "folder")
+    with pytest.raises(ToolError, match="cannot be deleted"):
+        await sandbox.files.delete("")
+    assert {entry.kind for entry in await sandbox.files.list("")} == {"folder", "other"}
+
+
+async def test_a_mode_is_kept_without_special_bits(sandbox: Sandbox) -> None:
+    await sandbox.files.write("run.sh", pieces(b"echo ran"), mode=0o6755)
+    assert (await run(sandbox, "stat -c %a run.sh; ./run.sh")).output == "755\nran\n"
+
+
+async def test_deep_and_locked_folders_are_deleted(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkdir -p a/b/c; touch a/b/c/f; chmod 000 a/b/c a/b")
+    await sandbox.files.delete("a")
+    await run(sandbox, "for i in $(seq 2000); do mkdir d; cd d; done; cd /")
+    await sandbox.files.delete("d")
+    assert await sandbox.files.list("") == ()
+
+
+async def test_a_folder_with_too_many_entries_is_told(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkdir many; cd many; seq 10500 | xargs touch")
+    with pytest.raises(ToolError, match="10500 entries"):
+        await sandbox.files.list("many")
+    await sandbox.files.delete("many")
+
+
+async def test_many_files_at_once(sandbox: Sandbox) -> None:
+    await asyncio.gather(
+        *(sandbox.files.write(f"f{n}", pieces(str(n).encode() * 50_000)) for n in range(40))
+    )
+    read = await asyncio.gather(*(content(sandbox, f"f{n}") for n in range(40)))
+    assert read == [str(n).encode() * 50_000 for n in range(40)]

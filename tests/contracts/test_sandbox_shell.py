@@ -1,0 +1,292 @@
+"""What the shell of every real provider bears: odd commands, long output, stubborn processes."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.errors import ToolError
+from core.ports import CommandOutput, Sandbox
+from sandbox.client import ShellClient
+from sandbox.unsafe_process import UnsafeProcesses
+from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+
+
+@pytest.fixture(params=["local", "unsafe-process"])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    if request.param == "local":
+        async with local_jails() as jails:
+            yield await jails.open("thread", fence=1)
+    else:
+        async with reachable_folder() as folder:
+            processes = UnsafeProcesses(folder)
+            yield await processes.open("thread", fence=1)
+            await processes.close()
+
+
+def some_seconds() -> str:
+    """A long sleep that no other test has, so that its process can be told from theirs."""
+    return str(100_000 + secrets.randbelow(900_000))
+
+
+async def processes_with(sandbox: Sandbox, word: str) -> int:
+    """How many processes in the sandbox have that word in their arguments (written so as not to find itself)."""
+    pattern = f"[{word[0]}]{word[1:]}"
+    counted = await run(
+        sandbox,
+        f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^{pattern}$'",
+        session="counting",
+    )
+    return int(counted.output)
+
+
+async def until_none(sandbox: Sandbox, word: str) -> None:
+    deadline = time.monotonic() + 5
+    while await processes_with(sandbox, word):
+        assert time.monotonic() < deadline, f"{word} lives on"
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "exit_code"),
+    [
+        ("exit_with() { return 7; }; exit_with", "", 7),
+        ("(exit 9)", "", 9),
+        ("cat <<'END'\none 'quote\n\"two\nEND", "one 'quote\n\"two\n", 0),
+        ("for i in 1 2\ndo\n  echo $i\ndone", "1\n2\n", 0),
+        ("echo a | grep b", "", 1),
+        ("printf 'no newline'", "no newline", 0),
+        ("echo to-error >&2", "to-error\n", 0),
+        ("sh -c 'kill -9 $$'", "Killed\n", 137),
+        ("printf 'é漢🎉'", "é漢🎉", 0),
+        ("printf '\\033[31mred\\033[0m \\033]0;title\\007plain'", "red plain", 0),
+        ("printf 'a\\rb\\r\\nc'", "a\nb\nc", 0),
+        ("printf 'a\\0b\\001c'", "abc", 0),
+        ("return 4", "", 4),
+        ("", "", 0),
+        ("# only a comment", "", 0),
+        ("echo '\\033]697;x;0\\a'", "\\033]697;x;0\\a\n", 0),
+        ("! true", "", 1),
+    ],
+)
+async def test_a_command_is_run_as_written(
+    sandbox: Sandbox, command: str, output: str, exit_code: int
+) -> None:
+    done = await run(sandbox, command)
+    assert (done.exit_code, done.output.split("/")[-1].endswith(output)) == (exit_code, True), done
+    if "Killed" not in output:
+        assert done.output == output
+
+
+@pytest.mark.parametrize(
+    "command", ["echo 'open", 'echo "open', "if true; then echo x", "for", "fi", "<<<"]
+)
+async def test_a_syntax_error_ends_with_two(sandbox: Sandbox, command: str) -> None:
+    done = await run(sandbox, command)
+    assert done.exit_code == 2
+    assert "syntax error" in done.output or "unexpected" in done.output
+    assert (await run(sandbox, "echo on")).output == "on\n"
+
+
+async def test_a_syntax_error_that_breaks_bash_itself_is_got_over(sandbox: Sandbox) -> None:
+    assert (await run(sandbox, "echo $(")).exit_code != 0
+    await run(sandbox, "true")  # some versions of bash have spoilt their memory by now, and die
+    assert (await run(sandbox, "echo on")).output == "on\n"
+
+
+async def test_an_open_heredoc_ends_with_what_is_there(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "cat <<END\ninside")
+    assert "inside" in done.output
+    assert done.exit_code == 0
+
+
+async def test_folder_variables_and_functions_stay(sandbox: Sandbox) -> None:
+    first = await run(sandbox, "mkdir -p sub && cd sub && export A=1 && f() { echo f-$A; }")
+    assert first.folder == "/workspace/sub"
+    assert (await run(sandbox, "basename $PWD; f; true")).output == "sub\nf-1\n"
+    other = await run(sandbox, "echo [$A]", session="other")
+    assert (other.output, other.folder) == ("[]\n", "/workspace")
+
+
+async def test_a_command_starts_in_the_folder_it_names(sandbox: Sandbox) -> None:
+    await sandbox.files.write('it\'s a "folder"/file', pieces(b"found"))
+    done = await sandbox.shell.execute(
+        "cat file", session="new", folder='it\'s a "folder"', timeout_seconds=10
+    )
+    assert (done.output, done.folder) == ("found", '/workspace/it\'s a "folder"')
+    again = await sandbox.shell.execute("ls", session="new", folder="", timeout_seconds=10)
+    assert again.folder == "/workspace"
+
+
+async def test_partial_output_then_the_rest(sandbox: Sandbox) -> None:
+    begun = await run(sandbox, "echo one; sleep 1; echo two; (exit 9)", seconds=0.4)
+    assert (begun.output, begun.exit_code) == ("one\n", None)
+    ended = await sandbox.shell.check("main", timeout_seconds=10)
+    assert (ended.output, ended.exit_code) == ("one\ntwo\n", 9)
+    assert await sandbox.shell.check("main") == ended
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [("exit 3", 3), ("kill -9 $$", 137), ("set -e; false", 1), ("exec true", 0)],
+)
+async def test_a_shell_that_ends_is_told_and_replaced(
+    sandbox: Sandbox, command: str, exit_code: int
+) -> None:
+    await run(sandbox, "cd /tmp")
+    done = await run(sandbox, command)
+    assert done.exit_code == exit_code
+    assert "the next command starts a fresh one" in done.output
+    fresh = await run(sandbox, "echo fresh")
+    assert (fresh.output, fresh.folder) == ("fresh\n", "/workspace")
+
+
+async def test_a_shell_that_ends_with_a_job_left_is_told_at_once(sandbox: Sandbox) -> None:
+    started = time.monotonic()
+    word = some_seconds()
+    done = await run(sandbox, f"sleep {word} & exit 5")
+    assert done.exit_code == 5
+    assert time.monotonic() - started < 5
+    await sandbox.shell.terminate("main")
+    await until_none(sandbox, word)
+
+
+async def test_a_shell_that_replaces_itself_goes_on(sandbox: Sandbox) -> None:
+    assert (await run(sandbox, "exec bash --noprofile --norc")).exit_code == 0
+    assert "on\n" in (await run(sandbox, "echo on")).output
+
+
+async def test_a_nested_shell_takes_the_next_commands(sandbox: Sandbox) -> None:
+    await run(sandbox, "X=outer; bash --noprofile --norc")
+    assert "[]" in (await run(sandbox, "echo [$X]")).output
+    await run(sandbox, "exit")
+    assert "[outer]" in (await run(sandbox, "echo [$X]")).output
+
+
+async def test_output_sent_elsewhere_still_ends(sandbox: Sandbox) -> None:
+    assert (await run(sandbox, "exec >out.txt 2>&1; echo hidden")).exit_code == 0
+    assert (await run(sandbox, "echo more; false")).exit_code == 1
+    assert await content(sandbox, "out.txt") == b"hidden\nmore\n"
+
+
+async def test_a_command_that_reads_waits_and_can_be_fed(sandbox: Sandbox) -> None:
+    waiting = await run(sandbox, "cat", seconds=0.3)
+    assert waiting.exit_code is None
+    shell = sandbox.shell
+    assert isinstance(shell, ShellClient)
+    await shell.type_text("main", "typed\n")
+    deadline = time.monotonic() + 5
+    while "typed" not in (await shell.check("main")).output:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    await sandbox.interrupt()
+    assert (await shell.check("main")).exit_code == 130
+    with pytest.raises(ToolError, match="No command is running"):
+        await shell.type_text("main", "x")
+
+
+async def test_long_lines_and_many_lines_come_whole(sandbox: Sandbox) -> None:
+    line = await run(sandbox, "printf 'x%.0s' $(seq 30000)")
+    assert line.output == "x" * 30000
+    lines = await run(sandbox, "seq 20000")
+    assert lines.output == "".join(f"{n}\n" for n in range(1, 20001))
+    assert lines.dropped_bytes == 0
+
+
+async def test_long_output_keeps_head_and_tail_and_is_whole_in_a_file(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "seq 200000")
+    assert done.output.startswith("1\n2\n3\n")
+    assert done.output.endswith("199999\n200000\n")
+    assert "bytes left out here" in done.output
+    assert done.dropped_bytes > 0
+    assert len(done.output) < 400_000
+    counted = await run(sandbox, f"wc -l < {done.output_path}; tail -1 {done.output_path}")
+    assert counted.output.split() == ["200000", "200000"]
+    assert [entry.path for entry in await sandbox.files.list("")] == []
+
+
+async def test_binary_output_is_text_all_the_same(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "head -c 100000 /dev/urandom")
+    assert done.exit_code == 0
+    assert 0 < len(done.output.encode()) < 400_000
+    assert "\0" not in done.output
+
+
+async def test_endless_output_is_stopped_and_costs_little(sandbox: Sandbox) -> None:
+    begun = await run(sandbox, "yes", seconds=1.5)
+    assert begun.exit_code is None
+    assert len(begun.output) < 400_000
+    started = time.monotonic()
+    await sandbox.interrupt()
+    assert time.monotonic() - started < 2
+    assert (await sandbox.shell.check("main")).exit_code == 130
+    assert (await run(sandbox, "echo on")).output == "on\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trap '' INT; while :; do sleep 1111; done",
+        "trap '' INT; while :; do :; done",
+        "bash -c \"trap '' INT TERM HUP; sleep 1111 & wait; sleep 1111\"",
+        "python3 -c 'import signal,time; signal.signal(2, signal.SIG_IGN); time.sleep(1111)'",
+        "setsid -w sleep 1111",
+        "sleep 1111 | cat",
+        "kill -STOP $$",
+    ],
+)
+async def test_an_interrupt_ends_the_stubborn_within_two_seconds(
+    sandbox: Sandbox, command: str
+) -> None:
+    word = some_seconds()
+    await run(sandbox, command.replace("1111", word), seconds=0.3)
+    started = time.monotonic()
+    await sandbox.interrupt()
+    assert time.monotonic() - started < 2
+    assert (await sandbox.shell.check("main")).exit_code in (130, 137)
+    assert (await run(sandbox, "echo on")).output.endswith("on\n")
+    await until_none(sandbox, word)
+
+
+async def test_terminate_kills_also_what_left_the_session(sandbox: Sandbox) -> None:
+    word = some_seconds()
+    left = f"nohup setsid sleep {word} >/dev/null 2>&1 & (sleep {word} &)"
+    await run(sandbox, f"{left}; sleep {word}", seconds=0.5)
+    assert await processes_with(sandbox, word) >= 3
+    await sandbox.shell.terminate("main")
+    await until_none(sandbox, word)
+
+
+async def test_an_interrupt_leaves_background_jobs_of_ended_commands(sandbox: Sandbox) -> None:
+    word = some_seconds()
+    await run(sandbox, f"sleep {word} &", session="server")
+    await run(sandbox, "sleep 4567", seconds=0.3)
+    await sandbox.interrupt()
+    assert await processes_with(sandbox, word) == 1
+    await sandbox.shell.terminate("server")
+    await until_none(sandbox, word)
+
+
+async def test_sessions_run_beside_each_other(sandbox: Sandbox) -> None:
+    started = time.monotonic()
+    done: list[CommandOutput] = await asyncio.gather(
+        *(run(sandbox, f"sleep 0.5; echo {n}", session=f"s{n}") for n in range(8))
+    )
+    assert [output.output for output in done] == [f"{n}\n" for n in range(8)]
+    assert time.monotonic() - started < 3
+
+
+async def test_a_terminal_left_raw_does_no_harm(sandbox: Sandbox) -> None:
+    await run(sandbox, "stty raw -isig echo")
+    done = await run(sandbox, "printf 'a\\nb\\n'")
+    assert done.output == "a\nb\n"
+
+
+async def test_a_command_too_long_is_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="too long"):
+        await run(sandbox, "#" * 2_000_000)
+    with pytest.raises(ToolError, match="too long"):
+        await run(sandbox, "#" * 5_000_000)
+    assert (await run(sandbox, "true")).exit_code == 0
