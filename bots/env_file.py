@@ -32,4 +32,6 @@ def _quoted(value: str) -> str:
     if re.fullmatch(r"[\w.:/@+,*%-]+", value):
         return value
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    # Readers fill in ${NAME} even between single quotes: this is a default of "$" for a name that nothing can have.
+    escaped = escaped.replace("${", "${.:-$}{")
     return f"'{escaped}'"

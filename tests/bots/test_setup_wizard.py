@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bots import env_file as env
@@ -162,6 +162,7 @@ async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> N
         st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1),
     )
 )
+@example({"THREADHAND_API_TOKEN": "${HOME}$x\\'${"})
 def test_any_value_survives_the_file(answers: dict[str, str]) -> None:
     import tempfile
 
