@@ -63,24 +63,21 @@ class SqlDeliveries:
 
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
-    statement = (
-        select(
-            renderings.c.is_open,
-            renderings.c.fence,
-            renderings.c.worker_id,
-            is_alive(renderings.c.worker_id).label("is_held"),
-        )
-        .where(renderings.c.run_id == run_id)
-        .with_for_update(of=renderings)
-    )
+    """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
+    of_run = renderings.c.run_id == run_id
+    connection.execute(select(renderings.c.run_id).where(of_run).with_for_update()).close()
+    statement = select(
+        renderings.c.is_open,
+        renderings.c.fence,
+        renderings.c.worker_id,
+        is_alive(renderings.c.worker_id).label("is_held"),
+    ).where(of_run)
     row = connection.execute(statement).one_or_none()
     record_heartbeat(connection, worker_id)
     if row is None or not row.is_open or (row.is_held and row.worker_id != worker_id):
         return None
     connection.execute(
-        update(renderings)
-        .where(renderings.c.run_id == run_id)
-        .values(fence=row.fence + 1, worker_id=worker_id)
+        update(renderings).where(of_run).values(fence=row.fence + 1, worker_id=worker_id)
     )
     return Rendering(run_id=run_id, worker_id=worker_id, fence=row.fence + 1)
 

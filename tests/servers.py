@@ -1,4 +1,4 @@
-"""A real PostgreSQL and a real Redis from the binaries of their wheels, each on a unix socket in a folder of its own."""
+"""A real PostgreSQL and a real Redis from the binaries of their wheels, each on a unix socket of its own."""
 
 import ctypes
 import os

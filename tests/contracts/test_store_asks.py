@@ -1,0 +1,156 @@
+"""How questions are answered, on each database."""
+
+import asyncio
+from dataclasses import replace
+
+from core.stores import Delivery, Rendering
+from core.threads import Accept
+from tests.contracts.stores import (
+    ADDRESS,
+    ALICE,
+    BOB,
+    FAILED,
+    Stores,
+    asking,
+    deciding,
+    message,
+)
+
+
+async def _shown(stores: Stores, run_id: str) -> tuple[Rendering, Delivery]:
+    """The run's question is posted and everything is closed."""
+    rendering = await stores.deliveries.claim(run_id, "w1")
+    assert rendering is not None
+    (asked,) = await stores.deliveries.plan(rendering, [])
+    posted = replace(asked, state="delivered", message_ref="p1")
+    await stores.deliveries.record(rendering, posted)
+    return rendering, posted
+
+
+async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> None:
+    lease, ask_id = await stores.asked()
+    click = replace(message("b", key="k1", kind="answer"), author=BOB)
+    receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
+
+    assert receipt.is_new_run
+    assert receipt.run_id != lease.run_id
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert receipt.answered_ask == ask
+    assert (ask.state, ask.answer, ask.answered_by) == ("answered", "b", BOB)
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.open_ask is None
+    assert snapshot.thread.state == "running"
+    fresh = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert fresh is not None
+    (said,) = await stores.journal.inputs(fresh)
+    assert (said.kind, said.text) == ("answer", "b")
+
+
+async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    receipt = await stores.say("the second one")
+
+    assert receipt.answered_ask is not None
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
+
+
+async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    clicks = [
+        stores.inbox.accept(
+            message(f"choice {n}", key=f"k{n}", kind="answer"), deciding(Accept(ask_id=ask_id))
+        )
+        for n in range(8)
+    ]
+    receipts = await asyncio.gather(*clicks)
+
+    (winner,) = [one for one in receipts if one.answered_ask]
+    assert winner.is_new_run
+    assert {one.run_id for one in receipts} == {winner.run_id}
+    ask = await stores.asks.ask(ask_id)
+    assert ask == winner.answered_ask
+    lease = await stores.claims.claim(winner.run_id or "", "w1")
+    assert lease is not None
+    assert len(await stores.journal.inputs(lease)) == 8
+
+
+async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    late = message("x", key="k1", kind="answer")
+    receipt = await stores.inbox.accept(late, deciding(Accept(ask_id="older")))
+
+    assert receipt.answered_ask is None
+    assert receipt.is_new_run
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert ask.state == "open"
+
+
+async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(
+    stores: Stores,
+) -> None:
+    lease, _ = await stores.asked()
+    rendering, _ = await _shown(stores, lease.run_id)
+    assert await stores.deliveries.close(rendering)
+    assert await stores.deliveries.open_runs() == ()
+    receipt = await stores.say("b")
+
+    assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
+    again = await stores.deliveries.claim(lease.run_id, "w1")
+    assert again is not None
+    (stale,) = await stores.deliveries.plan(again, [])
+    assert (stale.state, stale.message_ref) == ("stale", "p1")
+    assert not await stores.deliveries.close(again)
+    await stores.deliveries.record(again, replace(stale, state="delivered"))
+    assert await stores.deliveries.close(again)
+
+
+async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(
+    stores: Stores,
+) -> None:
+    lease, _ = await stores.asked()
+    rendering = await stores.deliveries.claim(lease.run_id, "w1")
+    assert rendering is not None
+    (asked,) = await stores.deliveries.plan(rendering, [])
+    await stores.deliveries.record(rendering, replace(asked, state="attempting"))
+    await stores.say("b")
+    await stores.deliveries.record(rendering, replace(asked, state="delivered", message_ref="p1"))
+
+    assert not await stores.deliveries.close(rendering)
+    (stale,) = await stores.deliveries.plan(rendering, [])
+    assert stale.state == "stale"
+    await stores.deliveries.record(rendering, replace(stale, state="delivered"))
+    assert await stores.deliveries.close(rendering)
+
+
+async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(
+    stores: Stores,
+) -> None:
+    first, ask_id = await stores.asked()
+    rendering, _ = await _shown(stores, first.run_id)
+    assert await stores.deliveries.close(rendering)
+    again = await stores.stops.retry(first.run_id, "click", continues=False)
+    lease = await stores.claims.claim(again or "", "w1")
+    assert lease is not None
+    assert await stores.finish(lease, asking("And now?"))
+
+    old = await stores.asks.ask(ask_id)
+    assert old is not None
+    assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.open_ask is not None
+    assert snapshot.open_ask.text == "And now?"
+    assert first.run_id in await stores.deliveries.open_runs()
+
+
+async def test_an_unknown_ask_is_none(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease, FAILED)
+
+    assert await stores.asks.ask("none") is None
+    assert await stores.asks.ask_of_run(lease.run_id) is None

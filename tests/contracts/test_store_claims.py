@@ -1,0 +1,223 @@
+"""The contract of `core.stores.RunClaims` and `StopRequests`, on each database."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core.errors import LeaseLost
+from core.ids import new_id
+from core.stores import JournalEntry
+from tests.contracts.stores import (
+    ADDRESS,
+    ALICE,
+    COMPLETED,
+    FAILED,
+    Stores,
+    added,
+)
+
+
+async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> None:
+    receipt = await stores.say("hello")
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+
+    assert lease is not None
+    assert (lease.attempt, lease.worker_id, lease.thread_id) == (1, "w1", receipt.thread_id)
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert (run.status, run.attempt) == ("running", 1)
+    assert run.started_at is not None
+
+
+async def test_of_many_workers_exactly_one_gets_the_run(stores: Stores) -> None:
+    receipt = await stores.say("hello")
+    leases = await asyncio.gather(
+        *(stores.claims.claim(receipt.run_id or "", f"w{n}") for n in range(10))
+    )
+
+    assert sum(lease is not None for lease in leases) == 1
+
+
+@pytest.mark.parametrize("worker", ["w1", "w2"])
+async def test_a_run_under_a_living_worker_is_not_claimed(stores: Stores, worker: str) -> None:
+    lease = await stores.started(worker="w1")
+
+    assert await stores.claims.claim(lease.run_id, worker) is None
+
+
+async def test_an_unknown_run_is_not_claimed(stores: Stores) -> None:
+    assert await stores.claims.claim(new_id(), "w1") is None
+
+
+async def test_a_finished_run_is_not_claimed(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease)
+
+    assert await stores.claims.claim(lease.run_id, "w2") is None
+    assert await stores.claims.recoverable() == ()
+
+
+async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:
+    old = await stores.started(worker="w1")
+    assert await stores.claims.recoverable() == ()
+    await stores.silence("w1")
+
+    assert await stores.claims.recoverable() == (old.run_id,)
+    new = await stores.claims.claim(old.run_id, "w2")
+    assert new is not None
+    assert new.fence > old.fence
+    assert new.attempt == 2
+
+
+async def test_of_many_workers_exactly_one_takes_over(stores: Stores) -> None:
+    old = await stores.started(worker="w1")
+    await stores.silence("w1")
+    leases = await asyncio.gather(*(stores.claims.claim(old.run_id, f"n{n}") for n in range(10)))
+
+    assert sum(lease is not None for lease in leases) == 1
+
+
+async def test_a_heartbeat_keeps_the_run(stores: Stores) -> None:
+    lease = await stores.started(worker="w1")
+    await stores.silence("w1")
+    await stores.claims.heartbeat("w1")
+
+    assert await stores.claims.claim(lease.run_id, "w2") is None
+
+
+async def test_a_worker_is_gone_between_three_and_five_seconds(stores: Stores) -> None:
+    lease = await stores.started(worker="w1")
+    earlier = "UPDATE worker SET heartbeat_at = heartbeat_at - :seconds"
+    await stores.execute(earlier, seconds=3.0)
+    assert await stores.claims.claim(lease.run_id, "w2") is None
+    await stores.execute(earlier, seconds=2.0)
+
+    assert await stores.claims.claim(lease.run_id, "w3") is not None
+
+
+async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> None:
+    old = await stores.started(worker="w1")
+    await stores.silence("w1")
+    new = await stores.claims.claim(old.run_id, "w2")
+    assert new is not None
+
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(old, added(old, 1, "from the grave"))
+    with pytest.raises(LeaseLost):
+        await stores.journal.finish(old, added(old, 1, "from the grave"), COMPLETED)
+    with pytest.raises(LeaseLost):
+        await stores.journal.inputs(old)
+    await stores.claims.release(old)
+    assert await stores.conversations.messages(old.thread_id) == ()
+    run = await stores.conversations.run(old.run_id)
+    assert run is not None
+    assert run.status == "running"
+    await stores.journal.write(new, added(new, 1, "alive"))
+
+
+async def test_a_finished_run_takes_no_more_writes(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease)
+
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(lease, added(lease, 1, "late"))
+
+
+async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> None:
+    first = await stores.started(worker="w1")
+    await stores.claims.release(first)
+    await stores.claims.release(first)
+
+    run = await stores.conversations.run(first.run_id)
+    assert run is not None
+    assert run.status == "queued"
+    assert await stores.claims.recoverable() == (first.run_id,)
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(first, JournalEntry())
+    second = await stores.claims.claim(first.run_id, "w1")
+    assert second is not None
+    assert (second.attempt, second.fence) == (2, first.fence + 1)
+
+
+async def test_the_fence_grows_over_the_runs_of_a_thread(stores: Stores) -> None:
+    first = await stores.started()
+    await stores.finish(first)
+    second = await stores.started("again")
+
+    assert second.fence > first.fence
+    assert second.attempt == 1
+
+
+async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
+    lease = await stores.started()
+
+    assert await stores.stops.request_stop(lease.run_id)
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert run.stop_requested
+    await stores.finish(lease)
+    assert not await stores.stops.request_stop(lease.run_id)
+    assert not await stores.stops.request_stop(new_id())
+
+
+async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease, FAILED)
+    runs = await asyncio.gather(
+        *(stores.stops.retry(lease.run_id, "click", continues=False) for _ in range(6))
+    )
+
+    (new,) = [run_id for run_id in runs if run_id]
+    run = await stores.conversations.run(new)
+    assert run is not None
+    assert (run.status, run.requester) == ("queued", ALICE)
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.thread.state == "running"
+    fresh = await stores.claims.claim(new, "w1")
+    assert fresh is not None
+    assert await stores.journal.inputs(fresh) == ()
+
+
+async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease, FAILED)
+    runs = await asyncio.gather(
+        *(stores.stops.retry(lease.run_id, f"click{n}", continues=False) for n in range(6))
+    )
+
+    assert sum(run_id is not None for run_id in runs) == 1
+    assert await stores.count("run") == 2
+
+
+async def test_a_continued_run_finds_an_input_that_says_so(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease)
+    new = await stores.stops.retry(lease.run_id, "click", continues=True)
+    fresh = await stores.claims.claim(new or "", "w1")
+
+    assert fresh is not None
+    (said,) = await stores.journal.inputs(fresh)
+    assert (said.text, said.author) == ("Continue.", ALICE)
+
+
+async def test_only_the_newest_run_at_rest_is_retried(stores: Stores) -> None:
+    first = await stores.started()
+    assert await stores.stops.retry(first.run_id, "c1", continues=False) is None
+    await stores.finish(first, FAILED)
+    second = await stores.started("again")
+    await stores.finish(second, FAILED)
+
+    assert await stores.stops.retry(first.run_id, "c2", continues=False) is None
+    assert await stores.stops.retry(new_id(), "c3", continues=False) is None
+    assert await stores.stops.retry(second.run_id, "c1", continues=False) is not None
+
+
+async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
+    expected: list[str] = []
+    for n in range(5):
+        receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
+        expected.append(receipt.run_id or "")
+
+    assert await stores.claims.recoverable() == tuple(expected)

@@ -1,0 +1,111 @@
+"""The contract of `core.stores.Conversations`, on each database."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core.errors import LeaseLost
+from core.stores import JournalEntry, UsageEntry
+from core.threads import Address, Usage
+from storage.tables import METADATA
+from tests.contracts.stores import ADDRESS, Stores, added, asking
+
+
+async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
+    assert await stores.conversations.find(ADDRESS) is None
+    assert await stores.conversations.snapshot("none") is None
+    assert await stores.conversations.run("none") is None
+    assert await stores.conversations.runs("none") == ()
+    assert await stores.conversations.messages("none") == ()
+    assert await stores.conversations.events("none") == ()
+
+
+async def test_a_thread_can_be_made_before_anybody_writes(stores: Stores) -> None:
+    thread = await stores.conversations.create(ADDRESS, title="Numbers")
+    receipt = await stores.say("hello")
+
+    assert (thread.title, thread.state) == ("Numbers", "idle")
+    assert thread.created_at.tzinfo is not None
+    assert receipt.thread_id == thread.thread_id
+    assert receipt.is_new_run
+
+
+async def test_a_thread_is_made_once(stores: Stores) -> None:
+    made = await asyncio.gather(*(stores.conversations.create(ADDRESS) for _ in range(6)))
+
+    assert len({thread.thread_id for thread in made}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ADDRESS, platform="discord"),
+        replace(ADDRESS, workspace_id="T2"),
+        replace(ADDRESS, channel_id="C2"),
+        replace(ADDRESS, thread_key="2"),
+    ],
+)
+async def test_each_part_of_an_address_counts(stores: Stores, other: Address) -> None:
+    await stores.say("hello")
+
+    assert await stores.conversations.find(other) is None
+    assert (await stores.say("hello", address=other)).is_new_run
+
+
+async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
+    old = await stores.started()
+    await stores.journal.write(old, added(old, 1, "remember me"))
+    await stores.conversations.renew(ADDRESS)
+
+    assert await stores.conversations.find(ADDRESS) is None
+    new = await stores.say("hello again")
+    assert new.thread_id != old.thread_id
+    assert new.is_new_run
+    await stores.conversations.renew(ADDRESS)
+    third = await stores.say("and again")
+    assert len({old.thread_id, new.thread_id, third.thread_id}) == 3
+    assert len(await stores.conversations.messages(old.thread_id)) == 1
+    assert await stores.conversations.snapshot(old.thread_id) is not None
+
+
+async def test_a_forgotten_thread_leaves_no_rows(stores: Stores) -> None:
+    asked, _ = await stores.asked()
+    rendering = await stores.deliveries.claim(asked.run_id, "w1")
+    assert rendering is not None
+    lease = await stores.started("again")
+    await stores.journal.write(lease, added(lease, 1, "secret"))
+    usage = UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=1))
+    await stores.journal.write(lease, JournalEntry(usage=(usage,)))
+    await stores.conversations.forget(lease.thread_id)
+
+    counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
+    assert {name for name, rows in counts.items() if rows} == {"claimed_key", "worker"}
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(lease, added(lease, 2, "more"))
+    with pytest.raises(LeaseLost):
+        await stores.deliveries.plan(rendering, [])
+    assert (await stores.say("hello")).is_new_run
+
+
+async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_nothing(
+    stores: Stores,
+) -> None:
+    receipt = await stores.say("hello", key="m1")
+    await stores.conversations.forget(receipt.thread_id or "")
+
+    assert (await stores.say("hello", key="m1")).is_duplicate
+    assert await stores.conversations.find(ADDRESS) is None
+
+
+async def test_runs_come_oldest_first(stores: Stores) -> None:
+    first = await stores.started()
+    await stores.finish(first)
+    second = await stores.started("again")
+    await stores.finish(second, asking("?"))
+
+    runs = await stores.conversations.runs(first.thread_id)
+    assert [run.run_id for run in runs] == [first.run_id, second.run_id]
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.last_run == runs[1]

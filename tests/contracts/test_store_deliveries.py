@@ -1,0 +1,146 @@
+"""The contract of `core.stores.Deliveries`, on each database."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core.errors import LeaseLost
+from core.stores import DeliveryDraft, Rendering
+from core.threads import Lease
+from tests.contracts.stores import ADDRESS, COMPLETED, Stores
+
+STATUS = DeliveryDraft(slot="status", body={})
+
+
+async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, Rendering]:
+    lease = await stores.started()
+    rendering = await stores.deliveries.claim(lease.run_id, worker)
+    assert rendering is not None
+    return lease, rendering
+
+
+async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
+    first = await stores.say("hello")
+    second = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
+
+    assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
+
+
+async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
+    receipt = await stores.say("hello", address=replace(ADDRESS, platform="api"))
+
+    assert await stores.deliveries.open_runs() == ()
+    assert await stores.deliveries.claim(receipt.run_id or "", "w1") is None
+
+
+async def test_exactly_one_of_many_workers_shows_a_run(stores: Stores) -> None:
+    lease = await stores.started()
+    claims = await asyncio.gather(
+        *(stores.deliveries.claim(lease.run_id, f"s{n}") for n in range(8))
+    )
+
+    assert sum(claim is not None for claim in claims) == 1
+
+
+async def test_a_living_worker_keeps_what_it_shows(stores: Stores) -> None:
+    lease, _ = await _showing(stores, "w1")
+
+    assert await stores.deliveries.claim(lease.run_id, "w2") is None
+
+
+async def test_a_worker_may_claim_anew_what_it_shows(stores: Stores) -> None:
+    lease, old = await _showing(stores, "w1")
+    new = await stores.deliveries.claim(lease.run_id, "w1")
+
+    assert new is not None
+    assert new.fence > old.fence
+    with pytest.raises(LeaseLost):
+        await stores.deliveries.plan(old, [STATUS])
+    assert len(await stores.deliveries.plan(new, [STATUS])) == 1
+
+
+async def test_what_a_lost_worker_showed_is_taken_over(stores: Stores) -> None:
+    lease, old = await _showing(stores, "w1")
+    (status,) = await stores.deliveries.plan(old, [STATUS])
+    await stores.silence("w1")
+    new = await stores.deliveries.claim(lease.run_id, "w2")
+
+    assert new is not None
+    delivered = replace(status, state="delivered", message_ref="p1")
+    with pytest.raises(LeaseLost):
+        await stores.deliveries.record(old, delivered)
+    with pytest.raises(LeaseLost):
+        await stores.deliveries.close(old)
+    assert await stores.deliveries.plan(new, []) == (status,)
+
+
+async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -> None:
+    _, rendering = await _showing(stores)
+    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    attempted = replace(status, state="attempting", body={"kept": True})
+    await stores.deliveries.record(rendering, attempted)
+    drafts = [
+        DeliveryDraft(slot="notice", body={}),
+        DeliveryDraft(slot="file", ordinal=1, body={"path": "b"}),
+        DeliveryDraft(slot="file", ordinal=0, body={"path": "a"}),
+        DeliveryDraft(slot="ask", body={}),
+        DeliveryDraft(slot="answer", ordinal=1, body={}),
+        DeliveryDraft(slot="answer", ordinal=0, body={}),
+        DeliveryDraft(slot="status", body={"kept": False}),
+    ]
+
+    planned = await stores.deliveries.plan(rendering, drafts)
+    assert [(one.slot, one.ordinal) for one in planned] == [
+        ("status", 0),
+        ("answer", 0),
+        ("answer", 1),
+        ("ask", 0),
+        ("file", 0),
+        ("file", 1),
+        ("notice", 0),
+    ]
+    assert planned[0] == attempted
+    assert {one.state for one in planned[1:]} == {"pending"}
+
+
+async def test_a_record_keeps_everything(stores: Stores) -> None:
+    _, rendering = await _showing(stores)
+    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    failed = replace(
+        status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"}
+    )
+    await stores.deliveries.record(rendering, failed)
+
+    assert await stores.deliveries.plan(rendering, []) == (failed,)
+
+
+@pytest.mark.parametrize("state", ["delivered", "failed"])
+async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: str) -> None:
+    lease, rendering = await _showing(stores)
+    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    ended = replace(status, state=state)  # pyright: ignore[reportArgumentType] - one of two literals
+    await stores.deliveries.record(rendering, ended)
+    assert not await stores.deliveries.close(rendering)
+    draft = DeliveryDraft(slot="answer", body={"text": "done"})
+    assert await stores.finish(lease, replace(COMPLETED, deliveries=(draft,)))
+    assert not await stores.deliveries.close(rendering)
+    (_, answer) = await stores.deliveries.plan(rendering, [])
+    await stores.deliveries.record(rendering, replace(answer, state="delivered"))
+
+    assert await stores.deliveries.close(rendering)
+    assert await stores.deliveries.open_runs() == ()
+    assert await stores.deliveries.claim(lease.run_id, "w2") is None
+    with pytest.raises(LeaseLost):
+        await stores.deliveries.record(rendering, answer)
+
+
+async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
+    _, mine = await _showing(stores)
+    (status,) = await stores.deliveries.plan(mine, [STATUS])
+    other = await stores.say("hi", address=replace(ADDRESS, thread_key="2"))
+    theirs = await stores.deliveries.claim(other.run_id or "", "w1")
+    assert theirs is not None
+    await stores.deliveries.record(theirs, replace(status, state="failed"))
+
+    assert await stores.deliveries.plan(mine, []) == (status,)

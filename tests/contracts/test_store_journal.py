@@ -1,0 +1,281 @@
+"""The contract of `core.stores.RunJournal`, on each database."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
+from core.stores import DeliveryDraft, JournalEntry, RunEnding, UsageEntry
+from core.threads import Lease, Reply, ToolCallRecord, Usage
+from tests.contracts.stores import (
+    ADDRESS,
+    BOB,
+    COMPLETED,
+    FAILED,
+    STOPPED,
+    Stores,
+    added,
+    asking,
+    event,
+    told,
+)
+
+
+def _call(lease: Lease, index: int, turn_id: str = "t1") -> ToolCallRecord:
+    return ToolCallRecord(
+        run_id=lease.run_id,
+        turn_id=turn_id,
+        index=index,
+        call_id="call_0",
+        name="shell",
+        arguments={"command": "ls"},
+        raw="{}",
+        assistant_message_id="m1",
+    )
+
+
+async def test_messages_are_numbered_in_order_over_all_entries(stores: Stores) -> None:
+    lease = await stores.started()
+    for number in range(3):
+        pair = (told(lease, f"{number}a"), told(lease, f"{number}b"))
+        await stores.journal.write(lease, JournalEntry(messages=pair))
+
+    messages = await stores.conversations.messages(lease.thread_id)
+    assert [one.sequence for one in messages] == [1, 2, 3, 4, 5, 6]
+    assert [one.content["content"] for one in messages] == ["0a", "0b", "1a", "1b", "2a", "2b"]
+
+
+async def test_numbering_goes_on_over_the_runs_of_a_thread(stores: Stores) -> None:
+    first = await stores.started()
+    await stores.journal.write(first, added(first, 1, "one"))
+    await stores.finish(first)
+    second = await stores.started("again")
+    await stores.journal.write(second, added(second, 1, "two"))
+
+    assert [m.sequence for m in await stores.conversations.messages(first.thread_id)] == [1, 2]
+
+
+async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
+    lease = await stores.started()
+    sent = replace(
+        told(lease, "naïve 数据 👩‍👩‍👧 \0 \ud83d"),
+        content={
+            "role": "user",
+            "content": [{"a": None, "b": [1.5, True, 2**60]}],
+            "z": {},
+            "a": "",
+        },
+        metadata={"raw": "tab\t \0 \ud83d"},
+        token_count=7,
+        agent_id="agent",
+        agent_version_id="v1",
+    )
+    await stores.journal.write(lease, JournalEntry(messages=(sent,)))
+
+    (stored,) = await stores.conversations.messages(lease.thread_id)
+    assert stored == replace(sent, sequence=1)
+    assert list(stored.content) == list(sent.content)
+
+
+async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
+    lease = await stores.started()
+    seen = told(lease, "seen")
+    status = replace(told(lease, "status"), type="status", is_llm_message=False)
+    await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
+
+    history = await stores.conversations.history(lease.thread_id)
+    assert [one.message_id for one in history] == [seen.message_id]
+    everything = await stores.conversations.messages(lease.thread_id)
+    assert len(everything) == 2
+    assert await stores.conversations.messages(lease.thread_id, after_sequence=1) == everything[1:]
+    assert await stores.conversations.messages(lease.thread_id, limit=1) == everything[:1]
+
+
+async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.journal.write(lease, added(lease, 1, "kept"))
+    clashing = added(lease, 1, "lost")
+
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        await stores.journal.write(lease, clashing)
+    kept = await stores.conversations.messages(lease.thread_id)
+    assert [one.content["content"] for one in kept] == ["kept"]
+    await stores.journal.write(lease, added(lease, 2, "next"))
+    assert [m.sequence for m in await stores.conversations.messages(lease.thread_id)] == [1, 2]
+
+
+async def test_taken_inputs_are_not_offered_again(stores: Stores) -> None:
+    lease = await stores.started("one")
+    (first,) = await stores.journal.inputs(lease)
+    await stores.say("two")
+    entry = replace(added(lease, 1, "one"), taken_input_ids=(first.input_id,))
+    await stores.journal.write(lease, entry)
+
+    assert [one.text for one in await stores.journal.inputs(lease)] == ["two"]
+
+
+async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
+    lease = await stores.started()
+    calls = [_call(lease, 0), _call(lease, 1), _call(lease, 0, "t2")]
+    await stores.journal.write(lease, JournalEntry(started=tuple(calls[:2])))
+    await stores.journal.write(lease, JournalEntry(started=tuple(calls[2:])))
+    done = replace(
+        calls[1], state="finished", result={"success": True, "output": "x"}, metadata={"k": 1}
+    )
+    await stores.journal.write(lease, JournalEntry(finished=(done,)))
+
+    assert await stores.journal.calls(lease.run_id) == (calls[0], done, calls[2])
+
+
+async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0),)))
+    await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0), _call(lease, 1))))
+
+    assert len(await stores.journal.calls(lease.run_id)) == 2
+
+
+async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
+    spent = Usage(input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25)
+    first = await stores.started()
+    entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=spent),) * 2)
+    await stores.journal.write(first, entry)
+    await stores.finish(first)
+    second = await stores.started("again")
+    await stores.journal.write(second, entry)
+
+    assert await stores.conversations.usage(run_id=first.run_id) == spent + spent
+    whole = await stores.conversations.usage(thread_id=first.thread_id)
+    assert whole == spent + spent + spent + spent
+    assert await stores.conversations.usage(run_id="none") == Usage()
+
+
+async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:
+    first = await stores.started(worker="w1")
+    whole = told(first, "hello")
+    early = (
+        event(first, 1, TurnStarted(turn_id="t", number=1)),
+        event(first, 10, MessageAdded(message=whole)),
+        event(first, 9, ToolStarted(index=0, call_id="c", name="shell", title="\0 👋")),
+    )
+    await stores.journal.write(first, JournalEntry(messages=(whole,), events=early))
+    await stores.claims.release(first)
+    second = await stores.claims.claim(first.run_id, "w1")
+    assert second is not None
+    late = event(second, 1, RunFinished(status="completed", finish_reason="stop"))
+    await stores.journal.write(second, JournalEntry(events=(late,)))
+
+    events = await stores.conversations.events(first.run_id)
+    assert [str(one.cursor) for one in events] == ["1-1", "1-9", "1-10", "2-1"]
+    assert events[1] == early[2]
+    assert events[2] == replace(
+        early[1],
+        event=MessageAdded(message=replace(whole, sequence=1)),
+        message_id=whole.message_id,
+    )
+    after = await stores.conversations.events(first.run_id, after=events[1].cursor)
+    assert after == events[2:]
+
+
+async def test_a_sandbox_is_remembered_with_the_thread(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.journal.write(lease, JournalEntry(sandbox_id="box-1"))
+
+    snapshot = await stores.conversations.snapshot(lease.thread_id)
+    assert snapshot is not None
+    assert snapshot.thread.sandbox_id == "box-1"
+
+
+async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores) -> None:
+    lease = await stores.started()
+    drafts = (DeliveryDraft(slot="answer", body={"text": "done"}),)
+    ending = replace(COMPLETED, reply=Reply(kind="answer", text="done"), deliveries=drafts)
+    assert await stores.finish(lease, ending)
+
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.thread.state == "idle"
+    assert snapshot.active_run is None
+    assert snapshot.last_run is not None
+    assert snapshot.last_run.status == "completed"
+    assert snapshot.last_run.finish_reason == "stop"
+    assert snapshot.last_run.finished_at is not None
+    assert await stores.count("delivery") == 1
+
+
+async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> None:
+    lease = await stores.started("one")
+    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    await stores.say("wait, also this")
+    entry = replace(added(lease, 1, "done"), taken_input_ids=taken)
+
+    assert not await stores.journal.finish(lease, entry, COMPLETED)
+    assert await stores.conversations.messages(lease.thread_id) == ()
+    assert len(await stores.journal.inputs(lease)) == 2
+    assert await stores.finish(lease)
+
+
+@pytest.mark.parametrize("ending", [STOPPED, FAILED])
+async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(
+    stores: Stores, ending: RunEnding
+) -> None:
+    lease = await stores.started("one")
+    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    await stores.say("two", key="m2", author=BOB)
+
+    assert await stores.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.thread.state == "running"
+    assert snapshot.active_run is not None
+    assert snapshot.active_run.run_id != lease.run_id
+    assert snapshot.active_run.requester == BOB
+    assert snapshot.active_run.request_ref == "m2"
+    assert await stores.claims.recoverable() == (snapshot.active_run.run_id,)
+
+
+async def test_a_message_at_the_moment_of_the_end_is_never_lost(stores: Stores) -> None:
+    for _ in range(10):
+        lease = await stores.started("one")
+        receipt, has_ended = await asyncio.gather(stores.say("two"), stores.finish(lease))
+        if has_ended and receipt.run_id == lease.run_id:
+            taken = await stores.count("thread_input WHERE taken_by IS NULL")
+            assert taken == 0
+        elif has_ended:
+            assert receipt.is_new_run
+            other = await stores.claims.claim(receipt.run_id or "", "w1")
+            assert other is not None
+            assert await stores.finish(other)
+        else:
+            assert await stores.finish(lease)
+
+
+async def test_an_ask_leaves_the_thread_waiting(stores: Stores) -> None:
+    lease = await stores.started()
+    assert await stores.finish(lease, asking("Which one?"))
+
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.thread.state == "waiting"
+    ask = await stores.asks.ask_of_run(lease.run_id)
+    assert ask is not None
+    assert ask == snapshot.open_ask
+    assert ask == await stores.asks.ask(ask.ask_id)
+    assert (ask.text, ask.options, ask.state) == ("Which one?", ("a", "b"), "open")
+    rendering = await stores.deliveries.claim(lease.run_id, "w1")
+    assert rendering is not None
+    (delivery,) = await stores.deliveries.plan(rendering, [])
+    assert delivery.body == {"text": "Which one?", "ask_id": ask.ask_id}
+
+
+async def test_events_are_swept_some_time_after_the_end(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.journal.write(lease, added(lease, 1, "hello"))
+    assert await stores.journal.sweep_events(older_than_hours=0) == 0
+    await stores.finish(lease)
+
+    assert await stores.journal.sweep_events(older_than_hours=24) == 0
+    assert await stores.journal.sweep_events(older_than_hours=-1) == 1
+    assert await stores.conversations.events(lease.run_id) == ()
+    assert len(await stores.conversations.messages(lease.thread_id)) == 1
