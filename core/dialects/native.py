@@ -210,7 +210,7 @@ def _is_whole_object(slot: _Slot) -> bool:
         value = loads("".join(slot.parts))
     except ValueError:
         return False
-    return isinstance(value, dict) and bool(value)
+    return isinstance(value, dict) and value != {}
 
 
 def _call(slot: _Slot) -> ToolCall:

@@ -50,7 +50,7 @@ class InvokeReader:
         self._parameter = ""
         self._place: Literal["between", "value", "closing"] = "between"
         self._stack: list[str] = []
-        self._open_counts = dict.fromkeys(BLOCK_TAGS, 0)
+        self._open_counts: dict[str, int] = dict.fromkeys(BLOCK_TAGS, 0)
         self._start = self._candidate = 0
         self._is_unbalanced = False
         self._trail: Literal["", "parameter", "invoke"] = ""

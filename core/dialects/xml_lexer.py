@@ -61,7 +61,7 @@ class Grammar:
         name = part.lstrip("</").lower()
         return any(known.startswith(name) for known in self._names)
 
-    def tag(self, text: str, start: int) -> "Token | None | Literal[False]":
+    def tag(self, text: str, start: int) -> "Token | Literal[False] | None":
         """The tag at the place; None if it is not whole yet, False if it will never be one."""
         named = _TAG_NAME.match(text, start)
         is_tool = named is not None and named.group(1).lower() in self._tool_names

@@ -15,6 +15,7 @@ from core.ports import TextDelta, ToolCallDelta
 
 BLOCK_END = "\n</function_calls>"
 _SPECIAL = re.compile(r"[<`~\\]")
+_MAY_BE_TAG = re.compile(r"<(?:/?(?:[ipf]|\Z))", re.IGNORECASE)
 _VALUES = Grammar(block=True)
 
 
@@ -101,7 +102,7 @@ class XmlParser:
         if not self._lexer.is_empty:
             return False
         if self._invoke is not None:
-            return self._invoke.takes_plain_text and "<" not in text
+            return self._invoke.takes_plain_text and not _MAY_BE_TAG.search(text)
         if self._element is not None:
             return "<" not in text
         return not self._is_in_block and not _SPECIAL.search(text)

@@ -117,9 +117,9 @@ def _number(stripped: str, kind: str) -> object:
     return value if abs(value) != float("inf") else _UNREADABLE
 
 
-def _structure(stripped: str, kind: type[list[object]] | type[dict[str, object]]) -> object:
+def _structure(stripped: str, kind: type) -> object:
     try:
         value = loads(stripped) if stripped[:1] in ("[", "{") else None
     except ValueError:
         return _UNREADABLE
-    return value if isinstance(value, kind) else _UNREADABLE
+    return value if type(value) is kind else _UNREADABLE

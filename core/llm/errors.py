@@ -1,0 +1,146 @@
+"""From what a model's service answered to our errors: ONE table, whoever made the call."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from core.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+
+DETAIL_CHARACTERS_MAX = 500
+RETRY_AFTER_SECONDS_MAX = 3600.0
+
+OVERLOADED = "The model's service is overloaded or has a fault. Try again in a while."
+RATE_LIMITED = "The model's service asks us to slow down. Try again in a while."
+TIMED_OUT = "The model's service did not answer in time. Try again in a while."
+UNREACHABLE = "The model's service cannot be reached. Try again in a while."
+BROKEN_OFF = "The model's answer broke off. Try again."
+UNREADABLE = "The model's service sent something that cannot be read. Try again."
+OVERFLOWED = "The conversation is too long for this model."
+KEY_REFUSED = "The model's service refuses our key. The operator has to check it."
+FORBIDDEN = (
+    "The model's service does not let us use this model. The operator has to check the account."
+)
+NO_CREDIT = "The account at the model's service has no credit left. The operator has to top it up."
+UNKNOWN_MODEL = (
+    "The model's service does not know this model. The operator has to check its name and address."
+)
+REFUSED_CONTENT = (
+    "The model's service refused the request because of its content. Reword it and try again."
+)
+REDIRECTED = (
+    "The address of the model's service leads elsewhere. The operator has to set the final address."
+)
+BAD_REQUEST = "The model's service did not accept the request."
+
+_BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
+    400: (ModelRejected, BAD_REQUEST),
+    401: (ModelRejected, KEY_REFUSED),
+    402: (ModelRejected, NO_CREDIT),
+    403: (ModelRejected, FORBIDDEN),
+    404: (ModelRejected, UNKNOWN_MODEL),
+    408: (ModelUnavailable, TIMED_OUT),
+    409: (ModelUnavailable, OVERLOADED),
+    413: (ContextOverflow, OVERFLOWED),
+    422: (ModelRejected, BAD_REQUEST),
+    425: (ModelUnavailable, OVERLOADED),
+    429: (ModelUnavailable, RATE_LIMITED),
+    501: (ModelRejected, BAD_REQUEST),
+    504: (ModelUnavailable, TIMED_OUT),
+}
+_BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
+    "context_length_exceeded": (ContextOverflow, OVERFLOWED),
+    "context_window_exceeded": (ContextOverflow, OVERFLOWED),
+    "exceed_context_size_error": (ContextOverflow, OVERFLOWED),
+    "request_too_large": (ContextOverflow, OVERFLOWED),
+    "insufficient_quota": (ModelRejected, NO_CREDIT),
+    "billing_hard_limit_reached": (ModelRejected, NO_CREDIT),
+    "invalid_api_key": (ModelRejected, KEY_REFUSED),
+    "authentication_error": (ModelRejected, KEY_REFUSED),
+    "permission_error": (ModelRejected, FORBIDDEN),
+    "model_not_found": (ModelRejected, UNKNOWN_MODEL),
+    "not_found_error": (ModelRejected, UNKNOWN_MODEL),
+    "content_filter": (ModelRejected, REFUSED_CONTENT),
+    "content_policy_violation": (ModelRejected, REFUSED_CONTENT),
+    "data_inspection_failed": (ModelRejected, REFUSED_CONTENT),
+    "rate_limit_exceeded": (ModelUnavailable, RATE_LIMITED),
+    "rate_limit_error": (ModelUnavailable, RATE_LIMITED),
+    "overloaded_error": (ModelUnavailable, OVERLOADED),
+    "server_error": (ModelUnavailable, OVERLOADED),
+    "api_error": (ModelUnavailable, OVERLOADED),
+    "timeout_error": (ModelUnavailable, TIMED_OUT),
+}
+_OVERFLOW = re.compile(
+    r"maximum context length|context[ _](?:length|window|size|limit)|prompt is too long|input is too long"
+    r"|(?:prompt|input|request)[^.]{0,40}too many tokens|exceeds? the (?:maximum|max)[^.]{0,40}tokens"
+    r"|reduce the length of the (?:messages|prompt|input)|input token count|max(?:imum)? input (?:tokens|length)",
+    re.IGNORECASE,
+)
+_CLIENT_FAULTS = range(400, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What a service said when it did not do as asked. `status` 0: it said it inside a stream that had begun."""
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    retry_after_seconds: float | None = None
+
+
+def error_of(refusal: Refusal) -> ModelError:
+    """The code decides before the status, and an overflow is recognised by its words where it has no code."""
+    kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
+    is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
+    if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(refusal.message):
+        kind, sentence = ContextOverflow, OVERFLOWED
+    facts = " ".join(
+        part for part in (str(refusal.status or ""), refusal.code, refusal.message) if part
+    )
+    detail = facts[:DETAIL_CHARACTERS_MAX]
+    if kind is ModelUnavailable:
+        return ModelUnavailable(
+            sentence, detail=detail, retry_after_seconds=refusal.retry_after_seconds
+        )
+    return kind(sentence, detail=detail)
+
+
+def _by_status(refusal: Refusal) -> tuple[type[ModelError], str]:
+    status = refusal.status
+    if status == 0 and refusal.code.isdecimal():
+        # OpenRouter puts the status of the provider behind it into the code
+        status = int(refusal.code[:3])
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if 300 <= status < 400:
+        return ModelRejected, REDIRECTED
+    if status in _CLIENT_FAULTS:
+        return ModelRejected, BAD_REQUEST
+    return ModelUnavailable, OVERLOADED
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The wait that the headers ask for: seconds, milliseconds or a date (RFC 9110, 10.2.3)."""
+    for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            seconds = float(text) * unit_seconds
+        except ValueError:
+            seconds = _seconds_until(text)
+        if seconds is not None and 0 <= seconds < float("inf"):
+            return min(seconds, RETRY_AFTER_SECONDS_MAX)
+    return None
+
+
+def _seconds_until(text: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,169 @@
+"""Reading what an OpenAI-compatible endpoint sends: chunks of a stream, whole answers, errors. Untrusted shapes."""
+
+import json
+from collections.abc import Iterator
+from typing import Literal, cast
+
+from pydantic_core import to_json as pydantic_to_json
+
+from core.llm.errors import Refusal
+from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
+from core.threads import Usage
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+TEXT_CHARACTERS_MAX = 2_000
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+}
+
+
+class AnswerReader:
+    """Collects what the end of an answer must tell. State: the finish reason, the usage, whether calls came."""
+
+    __slots__ = ("_finish", "_has_calls", "_usage")
+
+    def __init__(self) -> None:
+        self._finish = ""
+        self._has_calls = False
+        self._usage: Usage | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a finish reason came."""
+        return bool(self._finish)
+
+    def read(self, body: dict[str, object]) -> Iterator[ModelDelta]:
+        """The deltas of a chunk, or of a whole answer."""
+        usage = body.get("usage")
+        if isinstance(usage, dict):
+            self._usage = read_usage(cast(dict[str, object], usage))
+        choices = body.get("choices")
+        if not isinstance(choices, list) or not choices:
+            return
+        choice = cast(list[object], choices)[0]
+        if not isinstance(choice, dict):
+            return
+        choice = cast(dict[str, object], choice)
+        said = choice.get("delta") or choice.get("message")
+        if isinstance(said, dict):
+            yield from self._said(cast(dict[str, object], said))
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish = reason
+
+    def finished(self) -> ModelFinished:
+        """The last delta. Some servers say "stop" after calls, others nothing at all."""
+        reason = _REASONS.get(self._finish.lower(), "stop")
+        if reason == "stop" and self._has_calls:
+            reason = "tool_calls"
+        return ModelFinished(finish_reason=reason, usage=self._usage)
+
+    @property
+    def has_failed(self) -> bool:
+        """OpenRouter ends a stream whose provider broke with this reason."""
+        return self._finish == "error"
+
+    def _said(self, said: dict[str, object]) -> Iterator[ModelDelta]:
+        thought = said.get("reasoning_content") or said.get("reasoning")
+        if isinstance(thought, str) and thought:
+            yield ThinkingDelta(text=thought)
+        for key in ("content", "refusal"):
+            text = said.get(key)
+            if isinstance(text, list):
+                text = _joined(cast(list[object], text))
+            if isinstance(text, str) and text:
+                yield TextDelta(text=text)
+        calls = said.get("tool_calls")
+        if isinstance(calls, list):
+            for position, call in enumerate(cast(list[object], calls)):
+                if isinstance(call, dict):
+                    self._has_calls = True
+                    yield _call_delta(cast(dict[str, object], call), position)
+
+
+def _joined(parts: list[object]) -> str:
+    """The text of content parts, as some servers send them."""
+    texts = (cast(dict[str, object], part).get("text") for part in parts if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _call_delta(call: dict[str, object], position: int) -> ToolCallDelta:
+    index, call_id, function = call.get("index"), call.get("id"), call.get("function")
+    named = cast(dict[str, object], function) if isinstance(function, dict) else {}
+    name, arguments = named.get("name"), named.get("arguments")
+    return ToolCallDelta(
+        index=index if isinstance(index, int) else position,
+        call_id=call_id if isinstance(call_id, str) and call_id else None,
+        name=name if isinstance(name, str) and name else None,
+        arguments=_arguments_text(arguments),
+    )
+
+
+def _arguments_text(arguments: object) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    if isinstance(arguments, dict):
+        # Ollama sends the object itself
+        return to_json(cast(object, arguments)).decode()
+    return ""
+
+
+def read_usage(usage: dict[str, object]) -> Usage:
+    """Tokens, and the cost where the provider tells it (OpenRouter)."""
+    details = usage.get("prompt_tokens_details")
+    cached = (
+        cast(dict[str, object], details).get("cached_tokens") if isinstance(details, dict) else 0
+    )
+    if not cached:
+        cached = usage.get("prompt_cache_hit_tokens")
+    cost = usage.get("cost")
+    return Usage(
+        input_tokens=_count(usage.get("prompt_tokens")),
+        cached_tokens=_count(cached),
+        output_tokens=_count(usage.get("completion_tokens")),
+        cost_usd=float(cost) if isinstance(cost, int | float) and cost > 0 else 0.0,
+    )
+
+
+def _count(value: object) -> int:
+    return max(0, int(value)) if isinstance(value, int | float) else 0
+
+
+def read_refusal(
+    body: object, *, status: int = 0, retry_after_seconds: float | None = None
+) -> Refusal:
+    """An error body in any of the shapes in use: an object or a text under `error`, or only a message."""
+    code, message = "", ""
+    if isinstance(body, dict):
+        outer = cast(dict[str, object], body)
+        inner = outer.get("error", outer)
+        if isinstance(inner, dict):
+            facts = cast(dict[str, object], inner)
+            code = str(facts.get("code") or facts.get("type") or "")
+            message = str(facts.get("message") or facts.get("detail") or facts.get("msg") or "")
+        else:
+            message = str(inner)
+    elif isinstance(body, str):
+        message = body
+    return Refusal(
+        status=status,
+        code=code[:100],
+        message=message[:TEXT_CHARACTERS_MAX],
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def to_json(value: object) -> bytes:
+    """JSON as it goes over the wire; text that is no valid Unicode (half a surrogate pair) is escaped."""
+    try:
+        return pydantic_to_json(value)
+    except ValueError:
+        return json.dumps(value).encode()
