@@ -87,6 +87,9 @@ def revise(world: World, call: Call, body: Json, message: Message) -> None:
     errors.raise_if_any()
     revised = _revised(world, call, body, message, kept)
     _refuse_empty(revised)
+    for attachment in message.attachments:
+        if attachment not in revised.attachments:
+            world.attachments.pop(attachment.attachment_id, None)
     message.content, message.embeds = revised.content, revised.embeds
     message.components, message.attachments = revised.components, revised.attachments
     for attachment in message.attachments:

@@ -5,6 +5,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 
 from aiohttp import WSMsgType, web
 
@@ -54,7 +55,7 @@ class Gateway:
         return any(session.connection is not None for session in self._sessions.values())
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=1 << 20, compress=False)
+        socket = web.WebSocketResponse(timeout=2.0, max_msg_size=1 << 20, compress=False)
         if not socket.can_prepare(request).ok:
             return web.Response(status=400, text="This is the gateway: connect with a WebSocket.")
         await socket.prepare(request)
@@ -189,8 +190,10 @@ class Gateway:
             return
         faults = self._world.faults
         held, self._held = self._held, None
-        if held is None and faults.take(event.name, "reorder") is not None:
+        reorder = None if held is not None else faults.take(event.name, "reorder")
+        if reorder is not None:
             self._held = event
+            self._later(self.release, reorder.seconds)
             return
         delay = faults.take(event.name, "delay")
         copies = 1 if faults.take(event.name, "duplicate") is None else 2
@@ -198,16 +201,22 @@ class Gateway:
             if delay is None:
                 self._deliver(event)
             else:
-                self._deliver_later(event, delay.seconds)
+                self._later(partial(self._deliver, event), delay.seconds)
         if held is not None:
             self._deliver(held)
 
-    def _deliver_later(self, event: Event, seconds: float) -> None:
-        def deliver() -> None:
-            self._timers.discard(timer)
-            self._deliver(event)
+    def release(self) -> None:
+        """Delivers the event that waits for the one it is to come after, where there was none."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._deliver(held)
 
-        timer = asyncio.get_running_loop().call_later(seconds, deliver)
+    def _later(self, act: Callable[[], None], seconds: float) -> None:
+        def wake() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = asyncio.get_running_loop().call_later(seconds, wake)
         self._timers.add(timer)
 
     def _deliver(self, event: Event) -> None:

@@ -175,6 +175,8 @@ class DiscordSimulator:
             self.gateway.ask_to_reconnect()
         else:
             self.world.faults.arm(fault, **settings)
+            if fault == "none":
+                self.gateway.release()
 
     def _message(self, person: str, channel_id: str, message_id: str) -> Message:
         user = people.find_person(self.world, person)

@@ -129,9 +129,7 @@ def _add_origin(world: World, message: Message, body: Json, *, is_nested: bool) 
             body["referenced_message"] = found and message_json(world, found, is_nested=True)
     if message.interaction is not None:
         body["interaction_metadata"] = message.interaction
-    if message.interaction is not None or message.author.is_bot:
         body["application_id"] = world.bot.user_id
-    if message.interaction is not None:
         body["webhook_id"] = world.bot.user_id
 
 

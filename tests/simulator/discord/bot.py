@@ -57,7 +57,7 @@ class Bot(discord.Client):
     """Keeps what it hears; `on` may answer."""
 
     def __init__(self, intents: discord.Intents) -> None:
-        super().__init__(intents=intents)
+        super().__init__(intents=intents, guild_ready_timeout=0.05)
         self.heard: list[tuple[str, object]] = []
         self.answer: Callable[[discord.Interaction], Awaitable[None]] | None = None
 

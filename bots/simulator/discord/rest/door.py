@@ -15,10 +15,19 @@ from bots.simulator.discord.rate_limits import RateLimits, refusal_headers
 from bots.simulator.discord.refusals import MISSING_PERMISSIONS, UNAUTHORIZED, Refused
 from bots.simulator.discord.rest.routes import Route, find_route
 from bots.simulator.discord.world import World
+from bots.simulator.faults import FaultKind
 
 API_PATH = "/api/v10"
 _CALLS_KEPT = 5000
 _SUMMARY_CHARACTERS_MAX = 300
+_FAULTS: tuple[FaultKind, ...] = (
+    "rate_limit",
+    "server_error",
+    "timeout",
+    "slow",
+    "error_after",
+    "timeout_after",
+)
 _MAJOR = ("channel", "guild", "token", "application")
 _BROKEN: Json = {"message": "500: Internal Server Error", "code": 0}
 
@@ -37,37 +46,48 @@ class Door:
         self._is_closing.set()
 
     async def serve(self, request: web.Request) -> web.Response:
+        """Every call is logged, with status 0 where the client went away before its answer."""
         path = request.rel_url.path.removeprefix(API_PATH)
-        name = f"{request.method} {path}"
-        faults = self._world.faults
         summary: list[str] = []
-        fault = faults.take(
-            name, "rate_limit", "server_error", "timeout", "slow", "error_after", "timeout_after"
-        )
-        kind = None if fault is None else fault.kind
-        if kind == "slow" and fault is not None:
-            await asyncio.sleep(fault.seconds)
-        if kind == "rate_limit" and fault is not None:
-            response = _limited(fault.seconds, is_global=False)
-        elif kind == "server_error":
-            response = _json(_BROKEN, 500)
-        elif kind == "timeout":
-            response = await self._never()
-        else:
-            response = await self._answer(request, name, summary)
-        if kind == "error_after":
-            response = _json(_BROKEN, 500)
-        elif kind == "timeout_after":
-            response = await self._never()
-        record = CallRecord(
-            method=request.method,
-            path=path,
-            arguments="".join(summary),
-            status=response.status,
-            at=time.time(),
-        )
-        self.calls.append(record)
+        status = 0
+        try:
+            response = await self._serve(request, f"{request.method} {path}", summary)
+            status = response.status
+        finally:
+            record = CallRecord(
+                method=request.method,
+                path=path,
+                arguments="".join(summary),
+                status=status,
+                at=time.time(),
+            )
+            self.calls.append(record)
         return response
+
+    async def _serve(self, request: web.Request, name: str, summary: list[str]) -> web.Response:
+        """Answers as the call deserves, or as an armed fault wants it."""
+        fault = self._world.faults.take(name, *_FAULTS)
+        if fault is None:
+            return await self._answer(request, name, summary)
+        match fault.kind:
+            case "rate_limit":
+                return _limited(fault.seconds, is_global=False)
+            case "server_error":
+                return _json(_BROKEN, 500)
+            case "timeout":
+                return await self._never()
+            case "slow":
+                await asyncio.sleep(fault.seconds)
+            case _:
+                pass
+        response = await self._answer(request, name, summary)
+        match fault.kind:
+            case "error_after":
+                return _json(_BROKEN, 500)
+            case "timeout_after":
+                return await self._never()
+            case _:
+                return response
 
     async def _never(self) -> web.Response:
         await self._is_closing.wait()
