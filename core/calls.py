@@ -27,8 +27,8 @@ class RunLog(Protocol):
         """Publishes the event, after the transaction that stores it; chunks are published at once and not stored."""
         ...
 
-    async def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
-        """Returns once the record is durable: only then may the call run."""
+    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
+        """Only after the next `commit` may the call run: the record must be durable first."""
         ...
 
     def finish_call(self, record: ToolCallRecord) -> None: ...
@@ -82,8 +82,14 @@ class CallRunner:
             return
         if prepared.tool.name in ENDING_TOOLS:
             self.ended_by = prepared.tool.name
+        record = self._record(index, call)
+        started = ToolStarted(
+            index=index, call_id=call.call_id, name=call.name, title=prepared.title
+        )
         before = self._tasks[-1] if self._tasks and self.is_sequential else None
-        work = self._run(index, call, prepared, before)
+        if before is None:
+            self.run_log.start_call(record, started)
+        work = self._run(record, started, call, prepared, before)
         self._tasks.append(self.group.create_task(work, name=f"tool {call.name}"))
 
     async def settle(self) -> tuple[CallOutcome, ...]:
@@ -105,12 +111,8 @@ class CallRunner:
             raise ToolError(call.problem)
         return prepare(call.name, call.arguments, self.toolbox)
 
-    async def _run(
-        self, index: int, call: ToolCall, prepared: Prepared, before: asyncio.Task[None] | None
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        record = ToolCallRecord(
+    def _record(self, index: int, call: ToolCall) -> ToolCallRecord:
+        return ToolCallRecord(
             run_id=self.context.run_id,
             turn_id=self.turn_id,
             index=index,
@@ -121,12 +123,21 @@ class CallRunner:
             assistant_message_id=self.assistant_message_id,
             metadata=self.metadata_of(call),
         )
-        started = ToolStarted(
-            index=index, call_id=call.call_id, name=call.name, title=prepared.title
-        )
-        await self.run_log.start_call(record, started)
+
+    async def _run(
+        self,
+        record: ToolCallRecord,
+        started: ToolStarted,
+        call: ToolCall,
+        prepared: Prepared,
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+            self.run_log.start_call(record, started)
+        await self.run_log.commit()
         outcome = await executed(call, prepared, self.context)
-        self.outcomes[index] = outcome
+        self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
         self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
         if any(not task.done() for task in self._tasks if task is not asyncio.current_task()):

@@ -80,10 +80,9 @@ class RunRecorder:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
 
-    async def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
+    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
         self._pending.started.append(record)
         self.emit(event)
-        await self.commit()
 
     def finish_call(self, record: ToolCallRecord) -> None:
         self._pending.finished.append(record)

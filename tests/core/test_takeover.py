@@ -1,0 +1,159 @@
+"""A run whose worker died goes on from what is stored: nothing runs twice, every call has its result."""
+
+import asyncio
+import json
+from contextlib import suppress
+
+import pytest
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.errors import LeaseLost
+from core.events import RunFinished, TurnFinished, TurnStarted
+from core.mending import INTERRUPTED, mend
+from core.recorder import RunRecorder
+from core.runs import execute
+from core.threads import Lease, ToolCallRecord
+from core.tools.tool import ToolContext
+from storage.runs import SqlRunClaims
+from tests.core.conftest import World
+from tests.fakes.played_model import calls, invokes, text
+
+
+class Vanishing(SqlRunClaims):
+    """Claims whose release does not get through, as with a process that was killed."""
+
+    async def release(self, lease: Lease) -> None:
+        return None
+
+
+async def died_during_a_call(world: World, run_id: str) -> None:
+    """Leaves the run as SIGKILL does: the call is on record, nothing after it is."""
+    keeps = world.engine.claims
+    world.with_engine(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    world.with_engine(claims=keeps, worker_id="worker-2")
+
+
+async def taken_over(world: World, run_id: str) -> None:
+    """A worker is gone four seconds after its last heartbeat."""
+    async with asyncio.timeout(15):
+        while run_id not in await world.engine.claims.recoverable():
+            await asyncio.sleep(0.1)
+    await execute(run_id, world.engine)
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
+    world: World, dialect: Dialect
+) -> None:
+    world.with_engine(dialect=dialect)
+    first = calls(("wait", '{"text": "x"}'), said="Working.")
+    if dialect.name == "xml":
+        first = text(invokes(("wait", {"text": "x"}), said="Working."))
+    world.model.turns = [first, text("done")]
+    run_id = await world.say("go")
+    await died_during_a_call(world, run_id)
+    await taken_over(world, run_id)
+    assert world.bench.said == ["x"]
+    sent = world.model.requests[-1].messages
+    assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.attempt) == ("completed", 2)
+
+
+async def test_turns_stay_in_pairs_over_a_takeover(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
+    run_id = await world.say("go")
+    await died_during_a_call(world, run_id)
+    await taken_over(world, run_id)
+    events = await world.events(run_id)
+    last_attempt = [
+        one.event
+        for one in await world.engine.conversations.events(run_id)
+        if one.cursor.attempt == 2
+    ]
+    opened = [event.turn_id for event in last_attempt if isinstance(event, TurnStarted)]
+    closed = [event.turn_id for event in last_attempt if isinstance(event, TurnFinished)]
+    assert opened == closed
+    assert isinstance(events[-1], RunFinished)
+
+
+async def mended_history(world: World, dialect: Dialect, record: ToolCallRecord) -> list[str]:
+    """The contents that mending adds for one record, on an empty history."""
+    run_id = await world.say("go")
+    lease = await world.engine.claims.claim(run_id, "worker-1")
+    assert lease is not None
+    recorder = RunRecorder(lease, world.engine.journal, world.engine.bus)
+    mended = await mend(
+        (),
+        [record],
+        dialect=dialect,
+        toolbox=world.engine.toolbox,
+        context=ToolContext(thread_id=lease.thread_id, run_id=run_id, sandbox=no_sandbox),
+        run_log=recorder,
+    )
+    await recorder.commit()
+    return [json.dumps(message.content) for message in mended.messages]
+
+
+async def no_sandbox() -> object:
+    raise AssertionError("no sandbox is needed here")
+
+
+def record(**changes: object) -> ToolCallRecord:
+    values: dict[str, object] = {
+        "run_id": "r",
+        "turn_id": "t",
+        "index": 0,
+        "call_id": "call_7",
+        "name": "echo",
+        "arguments": {"text": "a"},
+        "raw": '<invoke name="echo"><parameter name="text">a</parameter></invoke>',
+        "assistant_message_id": "m",
+    }
+    return ToolCallRecord(**{**values, **changes})  # type: ignore[arg-type]
+
+
+async def test_a_finished_call_keeps_its_result(world: World) -> None:
+    result = {"success": True, "output": "echo a", "error": None}
+    added = await mended_history(world, NativeDialect(), record(state="finished", result=result))
+    assert len(added) == 2
+    assert "echo a" in added[1]
+    assert world.bench.said == []
+
+
+async def test_the_assistant_message_is_made_again_from_the_calls(world: World) -> None:
+    native = await mended_history(world, NativeDialect(), record())
+    assert '"tool_calls"' in native[0]
+    assert "call_7" in native[0]
+
+
+async def test_the_assistant_text_is_made_again_in_xml(world: World) -> None:
+    xml = await mended_history(world, XmlDialect(), record())
+    assert "<function_calls>" in xml[0]
+    assert '<invoke name=\\"echo\\">' in xml[0]
+
+
+async def test_a_lost_lease_writes_nothing(world: World) -> None:
+    run_id = await world.say("go")
+    claims = world.engine.claims
+    first = await claims.claim(run_id, "worker-1")
+    assert first is not None
+    await claims.release(first)
+    second = await claims.claim(run_id, "worker-2")
+    assert second is not None
+    assert second.fence > first.fence
+    recorder = RunRecorder(first, world.engine.journal, world.engine.bus)
+    recorder.emit(TurnStarted(turn_id="zombie", number=1))
+    with pytest.raises(LeaseLost):
+        await recorder.commit()
+    assert await world.engine.conversations.events(run_id) == ()
+    assert await world.engine.journal.calls(run_id) == ()
