@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
-from pydantic_settings import (
-    BaseSettings,
-    DotEnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
 )
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
 from core.errors import ConfigurationError
 
@@ -59,14 +62,16 @@ WebUrl = Annotated[str, _starts_with("http://", "https://")]
 NO_SECRET = SecretStr("")
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
-    Made by `load` alone, which reports mistakes. Allowlists: empty admits nobody, `*` admits all; a person is admitted
-    when at least one list is set and each list that is set holds the place or person.
+    Made by `load`, which reports mistakes; nothing else is read. Allowlists: empty admits nobody, `*`
+    admits all; a person is admitted when at least one list is set and each that is set holds the place or person.
+
+    `data_dir` is by default /var/lib/threadhand for root, else $XDG_DATA_HOME/threadhand or ~/.local/share/threadhand.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = ""
     fallback_models: Names = ()
@@ -123,18 +128,6 @@ class Settings(BaseSettings):
 
     provider_keys: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """Keys under their providers' own names (OPENAI_API_KEY ...), as found beside the settings."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` passes: it has checked the names, and tests stay free of the machine's environment."""
-        return (init_settings,)
 
     @property
     def storage_url(self) -> str:
@@ -244,13 +237,19 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
     )
 
 
+class _EnvFile(BaseSettings):
+    """No settings of its own: any name may stand in the file, and `load` judges it."""
+
+
 def _from_file(env_file: Path | None) -> dict[str, str]:
     if env_file is None or not env_file.is_file():
         return {}
     try:
-        source = DotEnvSettingsSource(Settings, env_file=env_file, case_sensitive=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{env_file} cannot be read: {type(error).__name__}.") from error
+        source = DotEnvSettingsSource(_EnvFile, env_file=env_file, case_sensitive=True)
+    except OSError as error:
+        raise ConfigurationError(f"{env_file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{env_file} cannot be read: it is not UTF-8 text.") from error
     return {name: text for name, text in source.env_vars.items() if text}
 
 
@@ -264,9 +263,10 @@ def _data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _unknown(name: str) -> str:
-    nearest = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.6)
+    known = [variable.removeprefix(PREFIX) for variable in VARIABLES]
+    nearest = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), known, n=1)
     remedy = (
-        f"did you mean {nearest[0]}?"
+        f"did you mean {PREFIX}{nearest[0]}?"
         if nearest
         else "`threadhand doctor --settings` lists all names."
     )

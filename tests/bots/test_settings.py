@@ -51,6 +51,19 @@ def test_an_unknown_setting_in_the_file_is_refused_too(tmp_path: Path) -> None:
     assert "did you mean THREADHAND_HTTP_PORT?" in problem({}, env_file)
 
 
+def test_an_unknown_setting_without_a_neighbour_points_to_the_list() -> None:
+    assert (
+        problem({"THREADHAND_QQQQ": "x"})
+        == "THREADHAND_QQQQ is not a setting; `threadhand doctor --settings` lists all names."
+    )
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_bytes(b"\xff\xfe=1")
+    assert problem({}, env_file) == f"{env_file} cannot be read: it is not UTF-8 text."
+
+
 def test_variables_of_others_are_no_mistake() -> None:
     load({"THREADHAND_TEST_REQUIRE": "jail", "THREADHANDLE": "x", "PATH": "/bin"}, None)
 
