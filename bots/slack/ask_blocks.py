@@ -86,4 +86,4 @@ def _button(ask_id: str, at: int, label: str, option: str) -> JsonObject:
 
 def _action_id(ask_id: str, at: int | None = None) -> str:
     """Unique within the message, as Slack demands."""
-    return f"{ASK_PREFIX}{ask_id}" if at is None else f"{ASK_PREFIX}{ask_id}#{at}"
+    return f"{ASK_PREFIX}{ask_id}" if at is None else f"{ASK_PREFIX}{ask_id}:{at}"

@@ -33,7 +33,7 @@ def parse_click(payload: JsonObject, known: Known) -> Inbound | Ignored:
         return AskAnswered(
             address=address,
             dedupe_key=key,
-            ask_id=action_id.removeprefix(ASK_PREFIX).partition("#")[0],
+            ask_id=action_id.removeprefix(ASK_PREFIX).partition(":")[0],
             value=value,
             person=person,
             sent_at=_clicked_at(action),

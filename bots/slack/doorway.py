@@ -49,7 +49,8 @@ class Doorway:
             reacted_thread=await self._thread_of(*reacted) if reacted else "",
         )
         inbound = parse_event(event, known)
-        await self._take(inbound)
+        is_thread_open = text(event, "thread_ts") not in {"", text(event, "ts")}
+        await self._take(inbound, is_thread_open=is_thread_open)
         if isinstance(inbound, IncomingMessage | CommandCalled):
             self._took(event, inbound)
 
@@ -57,15 +58,15 @@ class Doorway:
         """One `block_actions` payload."""
         names = await self._people.names({text(payload, "user", "id")} - {""})
         inbound = parse_click(payload, Known(identity=self._client.identity, names=names))
-        await self._take(inbound)
+        await self._take(inbound, is_thread_open=True)
 
-    async def _take(self, inbound: Inbound | Ignored) -> None:
+    async def _take(self, inbound: Inbound | Ignored, *, is_thread_open: bool) -> None:
         if isinstance(inbound, Ignored):
             log.debug("a slack payload asks for nothing: %s", inbound.reason)
             return
         outcome = await self._receive(inbound)
         if outcome.notice:
-            self._notices.show(inbound, outcome)
+            self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
 
     def _took(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
         channel, ts = text(event, "channel"), text(event, "ts")

@@ -26,23 +26,27 @@ class Notices:
         self._client = client
         self._sending: set[asyncio.Task[None]] = set()
 
-    def show(self, inbound: Inbound, outcome: Outcome) -> None:
-        """Starts to send the notice to the person, or into the thread."""
-        task = spawn(self._send(inbound, outcome), name="slack-notice")
+    def show(self, inbound: Inbound, outcome: Outcome, *, is_thread_open: bool) -> None:
+        """Starts to send the notice to the person, or into the thread.
+
+        `is_thread_open`: somebody has replied. In a thread that is none yet Slack shows nothing ephemeral.
+        """
+        task = spawn(self._send(inbound, outcome, is_thread_open), name="slack-notice")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, inbound: Inbound, outcome: Outcome) -> None:
+    async def _send(self, inbound: Inbound, outcome: Outcome, is_thread_open: bool) -> None:
         drawing = draw(Notice(markdown=outcome.notice))
         address = inbound.address
         body: JsonObject = {
             "channel": address.channel_id,
-            "thread_ts": address.thread_key,
             "text": drawing.text,
             "blocks": list(drawing.blocks),
         }
         # Nobody else reads a direct message, and there the ephemeral kind would be gone after a reload.
         is_ephemeral = outcome.is_private and not address.channel_id.startswith("D")
+        if is_thread_open or not is_ephemeral:
+            body["thread_ts"] = address.thread_key
         if is_ephemeral:
             method, body = "chat.postEphemeral", {**body, "user": _person(inbound).person_id}
         else:

@@ -6,7 +6,7 @@ import pytest
 
 from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
-from tests.bots.slack.scene import Desk
+from tests.bots.slack.scene import Desk, running
 
 
 @pytest.fixture
@@ -22,12 +22,5 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 
 @pytest.fixture
 async def app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        app_token=slack.settings.app_token,
-        api_url=slack.api_url,
-        receive=desk.receive,
-    )
-    await app.start()
-    yield app
-    await app.close()
+    async with running(slack, desk) as app:
+        yield app

@@ -1,11 +1,14 @@
 """What the tests of a whole conversation share: a patient look, and a desk that takes what comes in."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from bots.inbound import Inbound, Outcome
 from bots.simulator.slack import SlackSimulator
+from bots.simulator.view import SeenChannel
+from bots.slack.app import SlackApp
 
 WAIT_SECONDS = 15.0
 
@@ -37,6 +40,26 @@ class Desk:
         return self.outcome
 
 
-def channel_of(slack: SlackSimulator) -> str:
+def general(slack: SlackSimulator) -> SeenChannel:
     """The one public channel."""
-    return slack.view().channels[0].channel_id
+    return next(one for one in slack.view().channels if not one.is_direct)
+
+
+def channel_of(slack: SlackSimulator) -> str:
+    return general(slack).channel_id
+
+
+@asynccontextmanager
+async def running(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
+    """The app by Socket Mode against the simulated Slack."""
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        app_token=slack.settings.app_token,
+        api_url=slack.api_url,
+        receive=desk.receive,
+    )
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.close()
