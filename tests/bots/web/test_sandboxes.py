@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bots.web.links import link_secret, open_link, sign_link
 from bots.web.refusals import Refusal
 from bots.web.sandboxes import attachment, workspace_path
+from core.errors import SandboxUnavailable
 from core.ids import new_id
 from core.threads import Lease
 from tests.bots.web.stage import Stage, staged
@@ -91,6 +92,28 @@ async def test_a_thread_without_a_sandbox_has_no_files(stage: Stage) -> None:
         answer = await stage.json("GET", f"/api/sandboxes/{sandbox_id}/files", status=404)
         assert answer["error"] == "sandbox_not_found"
     assert stage.sandboxes.opened == []
+
+
+class LostSandboxes:
+    name = "lost"
+
+    async def open(self, thread_id: str, *, fence: int) -> Any:
+        raise SandboxUnavailable("No sandbox can be had now.", detail=f"{thread_id} {fence}")
+
+
+async def test_a_sandbox_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    async with staged(tmp_path, sandboxes=LostSandboxes()) as stage:
+        _, path = await with_files(stage, {})
+        assert await stage.json("GET", path, status=503) == {
+            "error": "sandbox_unavailable",
+            "message": "No sandbox can be had now.",
+        }
+
+
+async def test_without_sandbox_tools_there_are_no_files(tmp_path: Path) -> None:
+    async with staged(tmp_path, sandboxes=None) as stage:
+        _, path = await with_files(stage, {})
+        await stage.json("GET", path, status=404)
 
 
 async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:

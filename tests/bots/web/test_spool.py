@@ -64,7 +64,14 @@ async def test_a_broken_store_leaves_no_half_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "file_ref",
-    ["", "spool:", "spool:../../etc/passwd", "slack:x", f"other:{new_id()}", "spool:a/b"],
+    [
+        "",
+        "spool:",
+        "spool:../../etc/passwd",
+        "slack:x",
+        "other:01a1fc67-4fe4-771b-bfd6-5dbca28ae52c",
+        "spool:a/b",
+    ],
 )
 async def test_a_reference_of_others_opens_nothing(tmp_path: Path, file_ref: str) -> None:
     with pytest.raises(AgentError, match="cannot be opened"):

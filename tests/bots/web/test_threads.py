@@ -1,6 +1,7 @@
 """Threads and messages over HTTP."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from bots.inbound import IncomingMessage
 from bots.web.intake import safe_name
 from bots.web.spool import SpoolFiles
 from core.ids import new_id
+from core.messages import Message
+from core.stores import JournalEntry
+from storage.journal import SqlRunJournal
 from tests.bots.web.stage import Stage, staged
 
 
@@ -182,6 +186,28 @@ async def test_the_messages_come_in_pages(stage: Stage) -> None:
     for query in ("after=x", "limit=9999", "after=-1"):
         answer = await stage.json("GET", f"{path}?{query}", status=400)
         assert answer["error"] == "bad_request"
+
+
+async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) -> None:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    messages = tuple(
+        Message(
+            type="assistant",
+            content={"role": "assistant", "content": text},
+            is_llm_message=True,
+            thread_id=lease.thread_id,
+            run_id=lease.run_id,
+        )
+        for text in ("one", "two")
+    )
+    await SqlRunJournal(stage.database).write(lease, JournalEntry(messages=messages))
+    path = f"/api/thread/{lease.thread_id}/messages"
+    one, two = (await stage.json("GET", path))["messages"]
+    assert one["sequence"] < two["sequence"]
+    assert json.loads(two["content"]) == {"role": "assistant", "content": "two", "tool_calls": None}
+    assert (two["message_id"], two["is_llm_message"]) == (messages[1].message_id, True)
+    later = await stage.json("GET", f"{path}?after={one['sequence']}&limit=1")
+    assert later["messages"] == [two]
 
 
 async def test_a_chat_thread_can_be_read_but_not_written(stage: Stage) -> None:
