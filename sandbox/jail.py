@@ -14,6 +14,7 @@ from sandbox import bwrap
 from sandbox.bwrap import JailPlan
 from sandbox.cgroups import Cgroup, Cgroups
 from sandbox.connection import Connection
+from sandbox.processes import with_descendants
 from sandbox.workspaces import Workspace
 
 STOP_SECONDS = 5.0
@@ -61,17 +62,32 @@ class Jail:
     async def stop(self) -> None:
         """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
         await self._connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL)
-        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
-        pause = 0.001
-        while self._process.poll() is None and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 0.05)
+        if self._process.poll() is None:
+            self._kill_init()
+            if not await self._ended(STOP_SECONDS):
+                self._process.kill()
+                await self._ended(STOP_SECONDS)
         if self._cgroup is not None:
             await self._cgroup.remove()
             self._cgroup = None
         self.workspace.close()
+
+    def _kill_init(self) -> None:
+        """bubblewrap outside ends after its init, and that after all others: its end tells that of them all."""
+        children = with_descendants(self.pid)[1:2]
+        if not children:
+            self._process.kill()  # it has not come so far
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    async def _ended(self, seconds: float) -> bool:
+        pause, waited = 0.001, 0.0
+        while self._process.poll() is None and waited < seconds:
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(pause * 2, 0.05)
+        return self._process.poll() is not None
 
 
 async def start_jail(

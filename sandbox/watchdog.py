@@ -82,13 +82,13 @@ async def _hold_disk(jail: Watched, limits: Limits, disk: _Disk) -> None:
     now = time.monotonic()
     disk.next_look = now + max(DISK_INTERVAL_SECONDS, DISK_SHARE * (now - started))
     message = full_message(used, free, limits)
+    if bool(message) != disk.is_full:
+        disk.is_full = bool(message)
+        await jail.connection.call("quota", full_message=message)
     if message:
         log.warning("jail %s fills the disk; its commands are stopped", jail.pid)
         await jail.connection.call("tell", text=f"stopped: {message}")
         await jail.connection.call("interrupt")
-    if bool(message) != disk.is_full:
-        disk.is_full = bool(message)
-        await jail.connection.call("quota", full_message=message)
 
 
 def full_message(used: int, free: int, limits: Limits) -> str:
