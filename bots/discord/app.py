@@ -60,6 +60,8 @@ class Client(discord.Client):
     """discord.py's client with our ears. An error in a handler is logged and ends nothing."""
 
     def __init__(self, receive: Receive, cursors: Cursors) -> None:
+        # there is no voice here, so its missing libraries are no news
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
             intents=intents(),
             allowed_mentions=discord.AllowedMentions.none(),
@@ -72,7 +74,7 @@ class Client(discord.Client):
         self.rest = Rest(self.http)
         self.doors = Doors(self.rest)
         self.lanes = Lanes(cursors, self._fill)
-        self.listener = Listener(self, receive, self.doors, self.lanes)
+        self.listener = Listener(self, receive, self.rest, self.doors, self.lanes)
         self.interactions = Interactions(receive, self.doors, self.lanes)
         self.tree = commands.build(self, self.interactions)
         self.add_dynamic_items(AskControl, RunControl)

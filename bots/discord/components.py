@@ -50,14 +50,15 @@ def payload(content: Content, *, delivery_id: str = "") -> JsonObject:
         case AskPrompt(ask=ask):
             return _layout(_question(ask), delivery_id)
         case AnswerPart(markdown=markdown):
-            return _plain(markdown, delivery_id)
+            return plain(markdown, delivery_id)
         case Notice(markdown=markdown, level=level):
-            return _plain(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
+            return plain(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
         case _:
             assert_never(content)
 
 
-def _plain(markdown: str, delivery_id: str) -> JsonObject:
+def plain(markdown: str, delivery_id: str = "") -> JsonObject:
+    """An ordinary message of at most 2,000 characters, without previews of its links."""
     room = CONTENT_MAX - footprint.TEXT_LENGTH
     text = clip(drawn(markdown, length_max=room).strip(), room) or "…"
     return {

@@ -5,14 +5,17 @@ import logging
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 
+import aiohttp
 import discord
 
 from bots.discord.address import place_of
 from bots.discord.doors import Doors
 from bots.discord.lanes import Lanes
 from bots.discord.limits import one_line
+from bots.discord.listening import MAY_NOT_OPEN
 from bots.discord.markdown import drawn, neutral
 from bots.discord.parse import file_of, person
+from bots.discord.rest import translated
 from bots.inbound import (
     AskAnswered,
     CommandCalled,
@@ -56,6 +59,12 @@ class Interactions:
         place = place_of(interaction.channel, interaction.guild_id)
         if place is None or place.kind == "other":
             await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        allowed = interaction.app_permissions
+        if place.kind == "channel" and not (
+            allowed.create_public_threads and allowed.send_messages_in_threads
+        ):
+            await answer(interaction, _said(Outcome(notice=MAY_NOT_OPEN)))
             return
         with ACKNOWLEDGE:
             deferred = await interaction.response.defer(thinking=True)
@@ -145,24 +154,17 @@ async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
     """Waits for the outcome and tells it; where it takes long, Discord is asked for patience in between."""
     pending = spawn(_outcome(work), name="discord interaction")
     await asyncio.wait({pending}, timeout=PATIENCE_SECONDS)
-    with ACKNOWLEDGE:
-        if not pending.done():
+    try:
+        with ACKNOWLEDGE:
+            if pending.done():
+                await _respond(interaction, pending.result())
+                return
             await interaction.response.defer(ephemeral=True)
-            outcome = await pending
-        else:
-            outcome = pending.result()
-            if not outcome.notice:
-                await _settle_silently(interaction)
-            else:
-                await interaction.response.send_message(
-                    _shown(outcome),
-                    ephemeral=outcome.is_private,
-                    allowed_mentions=discord.AllowedMentions.none(),
-                    suppress_embeds=True,
-                )
-            return
-    if outcome.notice or interaction.type is discord.InteractionType.application_command:
-        await _whisper(interaction, outcome)
+        outcome = await pending
+        if outcome.notice or _is_command(interaction):
+            await _whisper(interaction, outcome)
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        log.warning("an interaction was carried out but not answered: %s", translated(error))
 
 
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
@@ -177,12 +179,21 @@ async def _said(outcome: Outcome) -> Outcome:
     return outcome
 
 
-async def _settle_silently(interaction: AnyInteraction) -> None:
+async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
     """A click needs no words; a command must have some."""
-    if interaction.type is discord.InteractionType.application_command:
-        await interaction.response.send_message("Done.", ephemeral=True)
-    else:
+    if not outcome.notice and not _is_command(interaction):
         await interaction.response.defer()
+        return
+    await interaction.response.send_message(
+        _shown(outcome) or "Done.",
+        ephemeral=outcome.is_private,
+        allowed_mentions=discord.AllowedMentions.none(),
+        suppress_embeds=True,
+    )
+
+
+def _is_command(interaction: AnyInteraction) -> bool:
+    return interaction.type is discord.InteractionType.application_command
 
 
 async def _whisper(interaction: AnyInteraction, outcome: Outcome) -> None:
@@ -195,18 +206,21 @@ async def _whisper(interaction: AnyInteraction, outcome: Outcome) -> None:
 
 
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """The deferred answer is public, so a private refusal takes its place."""
+    """The deferred answer is public, and the next message would fill it: it is filled first, then taken away."""
+    await _edit_original(interaction, "…" if outcome.is_private else _shown(outcome) or "…")
     if outcome.is_private:
-        await interaction.delete_original_response()
         await _whisper(interaction, outcome)
-    else:
-        await _edit_original(interaction, _shown(outcome) or "Nothing was done.")
+        await interaction.delete_original_response()
 
 
 async def _edit_original(interaction: AnyInteraction, text: str) -> None:
-    await interaction.edit_original_response(
-        content=text, allowed_mentions=discord.AllowedMentions.none()
-    )
+    try:
+        await interaction.edit_original_response(
+            content=text, allowed_mentions=discord.AllowedMentions.none()
+        )
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        # the answer is a courtesy: what it announces happens all the same
+        log.warning("an answer to a command was not shown: %s", translated(error))
 
 
 def _shown(outcome: Outcome) -> str:

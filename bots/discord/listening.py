@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import discord
 
+from bots.discord import footprint
 from bots.discord.address import Place, place_of
+from bots.discord.components import plain
 from bots.discord.doors import Doors
 from bots.discord.lanes import Lanes
-from bots.discord.markdown import drawn
 from bots.discord.parse import (
     is_from_person,
     is_mentioned,
@@ -18,13 +19,17 @@ from bots.discord.parse import (
     parse_reaction,
     person,
 )
+from bots.discord.rest import Rest
 from bots.inbound import CommandCalled, IncomingMessage, Outcome
 from bots.reception import Receive
 from core.errors import SurfaceError, SurfaceRefused
+from core.failpoints import Failpoint
+from core.messages import JsonObject
 from core.threads import Person
 
 log = logging.getLogger(__name__)
 
+REPLY = Failpoint("discord.reply")
 NO_THREADS_HERE = (
     "I work in threads, and this channel has none. Please mention me in a text channel."
 )
@@ -38,9 +43,10 @@ class Listener:
     """Turns gateway events into inbound facts. Errors are left to the client, which logs them once."""
 
     def __init__(
-        self, client: discord.Client, receive: Receive, doors: Doors, lanes: Lanes
+        self, client: discord.Client, receive: Receive, rest: Rest, doors: Doors, lanes: Lanes
     ) -> None:
         self._client = client
+        self._rest = rest
         self._receive = receive
         self._doors = doors
         self._lanes = lanes
@@ -132,14 +138,21 @@ class Listener:
         """Messages have no private answers in Discord: the notice is a reply."""
         if not outcome.notice:
             return
+        body: JsonObject = {
+            **plain(outcome.notice),
+            "message_reference": {"message_id": str(message.id), "fail_if_not_exists": False},
+            "nonce": footprint.nonce(f"notice:{message.id}"),
+            "enforce_nonce": True,
+        }
         try:
-            await message.reply(
-                drawn(outcome.notice, length_max=2000)[:2000],
-                allowed_mentions=discord.AllowedMentions.none(),
-                mention_author=False,
-                suppress_embeds=True,
-            )
-        except discord.HTTPException as error:
+            with REPLY:
+                await self._rest.call(
+                    "POST",
+                    "/channels/{channel_id}/messages",
+                    body=body,
+                    channel_id=str(message.channel.id),
+                )
+        except SurfaceError as error:
             log.warning("a notice could not be posted: %s", error)
 
     def _concerns(self, message: discord.Message, me: int) -> bool:

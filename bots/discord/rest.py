@@ -17,7 +17,7 @@ from core.tasks import spawn
 log = logging.getLogger(__name__)
 
 UNKNOWN_CHANNEL = "10003"
-UNKNOWN_MESSAGE = "10008"
+THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
 UPLOAD_PATIENCE = 20

@@ -13,7 +13,7 @@ from bots.discord.address import channel_of, is_direct, reaction_channel
 from bots.discord.components import payload
 from bots.discord.doors import Doors
 from bots.discord.limits import FILE_BYTES_MAX
-from bots.discord.rest import UNKNOWN_CHANNEL, Rest, objects, text_of
+from bots.discord.rest import THREAD_ARCHIVED, UNKNOWN_CHANNEL, Rest, objects, text_of
 from bots.discord.uploads import outgoing
 from bots.rendering.content import Content
 from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
@@ -84,15 +84,22 @@ class DiscordSurface:
         return _message_id(answer)
 
     async def edit(self, address: Address, message_ref: str, content: Content) -> None:
-        """See ChatSurface."""
+        """See ChatSurface. A thread that went to sleep is woken first."""
+        channel_id = channel_of(address)
+        body = payload(content)
         with EDIT:
-            await self._rest.call(
-                "PATCH",
-                "/channels/{channel_id}/messages/{message_id}",
-                body=payload(content),
-                channel_id=channel_of(address),
-                message_id=message_ref,
-            )
+            try:
+                await self._patch(channel_id, message_ref, body)
+            except SurfaceRefused as error:
+                if error.code != THREAD_ARCHIVED:
+                    raise
+                await self._rest.call(
+                    "PATCH",
+                    "/channels/{channel_id}",
+                    body={"archived": False},
+                    channel_id=channel_id,
+                )
+                await self._patch(channel_id, message_ref, body)
 
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         """See ChatSurface; answers the id of the message that holds the file."""
@@ -160,6 +167,15 @@ class DiscordSurface:
             yield
         finally:
             await cancel(sign)
+
+    async def _patch(self, channel_id: str, message_ref: str, body: JsonObject) -> None:
+        await self._rest.call(
+            "PATCH",
+            "/channels/{channel_id}/messages/{message_id}",
+            body=body,
+            channel_id=channel_id,
+            message_id=message_ref,
+        )
 
     async def _into(self, address: Address, send: Callable[[str], Sent]) -> JsonValue:
         """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""

@@ -84,7 +84,7 @@ async def test_a_refused_run_is_told_to_the_person_alone(world) -> None:
 
     world.program.answer = answer
     await run(world, "count")
-    await world.until(lambda: [m for m in world.general.messages if m.visible_to])
+    await world.until(lambda: [bool(m.visible_to) for m in world.general.messages] == [True])
     (notice,) = world.general.messages
     assert notice.elements[0].text == "You may not."
     assert world.general.threads == ()

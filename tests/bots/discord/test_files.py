@@ -1,0 +1,102 @@
+"""Opening what people attached."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from bots.discord.files import DiscordFiles
+from bots.simulator.view import SentFile
+from core.errors import AgentError
+from core.threads import IncomingFile
+
+
+async def attached(world, name: str = "a.csv", content: bytes = b"a,b\n") -> IncomingFile:
+    await world.say("@threadhand read", files=[SentFile(name=name, content=content)])
+    return (await world.received()).files[0]
+
+
+async def read(files: DiscordFiles, file: IncomingFile, bytes_max: int = 1000) -> bytes:
+    return b"".join([piece async for piece in files.open(file, bytes_max=bytes_max)])
+
+
+def pointing_to(file: IncomingFile, **parts: str) -> IncomingFile:
+    return replace(file, file_ref=json.dumps({**json.loads(file.file_ref), **parts}))
+
+
+async def test_an_empty_file_is_a_file(world) -> None:
+    assert await read(world.app.files, await attached(world, content=b"")) == b""
+
+
+async def test_an_expired_link_is_looked_up_again(world) -> None:
+    file = await attached(world)
+    stale = pointing_to(
+        file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0"
+    )
+    assert await read(world.app.files, stale) == b"a,b\n"
+
+
+async def test_a_file_whose_message_is_gone_is_gone(world) -> None:
+    file = await attached(world)
+    stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0])
+    await world.discord.delete(
+        "alice", world.general.channel_id, json.loads(file.file_ref)["message"]
+    )
+    with pytest.raises(AgentError, match=r"a\.csv is no longer to be had"):
+        await read(world.app.files, stale)
+
+
+async def test_a_file_over_the_limit_is_refused_by_what_it_says_and_by_what_it_is(world) -> None:
+    file = await attached(world, content=b"x" * 2000)
+    with pytest.raises(AgentError, match="larger than"):
+        await read(world.app.files, file)
+    with pytest.raises(AgentError, match="larger than"):
+        await read(world.app.files, replace(file, size_bytes=5))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://cdn.discordapp.com.example.org/a.csv",
+        "http://cdn.discordapp.com/a.csv",
+        "https://cdn.discordapp.com:8443/a.csv",
+        "http://127.0.0.1:1/a.csv",
+        "file:///etc/passwd",
+        "a.csv",
+    ],
+)
+async def test_other_hosts_are_never_asked(world, url: str) -> None:
+    file = pointing_to(await attached(world), url=url)
+    with pytest.raises(AgentError, match="not stored at Discord"):
+        await read(world.app.files, file)
+
+
+async def test_a_reference_that_cannot_be_read_is_one_sentence(world) -> None:
+    for reference in ("", "{", "[]", "7"):
+        with pytest.raises(AgentError, match="no longer to be had"):
+            await read(world.app.files, IncomingFile(file_ref=reference, name="a.csv"))
+
+
+async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
+    asked: list[web.Request] = []
+
+    async def serve(request: web.Request) -> web.Response:
+        asked.append(request)
+        raise web.HTTPFound("/elsewhere")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", serve)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    files = DiscordFiles(world.app.client.rest, api_url=url)
+    try:
+        with pytest.raises(AgentError):
+            await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
+    finally:
+        await files.close()
+        await runner.cleanup()
+    (request,) = asked
+    assert "Authorization" not in request.headers
