@@ -40,6 +40,7 @@ class WebApi:
     tokens: Mapping[str, Workspace]
     calls: deque[ApiCall]
     rates: Rates
+    hanging: int = 0
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -85,6 +86,7 @@ class WebApi:
                 await asyncio.sleep(fault.seconds)
                 return None
             case _:
+                self.hanging += 1
                 await self.closing.wait()
                 return web.Response(status=500)
 

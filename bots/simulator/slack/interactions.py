@@ -142,10 +142,20 @@ class BusyPeople(People):
             raise ValueError("a slash command takes no files in Slack")
         if slashed not in {command.name for command in self.workspace.settings.commands}:
             raise ValueError(f"{slashed} is not a valid command")
-        workspace, url = self.workspace, self._response_url(member, channel)
+        body = self._called(member, channel, slashed, options)
+        delivery = Delivery(kind="slash_commands", payload=body, accepts_answer=True)
+        answer = await self.outbox.ask(delivery, name="slash_commands")
+        if answer:
+            key = body["response_url"].rpartition("/")[2]
+            apply_response(self.workspace, self.workspace.response_urls[key], answer)
+        return str(body["trigger_id"])
+
+    def _called(
+        self, member: Member, channel: Channel, command: str, options: dict[str, str]
+    ) -> Payload:
+        workspace = self.workspace
         is_expired = self.faults.take("slash_commands", "expire_trigger") is not None
-        trigger_id = workspace.new_trigger(member.user_id, is_expired=is_expired)
-        body: Payload = {
+        return {
             "token": "simulated",
             "team_id": workspace.team_id,
             "team_domain": workspace.settings.workspace_name,
@@ -153,19 +163,13 @@ class BusyPeople(People):
             "channel_name": _channel_name(channel),
             "user_id": member.user_id,
             "user_name": member.name,
-            "command": slashed,
+            "command": command,
             "text": " ".join(value for value in options.values() if value),
             "api_app_id": workspace.app_id,
             "is_enterprise_install": "false",
-            "response_url": url,
-            "trigger_id": trigger_id,
+            "response_url": self._response_url(member, channel),
+            "trigger_id": workspace.new_trigger(member.user_id, is_expired=is_expired),
         }
-        delivery = Delivery(kind="slash_commands", payload=body, accepts_answer=True)
-        answer = await self.outbox.ask(delivery, name="slash_commands")
-        if answer:
-            response = workspace.response_urls[url.rpartition("/")[2]]
-            apply_response(workspace, response, answer)
-        return trigger_id
 
     async def stop_session(self, person: str, channel_id: str, thread_id: str) -> None:
         """Presses the platform's own stop button, which is there while a session is processing."""

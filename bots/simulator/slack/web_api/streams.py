@@ -3,7 +3,8 @@
 import time
 
 from bots.simulator.slack import happenings
-from bots.simulator.slack.blocks import MARKDOWN_CHARS_MAX, check_message_blocks
+from bots.simulator.slack.block_types import MARKDOWN_CHARS_MAX
+from bots.simulator.slack.blocks import check_message_blocks
 from bots.simulator.slack.payloads import Payload, Refused, as_payload, as_payloads
 from bots.simulator.slack.shapes import message_form
 from bots.simulator.slack.web_api.call import Call, Method

@@ -1,0 +1,211 @@
+"""Block Kit is enforced as the platform enforces it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slack_sdk.models import blocks as kit
+
+from bots.simulator.slack.blocks import check_message_blocks
+from bots.simulator.slack.payloads import Refused
+
+
+def plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text}
+
+
+def mrkdwn(text: str) -> dict[str, Any]:
+    return {"type": "mrkdwn", "text": text}
+
+
+def button(**more: Any) -> dict[str, Any]:
+    return {"type": "button", "text": plain("Go"), **more}
+
+
+def section(**more: Any) -> dict[str, Any]:
+    return {"type": "section", **more}
+
+
+def actions(*elements: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "actions", "elements": list(elements)}
+
+
+def select(**more: Any) -> dict[str, Any]:
+    return {"type": "static_select", **more}
+
+
+def option(**more: Any) -> dict[str, Any]:
+    return {"text": plain("a"), "value": "a", **more}
+
+
+GOOD = [
+    section(text=mrkdwn("x" * 3000)),
+    section(fields=[mrkdwn("x" * 2000)] * 5),
+    {"type": "header", "text": plain("x" * 150)},
+    {"type": "divider"},
+    {"type": "image", "image_url": "https://example.com/a.png", "alt_text": "a"},
+    {"type": "context", "elements": [mrkdwn("a"), plain("b")]},
+    actions(*[button() for _ in range(25)]),
+    actions(button(value="x" * 2000, style="danger", url="https://example.com")),
+    actions(select(options=[option() for _ in range(100)], placeholder=plain("x" * 150))),
+    actions({"type": "overflow", "options": [option(url="https://example.com")]}),
+    {"type": "markdown", "text": "x" * 12_000},
+    {"type": "alert", "text": mrkdwn("a"), "level": "warning"},
+    {"type": "card", "title": mrkdwn("a"), "actions": [button()]},
+    {"type": "carousel", "elements": [{"type": "card", "title": mrkdwn("a")}]},
+    {"type": "container", "title": plain("a"), "child_blocks": [{"type": "divider"}]},
+    {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}]]},
+    {"type": "task_card", "task_id": "1", "title": "a", "status": "complete"},
+    {"type": "plan", "title": "a", "tasks": [{"type": "task_card", "task_id": "1", "title": "a"}]},
+    {
+        "type": "context_actions",
+        "elements": [
+            {
+                "type": "feedback_buttons",
+                "positive_button": {"text": plain("Good"), "value": "good"},
+                "negative_button": {"text": plain("Bad"), "value": "bad"},
+            }
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("block", GOOD, ids=lambda block: block["type"])
+def test_a_block_within_the_limits_passes(block: dict[str, Any]) -> None:
+    (checked,) = check_message_blocks([block])
+    assert checked["block_id"]
+
+
+BAD = [
+    (section(text=mrkdwn("x" * 3001)), "must be less than 3001 characters", "0/text/text"),
+    (section(text=mrkdwn("")), "must be more than 0 characters", "0/text/text"),
+    (section(), "must define either `text` or `fields`", "0"),
+    (section(text="a"), "must be an object", "0/text"),
+    (section(text=mrkdwn("a"), colour="red"), "invalid additional property: colour", "0"),
+    (section(fields=[mrkdwn("a")] * 11), "no more than 10 items allowed", "0/fields"),
+    (section(fields=[mrkdwn("x" * 2001)]), "must be less than 2001 characters", "0/fields/0/text"),
+    ({"type": "header", "text": mrkdwn("a")}, "unsupported type: mrkdwn", "0/text"),
+    ({"type": "header", "text": plain("x" * 151)}, "must be less than 151 characters", "0/text/text"),
+    ({"type": "divider", "text": "a"}, "invalid additional property: text", "0"),
+    ({"type": "nothing"}, "unsupported type: nothing", "0"),
+    ({}, "missing required field: type", "0"),
+    ({"type": "context", "elements": [mrkdwn("a")] * 11}, "no more than 10 items allowed", "0/elements"),
+    (actions(*[button()] * 26), "no more than 25 items allowed", "0/elements"),
+    (actions(), "no less than 1 items required", "0/elements"),
+    (actions(button(text=plain("x" * 76))), "must be less than 76 characters", "0/elements/0/text/text"),
+    (actions(button(value="x" * 2001)), "must be less than 2001 characters", "0/elements/0/value"),
+    (actions(button(style="blue")), "must be one of: primary, danger", "0/elements/0/style"),
+    (actions(button(url="javascript:x")), "must be a valid URL", "0/elements/0/url"),
+    (actions(button(action_id="x" * 256)), "must be less than 256 characters", "0/elements/0/action_id"),
+    (actions(button(disabled=True)), "invalid additional property: disabled", "0/elements/0"),
+    (actions(select(options=[option()] * 101)), "no more than 100 items allowed", "0/elements/0/options"),
+    (
+        actions(select(options=[option(text=plain("x" * 76))])),
+        "must be less than 76 characters",
+        "0/elements/0/options/0/text/text",
+    ),
+    (
+        actions(select(options=[option(value="x" * 151)])),
+        "must be less than 151 characters",
+        "0/elements/0/options/0/value",
+    ),
+    (
+        actions(button(action_id="a"), button(action_id="a")),
+        "`action_id` a already exists",
+        "0/elements",
+    ),
+    (
+        {"type": "task_card", "task_id": "1", "title": "a", "status": "done"},
+        "must be one of: pending, in_progress, complete, error",
+        "0/status",
+    ),
+    ({"type": "plan", "title": "a", "tasks": [{"type": "divider"}]}, "unsupported type: divider", "0/tasks/0"),
+    ({"type": "markdown", "text": "x" * 12_001}, "must be less than 12001 characters", "0/text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("block", "sentence", "place"), BAD)
+def test_a_broken_rule_is_named_with_its_place(
+    block: dict[str, Any], sentence: str, place: str
+) -> None:
+    with pytest.raises(Refused) as refusal:
+        check_message_blocks([block])
+    assert refusal.value.code == "invalid_blocks"
+    assert refusal.value.messages == (f"[ERROR] {sentence} [json-pointer:/blocks/{place}]",)
+
+
+def test_a_message_has_fifty_blocks_at_most() -> None:
+    assert len(check_message_blocks([{"type": "divider"} for _ in range(50)])) == 50
+    with pytest.raises(Refused) as refusal:
+        check_message_blocks([{"type": "divider"} for _ in range(51)])
+    assert refusal.value.answer()["response_metadata"] == {
+        "messages": ["[ERROR] no more than 50 items allowed [json-pointer:/blocks]"]
+    }
+
+
+def test_block_ids_are_unique_in_a_message() -> None:
+    with pytest.raises(Refused) as refusal:
+        check_message_blocks([{"type": "divider", "block_id": "a"} for _ in range(2)])
+    assert "already exists" in refusal.value.messages[0]
+
+
+def test_the_same_action_id_may_stand_in_two_blocks() -> None:
+    assert check_message_blocks([actions(button(action_id="a")) for _ in range(2)])
+
+
+@pytest.mark.parametrize("value", ["text", {"type": "divider"}, ["divider"], [[]]])
+def test_what_is_no_array_of_objects_has_a_wrong_format(value: object) -> None:
+    with pytest.raises(Refused) as refusal:
+        check_message_blocks(value)
+    assert refusal.value.code == "invalid_blocks_format"
+
+
+def test_too_much_text_in_all_blocks_is_refused() -> None:
+    for blocks in (
+        [{"type": "markdown", "text": "x" * 6001} for _ in range(2)],
+        [section(text=mrkdwn("x" * 3000)) for _ in range(5)],
+    ):
+        with pytest.raises(Refused) as refusal:
+            check_message_blocks(blocks)
+        assert refusal.value.code == "msg_blocks_too_long"
+
+
+def test_what_the_sdk_builds_passes() -> None:
+    card = kit.TaskCardBlock(task_id="1", title="Read", status="in_progress")
+    built = [
+        kit.PlanBlock(title="Plan", tasks=[card]),
+        kit.MarkdownBlock(text="**a**"),
+        kit.ActionsBlock(elements=[kit.ButtonElement(text="Stop", action_id="stop", value="1")]),
+        kit.ContextBlock(elements=[kit.MarkdownTextObject(text="a")]),
+        kit.HeaderBlock(text="a"),
+    ]
+    assert len(check_message_blocks([block.to_dict() for block in built])) == 5
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "elements", "fields", "title", "tasks", "accessory"]),
+            inner
+            | st.sampled_from(["section", "plan", "mrkdwn", "actions", "rich_text", "button"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_any_json_passes_or_is_refused(value: Any) -> None:
+    assert _code(value) in ("", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long")
+
+
+def _code(value: Any) -> str:
+    try:
+        check_message_blocks([value])
+    except Refused as refusal:
+        return refusal.code
+    return ""
