@@ -79,7 +79,7 @@ def demo(
 ) -> None:
     """Show the agent at work in a simulated chat."""
     settings = _settings()
-    from bots.demo import run
+    from bots.demo.performance import run
 
     raise typer.Exit(_run(run(settings, headless=headless, port=port)))
 

@@ -142,10 +142,12 @@ class _Show:
             async for one in stream:
                 self._view = apply(self._view, one.event)
                 self._changed.set()
-                self._taken_up.set()
+                if self._view.state != "queued":
+                    self._taken_up.set()
 
     async def _keep_status(self, status: Delivery, poster: Poster) -> None:
         """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""
+        await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
         while not self._over.is_set():
             await _first_of(self._changed, self._over)
             if self._over.is_set():

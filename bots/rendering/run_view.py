@@ -90,7 +90,8 @@ def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - one case
 def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
     if isinstance(event, ToolStarted):
         task = Task(call_id=event.call_id, title=event.title, state="running")
-        kept = [other for other in view.tasks if other.call_id != event.call_id]
+        # a call that a crash left running starts again under its id; ids of turns long past may come back
+        kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
         tasks = (*kept, task)
         dropped = max(0, len(tasks) - STEPS_KEPT)
         return replace(
@@ -103,7 +104,9 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
     state: TaskState = "done" if event.outcome == "completed" else "failed"
     detail = "" if state == "done" else event.message
     tasks = tuple(
-        replace(task, state=state, detail=detail) if task.call_id == event.call_id else task
+        replace(task, state=state, detail=detail)
+        if task.call_id == event.call_id and task.state == "running"
+        else task
         for task in view.tasks
     )
     return replace(view, tasks=tasks, activity="Thinking")

@@ -1,0 +1,117 @@
+"""Setting the demonstration up: both platforms, the model, the program, and the page, all on this machine."""
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from bots.bootstrap import Running, running
+from bots.settings import Settings
+from bots.simulator.discord.server import DiscordSimulator
+from bots.simulator.slack.server import SlackSimulator
+from core.errors import ConfigurationError
+from core.llm.scripted import load_scenario
+from core.llm.scripted_server import ScriptedServer, serve
+from sandbox.local import LocalJails
+
+PEOPLE = ("alice", "bob")
+CHANNELS = ("general",)
+SCRIPTED_MODEL = "threadhand/story"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking."""
+
+    slack: SlackSimulator
+    discord: DiscordSimulator
+    program: Running
+    script: ScriptedServer | None
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@asynccontextmanager
+async def staged(settings: Settings) -> AsyncGenerator[Stage, None]:
+    """The stage while entered; its data goes with it. Raises ConfigurationError for what keeps it from starting."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="threadhand-demo-")))
+        # the jail's user has to be able to pass through to its workspace
+        folder.chmod(0o711)
+        slack = await stack.enter_async_context(SlackSimulator(people=PEOPLE, channels=CHANNELS))
+        discord = await stack.enter_async_context(
+            DiscordSimulator(people=PEOPLE, channels=CHANNELS)
+        )
+        script = None
+        if not settings.model:
+            scenario = load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
+            script = await stack.enter_async_context(serve(scenario))
+        sandbox, skipped, notes = await _sandbox(settings, folder, is_scripted=script is not None)
+        played = _settings(settings, folder, slack, discord, script, sandbox)
+        program = await stack.enter_async_context(running(played))
+        yield Stage(
+            slack=slack,
+            discord=discord,
+            program=program,
+            script=script,
+            skipped=skipped,
+            notes=(*notes, *program.lacks),
+        )
+
+
+def _settings(
+    settings: Settings,
+    folder: Path,
+    slack: SlackSimulator,
+    discord: DiscordSimulator,
+    script: ScriptedServer | None,
+    sandbox: str,
+) -> Settings:
+    changes: dict[str, object] = {
+        "slack_bot_token": SecretStr(slack.settings.bot_token),
+        "slack_app_token": SecretStr(slack.settings.app_token),
+        "slack_signing_secret": SecretStr(slack.settings.signing_secret),
+        "slack_api_url": slack.api_url,
+        "discord_token": SecretStr(discord.world.token),
+        "discord_api_url": discord.api_url,
+        "allowed_workspaces": ("*",),
+        "allowed_channels": (),
+        "allowed_users": (),
+        "database_url": "",
+        "data_dir": folder,
+        "http_host": "127.0.0.1",
+        "http_port": 0,
+        "public_url": "",
+        "sandbox": sandbox,
+    }
+    if script is not None:
+        changes |= {
+            "model": SCRIPTED_MODEL,
+            "fallback_models": (),
+            "llm_base_url": script.base_url,
+            "llm_api_key": SecretStr("scripted"),
+        }
+    return settings.model_copy(update=changes)
+
+
+async def _sandbox(
+    settings: Settings, folder: Path, *, is_scripted: bool
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
+    if settings.sandbox != "local":
+        return settings.sandbox, (), ()
+    jails = LocalJails(folder / "sandboxes")
+    tried = await jails.probe()
+    await jails.close()
+    if tried.ok:
+        return "local", (), ()
+    why = f"{tried.reason} {tried.remedy}"
+    if not is_scripted:
+        raise ConfigurationError(
+            f"A real model needs the jail, and this machine does not give it one: {why}"
+        )
+    return "unsafe-process", ("jail",), (f"THIS MACHINE ALLOWS NO JAIL: {why}",)
