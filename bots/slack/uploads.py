@@ -65,10 +65,11 @@ class Uploads:
     async def _send(self, url: URL, file: OutgoingFile) -> None:
         if not is_slacks(url, self._client.api_url):
             raise SurfaceRefused("Slack named a foreign upload address", code="foreign_host")
+        broken: list[Exception] = []
         try:
             async with self._client.session.post(
                 url,
-                data=_exactly(file),
+                data=_exactly(file, broken),
                 headers={
                     "Content-Length": str(file.size_bytes),
                     "Content-Type": "application/octet-stream",
@@ -79,6 +80,9 @@ class Uploads:
             ) as answer:
                 status = answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            if broken:
+                # The connection broke off because the pieces did.
+                raise broken[0] from error
             raise SurfaceUnclear(f"The upload broke off ({type(error).__name__})") from error
         if status == 429:
             raise SurfaceRateLimited("Slack asks for patience", retry_after_seconds=1)
@@ -115,13 +119,20 @@ def _check_size(file: OutgoingFile) -> None:
         raise SurfaceRefused("Slack takes no empty file", code="empty_file")
 
 
-async def _exactly(file: OutgoingFile) -> AsyncIterator[bytes]:
-    """The pieces, as long as they are what was announced: a changed file must not hang the connection."""
+async def _exactly(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
+    """The pieces, as long as they are what was announced: a changed file must not hang the connection.
+
+    What goes wrong with them is noted in `broken`, as aiohttp would only tell of a lost connection.
+    """
     sent = 0
-    async for piece in file.pieces:
-        sent += len(piece)
-        if sent > file.size_bytes:
-            break
-        yield piece
-    if sent != file.size_bytes:
-        raise SurfaceRefused("The file changed while it was sent", code="size_changed")
+    try:
+        async for piece in file.pieces:
+            sent += len(piece)
+            if sent > file.size_bytes:
+                break
+            yield piece
+        if sent != file.size_bytes:
+            raise SurfaceRefused("The file changed while it was sent", code="size_changed")
+    except Exception as error:
+        broken.append(error)
+        raise

@@ -6,7 +6,8 @@ import pytest
 
 from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
-from tests.bots.slack.scene import Desk, running
+from core.threads import Address
+from tests.bots.slack.scene import Desk, channel_of, running
 
 
 @pytest.fixture
@@ -24,3 +25,23 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 async def app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
     async with running(slack, desk) as app:
         yield app
+
+
+@pytest.fixture
+async def speaker(slack: SlackSimulator) -> AsyncIterator[SlackApp]:
+    """An app that only speaks, as a worker's does."""
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def address(slack: SlackSimulator) -> Address:
+    ts = await slack.say("alice", channel_of(slack), "a thread")
+    return Address(
+        platform="slack",
+        workspace_id=slack.workspace.team_id,
+        channel_id=channel_of(slack),
+        thread_key=ts,
+    )

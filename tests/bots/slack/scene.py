@@ -49,6 +49,11 @@ def channel_of(slack: SlackSimulator) -> str:
     return general(slack).channel_id
 
 
+def replies(slack: SlackSimulator) -> int:
+    """How many messages stand in the threads of the channel."""
+    return sum(len(thread.messages) - 1 for thread in general(slack).threads)
+
+
 @asynccontextmanager
 async def running(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
     """The app by Socket Mode against the simulated Slack."""
