@@ -55,7 +55,7 @@ def place_of(channel: object, guild_id: int | None) -> Place | None:
             return Place(kind="channel", channel_id=channel_id, guild_id=guild.id)
         case discord.abc.GuildChannel(id=channel_id, guild=guild):
             return Place(kind="other", channel_id=channel_id, guild_id=guild.id)
-        case discord.PartialMessageable(id=channel_id) if guild_id is None:
+        case discord.PartialMessageable(id=channel_id, guild_id=None) if guild_id is None:
             return Place(kind="direct", channel_id=channel_id)
         case _:
             return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import cast
 
 import aiohttp
 import discord
@@ -143,7 +144,8 @@ class DiscordApp:
     @property
     def is_ready(self) -> bool:
         """Whether Discord's events arrive right now."""
-        return self.client.is_ready() and self._connection is not None
+        socket = cast(DiscordWebSocket | None, self.client.ws)
+        return self.client.is_ready() and socket is not None and socket.open
 
     async def start(self) -> None:
         """Logs in and returns once events arrive. Raises ConfigurationError."""

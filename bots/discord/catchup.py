@@ -73,8 +73,9 @@ async def _guarded(lanes: Lanes, channel_id: int) -> None:
     try:
         await lanes.catch_up(channel_id)
     except Exception:
-        # one channel that cannot be read must not keep the others from being read; its lane stays unfilled
-        log.exception("catching up on channel %s failed", channel_id)
+        # one channel that cannot be read now must not keep the others from being read
+        log.exception("catching up on channel %s failed; it is tried again", channel_id)
+        lanes.retry(channel_id)
 
 
 def _newest(channel: object) -> int | None:

@@ -108,6 +108,12 @@ class Lanes:
         """The channel is known to have no gap."""
         self._current.add(channel_id)
 
+    def retry(self, channel_id: int) -> None:
+        """Tries to fill the channel's gap, again and again, until it is filled."""
+        if channel_id not in self._retries:
+            task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
+            self._retries[channel_id] = task
+
     async def close(self) -> None:
         """Gives up what is still to be tried again; it is found in the history at the next start."""
         for task in tuple(self._retries.values()):
@@ -117,9 +123,7 @@ class Lanes:
         """A message could not be handled: the lane has a gap before it, which is tried again until it is filled."""
         self._current.discard(channel_id)
         self._floors.setdefault(channel_id, message_id - 1)
-        if channel_id not in self._retries:
-            task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
-            self._retries[channel_id] = task
+        self.retry(channel_id)
 
     async def _retry(self, channel_id: int) -> None:
         pause = self._retry_seconds

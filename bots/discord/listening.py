@@ -3,6 +3,7 @@
 import logging
 from datetime import UTC, datetime
 
+import aiohttp
 import discord
 
 from bots.discord import footprint
@@ -19,10 +20,10 @@ from bots.discord.parse import (
     parse_reaction,
     person,
 )
-from bots.discord.rest import Rest
+from bots.discord.rest import Rest, translated
 from bots.inbound import CommandCalled, IncomingMessage, Outcome
 from bots.reception import Receive
-from core.errors import SurfaceError, SurfaceRefused
+from core.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.failpoints import Failpoint
 from core.messages import JsonObject
 from core.threads import Person
@@ -63,7 +64,19 @@ class Listener:
             await self.handle(message)
 
     async def handle(self, message: discord.Message) -> None:
-        """A message, live or from history; one that was handled before changes nothing."""
+        """A message, live or from history; one that was handled before changes nothing.
+
+        Raises StorageUnavailable or SurfaceError when it must be tried again. Anything else would fail again, so it is
+        logged and passed over: one message must not close its channel for ever.
+        """
+        try:
+            await self._handle(message)
+        except (StorageUnavailable, SurfaceError):
+            raise
+        except Exception:
+            log.exception("message %s was passed over", message.id)
+
+    async def _handle(self, message: discord.Message) -> None:
         place = await self._place(message.channel, message.guild)
         if place is None:
             return
@@ -167,10 +180,9 @@ class Listener:
         return user.id if user else 0
 
     async def _place(self, channel: object, guild: discord.Guild | None) -> Place | None:
-        place = place_of(channel, guild.id if guild else None)
-        if place is None and isinstance(channel, discord.PartialMessageable):
+        if isinstance(channel, discord.PartialMessageable):
             return await self._place_by_id(channel.id, guild.id if guild else channel.guild_id)
-        return place
+        return place_of(channel, guild.id if guild else None)
 
     async def _place_by_id(self, channel_id: int, guild_id: int | None) -> Place | None:
         """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
@@ -180,9 +192,10 @@ class Listener:
         if channel is None:
             try:
                 channel = await self._client.fetch_channel(channel_id)
-            except discord.HTTPException as error:
-                log.info("a channel is not to be seen: %s", error)
+            except (discord.Forbidden, discord.NotFound):
                 return None
+            except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+                raise translated(error) from error
         return place_of(channel, guild_id)
 
 

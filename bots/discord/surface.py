@@ -189,15 +189,15 @@ class DiscordSurface:
         return await send(channel_of(address))
 
     async def _typing(self, address: Address) -> None:
-        try:
-            await self._doors.settled(address)
-            while True:
+        await self._doors.settled(address)
+        while True:
+            try:
                 await self._rest.call(
                     "POST", "/channels/{channel_id}/typing", channel_id=channel_of(address)
                 )
-                await asyncio.sleep(TYPING_SECONDS)
-        except SurfaceError as error:
-            log.info("the typing sign was not shown: %s", error)
+            except SurfaceError as error:
+                log.info("the typing sign was not shown: %s", error)
+            await asyncio.sleep(TYPING_SECONDS)
 
     async def _reaction(self, method: str, emoji: str, place: tuple[str, str]) -> None:
         with REACT:

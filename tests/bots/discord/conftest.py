@@ -16,6 +16,7 @@ from bots.discord.app import DiscordApp
 from bots.inbound import Inbound, Outcome
 from bots.simulator.discord import DiscordSettings, DiscordSimulator
 from bots.simulator.view import SeenChannel, SeenMessage, SeenThread
+from core.errors import StorageUnavailable
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Program:
     async def receive(self, inbound: Inbound) -> Outcome:
         if self.failures:
             self.failures -= 1
-            raise RuntimeError("the database is away")
+            raise StorageUnavailable("the database is away")
         if inbound.dedupe_key in self.claimed:
             return Outcome(run_id="run", is_ignored=True)
         outcome = await self.answer(inbound) if self.answer else Outcome(run_id="run")

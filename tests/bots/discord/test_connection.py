@@ -111,6 +111,12 @@ async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world
     assert again.program.received == []
 
 
+async def test_it_knows_whether_it_is_connected(world) -> None:
+    assert world.app.is_ready
+    await world.app.close()
+    assert not world.app.is_ready
+
+
 async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
     for _ in range(3):
         world.discord.misbehave("drop_connection")

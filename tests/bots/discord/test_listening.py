@@ -166,7 +166,26 @@ async def test_a_thread_that_discord_refuses_is_told_too(world) -> None:
     assert "Create Public Threads" in world.general.messages[-1].elements[0].text
 
 
-async def test_a_program_that_fails_once_is_told_again(world) -> None:
+async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:
     world.program.failures = 1
-    await world.say("@threadhand hello")
-    assert (await world.received()).text == "hello"
+    await world.say("@threadhand one")
+    await world.say("@threadhand two")
+    await world.until(lambda: len(world.program.received) == 2)
+    assert [one.text for one in world.program.received] == ["one", "two"]
+
+
+async def test_a_message_that_cannot_be_handled_does_not_close_its_channel(world) -> None:
+    async def answer(inbound):
+        if inbound.text == "one":
+            raise ValueError("a bug")
+        return Outcome(run_id="run")
+
+    world.program.answer = answer
+    await world.say("@threadhand one")
+    await world.say("@threadhand two")
+    assert (await world.received()).text == "two"
+
+
+async def test_ids_are_written_as_people_read_them(world) -> None:
+    await world.say("@threadhand see <:party:123> in <#99> <@&98>")
+    assert (await world.received()).text == "see :party: in #channel @role"

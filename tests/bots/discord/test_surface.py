@@ -7,6 +7,7 @@ import pytest
 
 from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.rendering.run_view import RunView, Task
+from core import failpoints
 from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.ports import OutgoingFile
 from core.threads import Address, Ask
@@ -208,3 +209,23 @@ async def test_typing_is_shown_while_it_works(world) -> None:
     address = await begun(world)
     async with world.app.surface.typing(address):
         await world.until(lambda: world.calls("POST", "/typing"))
+
+
+async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:
+    address = await begun(world)
+    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
+    world.discord.world.channels[address.thread_key].is_archived = True
+    done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
+    await world.app.surface.edit(address, ref, done)
+    assert "Done" in texts(world, ref)
+
+
+async def test_a_crash_after_the_post_leaves_a_message_that_is_found(world) -> None:
+    address = await begun(world)
+    failpoints.arm("discord.post.after:raise")
+    try:
+        with pytest.raises(failpoints.FailpointHit):
+            await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    finally:
+        failpoints.arm("")
+    assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
