@@ -1,0 +1,63 @@
+"""PostgreSQL: a pool of connections, and transactions that run again when they lost a race."""
+
+import asyncio
+import random
+
+from asyncpg import InterfaceError, PostgresError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from core.errors import StorageUnavailable
+from core.failpoints import Failpoint
+from storage.columns import dump_json
+from storage.database import ResultT, Work
+from storage.faults import reason_of
+
+_ATTEMPTS_MAX = 8
+_RACES = frozenset({"23505", "40001", "40P01"})
+"""Unique violation, serialization failure, deadlock. Each passes when the transaction runs anew."""
+
+
+class PostgresqlDatabase:
+    """A pool of asyncpg connections; a transaction that lost a race runs again."""
+
+    def __init__(self, url: URL, *, connections_max: int = 10) -> None:
+        engine = create_async_engine(
+            url,
+            pool_size=connections_max,
+            max_overflow=0,
+            pool_pre_ping=True,
+            json_serializer=dump_json,
+            connect_args={"timeout": 10},
+        )
+        self._writer = engine
+        self._reader = engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+
+    async def write(self, point: Failpoint, work: Work[ResultT]) -> ResultT:
+        with point:
+            return await _in_pool(self._writer, work)
+
+    async def read(self, work: Work[ResultT]) -> ResultT:
+        return await _in_pool(self._reader, work)
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+
+
+async def _in_pool(engine: AsyncEngine, work: Work[ResultT]) -> ResultT:
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        try:
+            async with engine.begin() as connection:
+                return await connection.run_sync(work)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in _RACES or attempt == _ATTEMPTS_MAX:
+                if isinstance(error, IntegrityError):
+                    raise
+                raise StorageUnavailable(reason_of(error)) from error
+        except (SQLAlchemyError, PostgresError, InterfaceError, OSError) as error:
+            raise StorageUnavailable(reason_of(error)) from error
+        await asyncio.sleep(random.uniform(0, 0.01 * attempt))
+    raise AssertionError("unreachable")

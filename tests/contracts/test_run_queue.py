@@ -1,0 +1,95 @@
+"""The contracts of `core.ports.RunQueue` and `StopSignals`; other adapters join by a parameter of the fixtures."""
+
+import asyncio
+
+import pytest
+
+from core.ports import RunQueue, StopSignals
+from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+
+
+@pytest.fixture(params=["memory"])
+def queue() -> RunQueue:
+    return MemoryRunQueue()
+
+
+@pytest.fixture(params=["memory"])
+def signals() -> StopSignals:
+    return MemoryStopSignals()
+
+
+async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:
+    for run_id in ("a", "b", "c"):
+        await queue.put(run_id)
+
+    async with asyncio.timeout(5):
+        assert [await queue.claim() for _ in range(3)] == ["a", "b", "c"]
+
+
+async def test_a_claim_waits_for_a_run(queue: RunQueue) -> None:
+    waiting = asyncio.ensure_future(queue.claim())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await queue.put("a")
+
+    async with asyncio.timeout(5):
+        assert await waiting == "a"
+
+
+async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> None:
+    for run_id in ("a", "a", "b", "a"):
+        await queue.put(run_id)
+
+    async with asyncio.timeout(5):
+        assert [await queue.claim() for _ in range(2)] == ["a", "b"]
+
+
+async def test_a_run_can_be_queued_again_after_its_claim(queue: RunQueue) -> None:
+    async with asyncio.timeout(5):
+        await queue.put("a")
+        assert await queue.claim() == "a"
+        await queue.put("a")
+        assert await queue.claim() == "a"
+
+
+async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
+    workers = [asyncio.ensure_future(queue.claim()) for _ in range(3)]
+    for run_id in ("a", "b", "c"):
+        await queue.put(run_id)
+
+    async with asyncio.timeout(5):
+        assert sorted(await asyncio.gather(*workers)) == ["a", "b", "c"]
+
+
+async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
+    waiting = asyncio.ensure_future(queue.claim())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await queue.put("a")
+
+    async with asyncio.timeout(5):
+        assert await queue.claim() == "a"
+
+
+async def test_a_stop_wakes_everyone_who_waits_for_that_run(signals: StopSignals) -> None:
+    one, two, other = (asyncio.ensure_future(signals.wait(run)) for run in ("a", "a", "b"))
+    await asyncio.sleep(0)
+    await signals.send("a")
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(one, two)
+    assert not other.done()
+    other.cancel()
+
+
+async def test_a_stop_sent_before_the_wait_is_not_heard(signals: StopSignals) -> None:
+    await signals.send("a")
+    waiting = asyncio.ensure_future(signals.wait("a"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await signals.send("a")
+    await signals.send("a")
+
+    async with asyncio.timeout(5):
+        await waiting

@@ -1,0 +1,210 @@
+"""Following a run: stored and live events, each once and in order."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
+from core.stores import JournalEntry
+from core.streams import follow
+from core.tasks import cancel, spawn
+from core.threads import Lease
+from storage.database import open_database
+from storage.memory_bus import MemoryEventBus
+from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    database = await open_database(f"sqlite:///{tmp_path}/x.db")
+    yield stores_over(database)
+    await database.close()
+
+
+@pytest.fixture
+def bus() -> MemoryEventBus:
+    return MemoryEventBus(lag_max=20)
+
+
+class Reader:
+    """Follows a run in the background and keeps what it got."""
+
+    def __init__(
+        self, stores: Stores, bus: MemoryEventBus, run_id: str, after: Cursor | None
+    ) -> None:
+        self.cursors: list[str] = []
+        self._got = asyncio.Event()
+        self._stream = follow(
+            run_id, after, conversations=stores.conversations, bus=bus, recheck_seconds=0.05
+        )
+        self.task = spawn(self._read(), name="reader")
+
+    async def _read(self) -> None:
+        async with aclosing(self._stream) as stream:
+            async for one in stream:
+                self.cursors.append(str(one.cursor))
+                self._got.set()
+
+    async def got(self, *cursors: str) -> None:
+        """Waits until exactly these have come."""
+        async with asyncio.timeout(5):
+            while self.cursors != list(cursors):
+                assert self.cursors == list(cursors)[: len(self.cursors)]
+                self._got.clear()
+                await self._got.wait()
+
+    async def ended(self) -> list[str]:
+        async with asyncio.timeout(5):
+            await self.task
+        return self.cursors
+
+
+def _stored(lease: Lease, n: int) -> RunEvent:
+    return event(lease, n, TurnStarted(turn_id="t", number=n))
+
+
+def _chunk(lease: Lease, n: int) -> RunEvent:
+    return event(lease, n, TextStreamed(text="x", sequence=n))
+
+
+def _last(lease: Lease, n: int) -> RunEvent:
+    return event(lease, n, RunFinished(status="completed", finish_reason="stop"))
+
+
+async def _store(stores: Stores, lease: Lease, *events: RunEvent) -> None:
+    await stores.journal.write(lease, JournalEntry(events=events))
+
+
+async def _end(stores: Stores, lease: Lease, n: int) -> RunEvent:
+    last = _last(lease, n)
+    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    entry = JournalEntry(events=(last,), taken_input_ids=taken)
+    assert await stores.journal.finish(lease, entry, COMPLETED)
+    return last
+
+
+async def test_a_finished_run_is_replayed(stores: Stores, bus: MemoryEventBus) -> None:
+    lease = await stores.started()
+    await _store(stores, lease, _stored(lease, 1), _stored(lease, 4))
+    await _end(stores, lease, 5)
+
+    assert await Reader(stores, bus, lease.run_id, None).ended() == ["1-1", "1-4", "1-5"]
+    assert await Reader(stores, bus, lease.run_id, Cursor(1, 1)).ended() == ["1-4", "1-5"]
+    assert await Reader(stores, bus, lease.run_id, Cursor(1, 5)).ended() == []
+
+
+async def test_live_events_follow_the_stored_ones_and_repeat_none(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    await _store(stores, lease, _stored(lease, 1), _stored(lease, 2))
+    reader = Reader(stores, bus, lease.run_id, None)
+    await reader.got("1-1", "1-2")
+    await bus.publish([_stored(lease, 2), _chunk(lease, 3), _chunk(lease, 4)])
+    await reader.got("1-1", "1-2", "1-3", "1-4")
+    await bus.publish([await _end(stores, lease, 5)])
+
+    assert await reader.ended() == ["1-1", "1-2", "1-3", "1-4", "1-5"]
+
+
+async def test_a_chunk_that_lies_before_what_was_told_is_dropped(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    await _store(stores, lease, _stored(lease, 10))
+    reader = Reader(stores, bus, lease.run_id, None)
+    await reader.got("1-10")
+    await bus.publish([_chunk(lease, 8), _chunk(lease, 11)])
+    await reader.got("1-10", "1-11")
+    await cancel(reader.task)
+
+
+async def test_a_new_attempt_starts_its_text_again(stores: Stores, bus: MemoryEventBus) -> None:
+    lease = await stores.started()
+    await _store(stores, lease, _stored(lease, 9))
+    reader = Reader(stores, bus, lease.run_id, None)
+    await reader.got("1-9")
+    second = replace(lease, attempt=2)
+    await bus.publish([_chunk(second, 1), _chunk(lease, 10), _chunk(second, 2)])
+    await reader.got("1-9", "2-1", "2-2")
+    await cancel(reader.task)
+
+
+async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    reader = Reader(stores, bus, lease.run_id, None)
+    await bus.publish([])
+    events = [_stored(lease, n) for n in range(1, 101)]
+    await _store(stores, lease, *events)
+    await bus.publish(events)
+    await bus.publish([await _end(stores, lease, 101)])
+
+    assert await reader.ended() == [f"1-{n}" for n in range(1, 102)]
+
+
+async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: MemoryEventBus) -> None:
+    lease = await stores.started()
+    reader = Reader(stores, bus, lease.run_id, None)
+    await _store(stores, lease, _stored(lease, 1))
+    await reader.got("1-1")
+    await _end(stores, lease, 2)
+
+    assert await reader.ended() == ["1-1", "1-2"]
+
+
+async def test_a_run_whose_request_was_deleted_ends_for_its_readers(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    receipt = await stores.say("oops", key="m1")
+    reader = Reader(stores, bus, receipt.run_id or "", None)
+    deletion = replace(message("", key="d1", kind="delete"), message_ref="m1")
+    await stores.inbox.accept(deletion, accept)
+
+    assert await reader.ended() == ["0-1"]
+
+
+async def test_an_unknown_run_and_one_without_events_end_at_once(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    await _end(stores, lease, 1)
+    await stores.journal.sweep_events(older_than_hours=-1)
+
+    assert await Reader(stores, bus, lease.run_id, None).ended() == []
+    assert await Reader(stores, bus, "unknown", None).ended() == []
+
+
+async def test_a_reader_that_leaves_is_forgotten_by_the_bus(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    reader = Reader(stores, bus, lease.run_id, None)
+    await _store(stores, lease, _stored(lease, 1))
+    await reader.got("1-1")
+    await cancel(reader.task)
+
+    assert bus._readers == {}
+
+
+async def test_readers_that_come_at_any_moment_get_every_stored_event_once(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    readers: list[Reader] = []
+    for n in range(1, 40, 2):
+        readers.append(Reader(stores, bus, lease.run_id, None))
+        stored = _stored(lease, n)
+        await _store(stores, lease, stored)
+        await bus.publish([stored, _chunk(lease, n + 1)])
+    await bus.publish([await _end(stores, lease, 41)])
+
+    for reader in readers:
+        cursors = [Cursor.parse(one) for one in await reader.ended()]
+        assert cursors == sorted(set(cursors))
+        assert {one.n for one in cursors} >= set(range(1, 42, 2))

@@ -1,0 +1,115 @@
+"""The schema in code and the schema in the database are the same, on each database."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+import storage.migrations
+from core.errors import ConfigurationError
+from core.failpoints import Failpoint
+from storage.database import migrate, open_database
+from storage.tables import METADATA
+
+TEST = Failpoint("test.migrations")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that nobody has opened."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/new.db"
+        return
+    url: str = request.getfixturevalue("postgresql_url")
+    name = f"new_{uuid4().hex}"
+    asyncio.run(_administer(url, f"CREATE DATABASE {name}"))
+    yield url.replace("/postgres?", f"/{name}?")
+    asyncio.run(_administer(url, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def _administer(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+def test_the_newest_revision_is_the_one_that_the_program_knows() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(storage.migrations.__file__).parent))
+
+    assert ScriptDirectory.from_config(config).get_current_head() == storage.migrations.HEAD
+
+
+async def test_migrating_leaves_nothing_to_migrate(
+    new_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await migrate(new_url)
+    await migrate(new_url)
+
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, METADATA))
+
+    database = await open_database(new_url)
+    try:
+        assert await database.write(TEST, differences) == []
+    finally:
+        await database.close()
+
+
+async def test_programs_that_start_at_once_migrate_once(new_url: str) -> None:
+    databases = await asyncio.gather(*(open_database(new_url) for _ in range(4)))
+
+    try:
+        for database in databases:
+            rows = await database.read(
+                lambda c: c.execute(text("SELECT version_num FROM alembic_version")).all()
+            )
+            assert [tuple(row) for row in rows] == [(storage.migrations.HEAD,)]
+    finally:
+        for database in databases:
+            await database.close()
+
+
+async def test_a_database_of_a_newer_version_is_refused_and_left_alone(new_url: str) -> None:
+    database = await open_database(new_url)
+    newer = text("UPDATE alembic_version SET version_num = '9999'")
+    await database.write(TEST, lambda c: c.execute(newer).close())
+    await database.close()
+
+    with pytest.raises(ConfigurationError, match=r"newer version of Threadhand \(revision 9999\)"):
+        await open_database(new_url)
+
+
+FAST = """
+import asyncio, sys
+from storage.database import open_database
+asyncio.run((asyncio.run(open_database(sys.argv[1]))).close())
+print("alembic" in sys.modules)
+"""
+
+
+async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    await migrate(url)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", FAST, url],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert done.stdout == "False\n"
