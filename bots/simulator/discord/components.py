@@ -237,10 +237,7 @@ def _gallery(check: Check, path: Path, gallery: Json) -> None:
 
 
 def _file(check: Check, path: Path, component: Json) -> None:
-    file = component.get("file")
-    is_kept = text_of(as_object(file) or {}, "url").rpartition("?")[0] in check.filenames
-    if not is_kept:
-        check.media((*path, "file"), file, attachment_only=True)
+    check.media((*path, "file"), component.get("file"), attachment_only=True)
 
 
 def _separator(check: Check, path: Path, separator: Json) -> None:

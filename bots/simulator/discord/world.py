@@ -238,12 +238,11 @@ def clean_filename(name: str) -> tuple[str, str | None]:
         character
         for character in printable.replace(" ", "_")
         if character.isascii() and (character.isalnum() or character in "._-")
-    ).lstrip(".")
-    stem, dot, extension = kept.rpartition(".")
-    if dot and not stem:
-        kept = f"unknown.{extension}"
-    kept = kept or "unknown"
-    if kept == name:
+    )
+    if kept.startswith(".") and not printable.startswith("."):
+        kept = f"unknown{kept}"
+    kept = kept.lstrip(".") or "unknown"
+    if kept == flat:
         return kept, None
     return kept, printable.rpartition(".")[0] or printable or None
 

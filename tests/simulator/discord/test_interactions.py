@@ -287,14 +287,14 @@ async def test_answers_that_make_no_sense_are_refused(
         async def answer(interaction: discord.Interaction) -> None:
             path = f"/interactions/{interaction.id}/{interaction.token}/callback"
             hook = f"/webhooks/1001/{interaction.token}"
-            for body in (
+            bodies = (
                 {"type": 1},
                 {"type": 8},
                 {"type": 4, "data": {}},
                 {"type": 4, "data": {"content": "x" * 2001}},
                 {"type": 9, "data": {"title": "x"}},
-            ):
-                answers.append(await rest("POST", path, body, token=None))
+            )
+            answers.extend([await rest("POST", path, body, token=None) for body in bodies])
             answers.append(await rest("POST", hook, {"content": "early"}, token=None))
             answers.append(await rest("POST", path.replace(str(interaction.id), "1"), {}))
             answers.append(await rest("POST", path, {"type": 6}, token=None))
