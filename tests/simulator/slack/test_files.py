@@ -8,6 +8,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bots.simulator.slack import SlackSimulator
 from bots.simulator.view import SentFile
 from tests.simulator.slack.test_web_api import code, general
+from tests.simulator.slack.waiting import seen
 
 
 async def fetch(url: str, token: str = "") -> tuple[int, str, bytes]:
@@ -25,11 +26,11 @@ async def test_a_file_is_uploaded_and_shared_in_a_thread(
         initial_comment="here", title="Result",
     )  # fmt: skip
     assert done["files"][0]["title"] == "Result"
-    reply = slack.view().channels[-2].threads[0].messages[1]
-    (seen,) = reply.files
-    assert (seen.name, seen.size_bytes, seen.mime_type) == ("r.csv", 4, "text/csv")
-    assert await fetch(seen.url) == (200, "application/octet-stream", b"a,b\n")
-    info = (await client.files_info(file=seen.file_id))["file"]
+    reply = seen(slack).threads[0].messages[1]
+    (file,) = reply.files
+    assert (file.name, file.size_bytes, file.mime_type) == ("r.csv", 4, "text/csv")
+    assert await fetch(file.url) == (200, "application/octet-stream", b"a,b\n")
+    info = (await client.files_info(file=file.file_id))["file"]
     assert info["shares"]["public"][general(slack)] == [{"ts": reply.message_id}]
 
 

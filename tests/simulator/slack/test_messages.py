@@ -8,7 +8,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.simulator.slack import SlackSimulator
 from bots.simulator.view import Markdown, SentFile
-from tests.simulator.slack.waiting import until
+from tests.simulator.slack.waiting import seen, until
 
 
 def general(slack: SlackSimulator) -> str:
@@ -41,7 +41,7 @@ async def test_a_posted_message_is_seen_and_an_update_counts(
     posted = await client.chat_postMessage(channel=general(slack), text="*one*", thread_ts=root)
     await client.chat_update(channel=general(slack), ts=posted["ts"], text="two")
     await client.reactions_add(channel=general(slack), name="eyes", timestamp=root)
-    channel = slack.view().channels[-2]
+    channel = seen(slack)
     reply = channel.threads[0].messages[1]
     assert reply.elements == (Markdown(text="two", flavour="mrkdwn"),)
     assert (reply.edits, reply.author, reply.thread_id) == (1, "threadhand", root)

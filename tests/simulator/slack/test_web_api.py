@@ -9,6 +9,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.simulator.slack import SlackSettings, SlackSimulator
+from tests.simulator.slack.waiting import seen
 
 
 async def refusal(call: Awaitable[Any]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ async def test_arguments_come_from_query_form_and_json(slack: SlackSimulator) ->
         assert nothing["response_metadata"]["messages"] == [
             "[ERROR] missing required field: channel"
         ]
-    texts = [message.elements for message in slack.view().channels[-2].messages]
+    texts = [message.elements for message in seen(slack).messages]
     assert len(texts) == 3
 
 
@@ -215,8 +216,8 @@ async def test_an_ephemeral_message_is_for_one_person_and_cannot_be_found(
     channel, alice = general(slack), slack.member("alice").user_id
     post = client.chat_postEphemeral
     ts = (await post(channel=channel, user=alice, text="psst"))["message_ts"]
-    seen = slack.view().channels[-2].messages[0]
-    assert (seen.message_id, seen.visible_to) == (ts, "alice")
+    (message,) = seen(slack).messages
+    assert (message.message_id, message.visible_to) == (ts, "alice")
     assert (await client.conversations_history(channel=channel))["messages"] == []
     assert await code(client.chat_update(channel=channel, ts=ts, text="b")) == "message_not_found"
 

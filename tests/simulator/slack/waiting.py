@@ -1,9 +1,12 @@
-"""Waiting for what happens elsewhere, with a deadline."""
+"""Waiting for what happens elsewhere, with a deadline, and looking at a channel."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from bots.simulator.slack import SlackSimulator
+from bots.simulator.view import SeenChannel
 
 ValueT = TypeVar("ValueT")
 
@@ -15,3 +18,8 @@ async def until(condition: Callable[[], ValueT], *, seconds: float = 5.0) -> Val
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.005)
     return value
+
+
+def seen(slack: SlackSimulator, name: str = "general") -> SeenChannel:
+    """The channel as a person sees it now."""
+    return next(channel for channel in slack.view().channels if channel.name == name)
