@@ -1,8 +1,8 @@
 """Choosing how the model is reached: straight over HTTP where it speaks OpenAI's protocol, else through litellm."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bots.settings import Settings
 from core.dialects.dialect import Dialect
@@ -21,6 +21,8 @@ DIRECT = {
 """Endpoints that are called without litellm: prefix of the model's name, address, the key's own variable."""
 DEADLINE_SECONDS = 900.0
 
+Adapter = OpenAIStream | LiteLLM
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brain:
@@ -31,41 +33,52 @@ class Brain:
     close: Callable[[], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRouter:
+    """The LLM port over several adapters: each model of the settings is asked through its own."""
+
+    adapters: Mapping[str, Adapter]
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        async with aclosing(self.adapters[request.model].stream(request)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def close(self) -> None:
+        for adapter in self.adapters.values():
+            await adapter.close()
+
+
 def brain(settings: Settings) -> Brain:
-    """Raises ConfigurationError where no model is set."""
+    """Raises ConfigurationError where no model is set, or one has no key."""
     if not settings.model:
         raise ConfigurationError(
             "No model is set: put THREADHAND_MODEL=<provider>/<model> and the provider's key into .env "
             "(threadhand setup asks for them), or try scripts/demo, which needs none."
         )
-    primary = _llm(settings.model, settings)
-    fallbacks = tuple((model, _llm(model, settings)) for model in settings.fallback_models)
+    models = (settings.model, *settings.fallback_models)
+    router = ModelRouter({model: _adapter(model, settings) for model in models})
 
-    async def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        others = [(llm, replace(request, model=model)) for model, llm in fallbacks]
-        stream = stream_with_retries(
-            primary, request, fallbacks=others, deadline_seconds=DEADLINE_SECONDS
+    def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        return stream_with_retries(
+            router, request, fallbacks=settings.fallback_models, deadline_seconds=DEADLINE_SECONDS
         )
-        async with aclosing(stream):
-            async for delta in stream:
-                yield delta
 
-    async def close() -> None:
-        for llm in (primary, *(llm for _, llm in fallbacks)):
-            await llm.close()
-
-    return Brain(dialect=pick(settings.model, settings.dialect), ask_model=ask, close=close)
+    return Brain(
+        dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close
+    )
 
 
-def _llm(model: str, settings: Settings) -> OpenAIStream | LiteLLM:
-    keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
+def _adapter(model: str, settings: Settings) -> Adapter:
     own_key = settings.llm_api_key.get_secret_value()
     if settings.llm_base_url:
         return OpenAIStream(settings.llm_base_url, own_key)
     for prefix, (base_url, variable) in DIRECT.items():
-        if model.startswith(prefix):
-            key = own_key or keys.get(variable, "")
-            if not key:
-                raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
-            return OpenAIStream(base_url, key, model_prefix=prefix)
+        if not model.startswith(prefix):
+            continue
+        named = settings.provider_keys.get(variable)
+        key = own_key or (named.get_secret_value() if named else "")
+        if not key:
+            raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
+        return OpenAIStream(base_url, key, model_prefix=prefix)
     return LiteLLM(api_key=own_key or None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
 from bots.simulator.view import PlatformView, SeenMessage, SentFile, SimulatedPlatform
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 PROMPT = "Please sum up the sales in this table by region and write me a short report."
 QUESTION = "How should I hand over the report"
 CHOICE = "Markdown"
