@@ -94,8 +94,7 @@ def complaints(expect: Expectation, sent: Sent) -> Iterator[str]:
         yield f"the last message is not as expected: {complaint}"
     if complaint := expect.system.complaint(sent.system):
         yield f"the system prompt is not as expected: {complaint}"
-    nothing: dict[str, object] = {}
-    execution = next(filter(None, map(tool_execution, reversed(sent.messages))), nothing)
+    execution = _newest_execution(sent)
     if expect.tool is not None and execution.get("function_name") != expect.tool:
         yield f"the last result is of {execution.get('function_name')}, not of {expect.tool}"
     result = execution.get("result")
@@ -143,6 +142,13 @@ def tool_execution(message: Mapping[str, object]) -> dict[str, object]:
         else None
     )
     return cast(dict[str, object], inner) if isinstance(inner, dict) else {}
+
+
+def _newest_execution(sent: Sent) -> dict[str, object]:
+    for message in reversed(sent.messages):
+        if execution := tool_execution(message):
+            return execution
+    return {}
 
 
 def _start(conversation: Conversation, sent: Sent) -> int | None:

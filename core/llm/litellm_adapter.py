@@ -1,0 +1,216 @@
+"""Models of every provider that litellm knows."""
+
+import asyncio
+import importlib
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Protocol, TypeVar, cast
+
+from core.errors import ModelError, ModelUnavailable
+from core.failpoints import Failpoint
+from core.llm import errors
+from core.llm.errors import Refusal, error_of, retry_after
+from core.llm.openai_chunks import AnswerReader
+from core.llm.openai_stream import sendable
+from core.ports import ModelDelta, ModelFinished, ModelRequest
+from core.threads import Usage
+
+log = logging.getLogger(__name__)
+AnswerT = TypeVar("AnswerT")
+
+REQUEST = Failpoint("llm.litellm.request")
+_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
+_CODES: Mapping[str, Refusal] = {
+    "ContextWindowExceededError": Refusal(code="context_length_exceeded"),
+    "ContentPolicyViolationError": Refusal(code="content_policy_violation"),
+    "AuthenticationError": Refusal(status=401),
+    "PermissionDeniedError": Refusal(status=403),
+    "NotFoundError": Refusal(status=404),
+    "PaymentRequiredError": Refusal(status=402),
+    "RateLimitError": Refusal(status=429),
+    "Timeout": Refusal(status=408),
+    "BudgetExceededError": Refusal(status=402),
+    "ServiceUnavailableError": Refusal(status=503),
+    "BadGatewayError": Refusal(status=502),
+    "InternalServerError": Refusal(status=500),
+    "APIConnectionError": Refusal(status=500),
+    "MidStreamFallbackError": Refusal(status=500),
+}
+"""litellm's errors by class; any other is judged by the status it carries."""
+
+
+class _Answer(Protocol):
+    def model_dump(self, *, exclude_none: bool) -> dict[str, object]: ...
+
+
+class _LiteLLM(Protocol):
+    """What is used of the module, which is not typed."""
+
+    suppress_debug_info: bool
+
+    acompletion: Callable[..., Awaitable[object]]
+    cost_per_token: Callable[..., tuple[float, float]]
+    close_litellm_async_clients: Callable[[], Awaitable[None]]
+
+
+class LiteLLM:
+    """The LLM port over litellm. State: the module, imported at the first call (it takes seconds).
+
+    `provider_keys` are environment variables by the providers' own names (ANTHROPIC_API_KEY ...). `api_key` and
+    `base_url`, where given, go with every call. A call may be silent for `silence_seconds`.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider_keys: Mapping[str, str] | None = None,
+        api_key: str = "",
+        base_url: str = "",
+        silence_seconds: float = 180,
+        deadline_seconds: float = 1800,
+    ) -> None:
+        self._keys = dict(provider_keys or {})
+        self._api_key = api_key
+        self._base_url = base_url
+        self._silence_seconds = silence_seconds
+        self._deadline_seconds = deadline_seconds
+        self._module: _LiteLLM | None = None
+        self._importing = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Closes litellm's own clients, if it was ever used."""
+        module, self._module = self._module, None
+        if module is not None:
+            await module.close_litellm_async_clients()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        """As the port says."""
+        reader = AnswerReader()
+        deadline = asyncio.get_running_loop().time() + self._deadline_seconds
+        try:
+            module = await self._loaded()
+            async with aclosing(self._chunks(module, request, deadline)) as chunks:
+                async for chunk in chunks:
+                    for delta in reader.read(chunk.model_dump(exclude_none=True)):
+                        yield delta
+        except ModelError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+        if not reader.is_finished:
+            raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
+        yield _with_cost(module, request.model, reader.finished())
+
+    async def _chunks(
+        self, module: _LiteLLM, request: ModelRequest, deadline: float
+    ) -> AsyncGenerator[_Answer, None]:
+        with REQUEST:
+            answer = await self._timed(
+                module.acompletion(**self._arguments(request)), deadline=deadline
+            )
+        if not request.is_streamed:
+            yield cast(_Answer, answer)
+            return
+        chunks = cast(AsyncIterator[_Answer], answer)
+        try:
+            while True:
+                try:
+                    chunk = await self._timed(anext(chunks), deadline=deadline)
+                except StopAsyncIteration:
+                    return
+                yield chunk
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _timed(self, work: Awaitable[AnswerT], *, deadline: float) -> AnswerT:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(min(deadline, loop.time() + self._silence_seconds)):
+            return await work
+
+    async def _loaded(self) -> _LiteLLM:
+        async with self._importing:
+            if self._module is None:
+                self._module = await asyncio.to_thread(_import, self._keys)
+            return self._module
+
+    def _arguments(self, request: ModelRequest) -> dict[str, object]:
+        wanted: dict[str, object] = {
+            "model": request.model,
+            "messages": [sendable(message) for message in request.messages],
+            "stream": request.is_streamed,
+            "stream_options": {"include_usage": True} if request.is_streamed else None,
+            "tools": list(request.tools) or None,
+            "temperature": request.temperature,
+            "max_tokens": request.output_tokens_max,
+            "stop": list(request.stop_sequences) or None,
+            "api_key": self._api_key or None,
+            "base_url": self._base_url or None,
+            "timeout": self._silence_seconds,
+            "num_retries": 0,
+            "max_retries": 0,
+            "drop_params": True,
+        }
+        return {key: value for key, value in wanted.items() if value is not None}
+
+    def _translated(self, error: Exception) -> ModelError:
+        if isinstance(error, TimeoutError):
+            return ModelUnavailable(errors.TIMED_OUT, detail="litellm did not answer in time")
+        known = _CODES.get(type(error).__name__)
+        status = getattr(error, "status_code", None)
+        base = known or Refusal(status=status if isinstance(status, int) else 500)
+        message = str(error)
+        for key in (self._api_key, *self._keys.values()):
+            message = message.replace(key, "[key]") if key else message
+        code = base.code or str(getattr(error, "code", None) or "")
+        refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
+        return error_of(refusal)
+
+
+def _wait(error: Exception) -> float | None:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if headers is None:
+        return None
+    return retry_after(cast(Mapping[str, str], headers))
+
+
+def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:
+    usage = finished.usage
+    if usage is None or usage.cost_usd:
+        return finished
+    return replace(finished, usage=replace(usage, cost_usd=_cost(module, model, usage)))
+
+
+def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
+    """0 for a model whose price litellm does not know."""
+    try:
+        prompt, completion = module.cost_per_token(
+            model=model,
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+            cache_read_input_tokens=usage.cached_tokens,
+        )
+    except Exception as error:
+        # the library raises a bare Exception here for a model that is not in its list
+        log.debug("no price for %s: %s", model, type(error).__name__)
+        return 0.0
+    return prompt + completion
+
+
+def _import(keys: Mapping[str, str]) -> _LiteLLM:
+    """Runs in a thread. The price list that comes with the package is used, none is fetched."""
+    environment = os.environ  # noqa: TID251 - litellm is configured by the environment alone
+    environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    for name, key in keys.items():
+        environment.setdefault(name, key)
+    module = cast(_LiteLLM, importlib.import_module("litellm"))
+    module.suppress_debug_info = True
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.setLevel(logging.WARNING)
+    return module

@@ -1,0 +1,75 @@
+"""Asking a model again when its service could not answer, and then the fallback models."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from core.errors import ModelUnavailable
+from core.ports import LLM, ModelDelta, ModelRequest
+
+log = logging.getLogger(__name__)
+
+OnWait = Callable[[float, ModelUnavailable], Awaitable[None]]
+"""Told before each wait: its seconds, and the error that made it necessary."""
+
+
+async def stream_with_retries(
+    llm: LLM,
+    request: ModelRequest,
+    *,
+    fallbacks: Sequence[str] = (),
+    deadline_seconds: float = 600,
+    attempts_max: int = 6,
+    scale_seconds: float = 1,
+    wait_seconds_max: float = 60,
+    on_wait: OnWait | None = None,
+) -> AsyncGenerator[ModelDelta, None]:
+    """The answer of the request's model, or of the first fallback model that gives one.
+
+    Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
+    The waits are random and grow exponentially from `scale_seconds`; a service that names a wait gets at least that.
+    A model is given up after `attempts_max`, or when the next wait would end after the deadline, which counts for each
+    model by itself. Raises the last error when every model was given up. An own generator, since stamina retries
+    functions and cannot see whether a stream has begun.
+    """
+    last_model = len(fallbacks)
+    for position, model in enumerate((request.model, *fallbacks)):
+        asked = replace(request, model=model)
+        deadline = time.monotonic() + deadline_seconds
+        for attempt in range(1, attempts_max + 1):
+            has_begun = False
+            try:
+                async with aclosing(llm.stream(asked)) as deltas:
+                    async for delta in deltas:
+                        has_begun = True
+                        yield delta
+                return
+            except ModelUnavailable as error:
+                if has_begun:
+                    raise
+                wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
+                is_given_up = attempt == attempts_max or time.monotonic() + wait > deadline
+                if is_given_up and position == last_model:
+                    raise
+                log.warning("%s did not answer (attempt %d): %s", model, attempt, error.detail)
+                if is_given_up:
+                    break
+                await _pause(wait, error, on_wait)
+
+
+def _wait_seconds(
+    error: ModelUnavailable, attempt: int, scale_seconds: float, wait_seconds_max: float
+) -> float:
+    ceiling = min(wait_seconds_max, scale_seconds * 2**attempt)
+    wait = random.uniform(min(scale_seconds, ceiling), ceiling)
+    return max(wait, error.retry_after_seconds or 0)
+
+
+async def _pause(wait: float, error: ModelUnavailable, on_wait: OnWait | None) -> None:
+    if on_wait is not None:
+        await on_wait(wait, error)
+    await asyncio.sleep(wait)
