@@ -115,7 +115,7 @@ class Client(discord.Client):
         if interaction.type is discord.InteractionType.modal_submit:
             await form_submitted(interaction, self.interactions)
 
-    async def on_error(self, event_method: str, /, *args: object, **kwargs: object) -> None:
+    async def on_error(self, event_method: str, /, *_args: object, **_kwargs: object) -> None:
         log.exception("%s failed", event_method)
 
     async def _fill(self, channel_id: int, after: int) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import aiohttp
 import discord
 
-from bots.discord.address import place_of
+from bots.discord.address import Place, place_of
 from bots.discord.doors import Doors
 from bots.discord.lanes import Lanes
 from bots.discord.limits import one_line
@@ -57,20 +57,11 @@ class Interactions:
         The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
         """
         place = place_of(interaction.channel, interaction.guild_id)
-        if place is None or place.kind == "other":
-            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+        if problem := _obstacle(interaction, place):
+            await answer(interaction, _said(Outcome(notice=problem)))
+        if problem or place is None:
             return
-        allowed = interaction.app_permissions
-        if place.kind == "channel" and not (
-            allowed.create_public_threads and allowed.send_messages_in_threads
-        ):
-            await answer(interaction, _said(Outcome(notice=MAY_NOT_OPEN)))
-            return
-        with ACKNOWLEDGE:
-            deferred = await interaction.response.defer(thinking=True)
-        message_id = deferred.message_id if deferred else None
-        if message_id is None:
-            message_id = (await interaction.original_response()).id
+        message_id = await _deferred(interaction)
         inbound = IncomingMessage(
             address=place.address(message_id),
             dedupe_key=f"discord:interaction:{interaction.id}",
@@ -148,6 +139,23 @@ class Interactions:
             await self._lanes.forward(message_id, message_id)
         except SurfaceError as error:
             log.warning("a thread could not be opened yet: %s", error)
+
+
+def _obstacle(interaction: AnyInteraction, place: Place | None) -> str:
+    """Why no run can begin here; empty where one can."""
+    if place is None or place.kind == "other":
+        return NOT_HERE
+    allowed = interaction.app_permissions
+    may_open = allowed.create_public_threads and allowed.send_messages_in_threads
+    return MAY_NOT_OPEN if place.kind == "channel" and not may_open else ""
+
+
+async def _deferred(interaction: AnyInteraction) -> int:
+    """Tells Discord to wait; the id of the message that the answer will be."""
+    with ACKNOWLEDGE:
+        deferred = await interaction.response.defer(thinking=True)
+    message_id = deferred.message_id if deferred else None
+    return message_id or (await interaction.original_response()).id
 
 
 async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:

@@ -1,23 +1,16 @@
 """What Discord allows in one message, and how texts are made to fit."""
 
-COMPONENTS_MAX = 40
-"""Components of one message, nested ones included (Discord: components overview)."""
 TEXT_MAX = 4000
 """Characters of all text displays of one message together."""
 CONTENT_MAX = 2000
 """Characters of an ordinary message."""
 BUTTON_LABEL_MAX = 80
 BUTTONS_PER_ROW_MAX = 5
-CUSTOM_ID_MAX = 100
 SELECT_OPTIONS_MAX = 25
 SELECT_OPTION_MAX = 100
 PLACEHOLDER_MAX = 150
-MODAL_TITLE_MAX = 45
-MODAL_LABEL_MAX = 45
 MODAL_INPUT_MAX = 4000
 THREAD_NAME_MAX = 100
-NONCE_MAX = 25
-FILE_DESCRIPTION_MAX = 1024
 FILE_NAME_MAX = 200
 FILE_BYTES_DEFAULT = 10 * 1024 * 1024
 """Upload limit of a guild without boosts, and of direct messages."""

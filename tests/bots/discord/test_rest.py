@@ -1,0 +1,51 @@
+"""The one table from discord.py's errors to ours."""
+
+from types import SimpleNamespace
+
+import discord
+import pytest
+
+from bots.discord.rest import translated
+from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+
+
+def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPException:
+    response = SimpleNamespace(status=status, reason="", headers=headers)
+    kinds = {403: discord.Forbidden, 404: discord.NotFound}
+    kind = discord.DiscordServerError if status >= 500 else kinds.get(status, discord.HTTPException)
+    return kind(response, {"code": code, "message": "no"})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (answered(403, 50013), "50013"),
+        (answered(404, 10008), "10008"),
+        (answered(400, 50035), "50035"),
+        (answered(401), "401"),
+        (answered(413), "too_large"),
+        (answered(400, 40005), "too_large"),
+    ],
+)
+def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> None:
+    found = translated(error)
+    assert isinstance(found, SurfaceRefused)
+    assert found.code == code
+
+
+@pytest.mark.parametrize(
+    "error", [answered(500), answered(503), TimeoutError(), ConnectionResetError(), RuntimeError()]
+)
+def test_what_may_have_been_carried_out_is_unclear(error) -> None:
+    assert isinstance(translated(error), SurfaceUnclear)
+
+
+def test_limits_say_how_long_they_last() -> None:
+    for error, seconds in (
+        (discord.RateLimited(42.5), 42.5),
+        (answered(429, **{"Retry-After": "7"}), 7.0),
+        (answered(429, **{"Retry-After": "soon"}), 60.0),
+    ):
+        found = translated(error)
+        assert isinstance(found, SurfaceRateLimited)
+        assert found.retry_after_seconds == seconds
