@@ -42,13 +42,7 @@ class Doorway:
             if await self._is_taken_up(event):
                 return
             event = await self._whole_message(event)
-        reacted = stop_reaction(event)
-        known = Known(
-            identity=self._client.identity,
-            names=await self._people.names(people_in(event)),
-            reacted_thread=await self._thread_of(*reacted) if reacted else "",
-        )
-        inbound = parse_event(event, known)
+        inbound = await self._parsed(event)
         is_thread_open = text(event, "thread_ts") not in {"", text(event, "ts")}
         await self._take(inbound, is_thread_open=is_thread_open)
         if isinstance(inbound, IncomingMessage | CommandCalled):
@@ -59,6 +53,15 @@ class Doorway:
         names = await self._people.names({text(payload, "user", "id")} - {""})
         inbound = parse_click(payload, Known(identity=self._client.identity, names=names))
         await self._take(inbound, is_thread_open=True)
+
+    async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
+        reacted = stop_reaction(event)
+        known = Known(
+            identity=self._client.identity,
+            names=await self._people.names(people_in(event)),
+            reacted_thread=await self._thread_of(*reacted) if reacted else "",
+        )
+        return parse_event(event, known)
 
     async def _take(self, inbound: Inbound | Ignored, *, is_thread_open: bool) -> None:
         if isinstance(inbound, Ignored):

@@ -48,7 +48,8 @@ class HttpEvents:
             taken = AsyncBoltRequest(
                 body=raw.decode(), query=request.query_string, headers=dict(headers)
             )
-        except ValueError:
+        except (ValueError, AttributeError, TypeError, KeyError, IndexError):
+            # Bolt looks into the body at once, and expects objects where JSON may have anything.
             return web.Response(status=400)
         return await to_aiohttp_response(await self._bolt.async_dispatch(taken))
 

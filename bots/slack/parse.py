@@ -24,7 +24,7 @@ from core.threads import Address, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 _COMMANDS = frozenset(get_args(CommandName))
-_TS = re.compile(r"\d{1,12}\.\d{1,9}")
+_TS = re.compile(r"\d{1,10}\.\d{1,9}")
 # Everything else with a subtype is told by Slack or by a bot, not written by a person.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 

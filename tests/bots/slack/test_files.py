@@ -1,6 +1,6 @@
 """Files both ways: whole, capped, found again after an unclear end, and the token shown to Slack alone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -153,14 +153,16 @@ async def test_a_login_page_is_no_file(desk: Desk):
 
 
 @asynccontextmanager
-async def server(routes: dict[str, web.Response], seen: list[web.Request]) -> AsyncIterator[URL]:
+async def server(
+    routes: dict[str, Callable[[], web.Response]], seen: list[web.Request]
+) -> AsyncIterator[URL]:
     """A server that gives prepared answers and remembers what it was asked."""
 
     async def answer(request: web.Request) -> web.Response:
         seen.append(request)
         if request.path == "/api/auth.test":
             return web.json_response({"ok": True, "team_id": "T1", "user_id": "U0", "bot_id": "B0"})
-        return routes.get(request.path, web.Response(status=404))
+        return routes.get(request.path, lambda: web.Response(status=404))()
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", answer)
@@ -190,13 +192,19 @@ def named(url: URL, mime_type: str = "text/plain", size: int | None = None) -> I
     )
 
 
+def moved(location: str) -> web.Response:
+    return web.Response(status=302, headers={"Location": location})
+
+
 async def test_a_redirect_is_followed_without_the_token_and_never_away_from_slack():
     here: list[web.Request] = []
     foreign: list[web.Request] = []
-    async with server({"/x": web.Response(text="stolen")}, foreign) as elsewhere:
-        away = web.Response(status=302, headers={"Location": str(elsewhere / "x")})
-        near = web.Response(status=302, headers={"Location": "/file"})
-        routes = {"/away": away, "/near": near, "/file": web.Response(text="content")}
+    async with server({"/x": lambda: web.Response(text="stolen")}, foreign) as elsewhere:
+        routes = {
+            "/away": lambda: moved(str(elsewhere / "x")),
+            "/near": lambda: moved("/file"),
+            "/file": lambda: web.Response(text="content"),
+        }
         async with server(routes, here) as origin, speaking(origin) as app:
             assert await read(app, named(origin / "near")) == b"content"
             with pytest.raises(AgentError, match="cannot be read"):
@@ -209,8 +217,7 @@ async def test_a_redirect_is_followed_without_the_token_and_never_away_from_slac
 
 
 async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
-    loop = web.Response(status=302, headers={"Location": "/loop"})
-    async with server({"/loop": loop}, []) as origin, speaking(origin) as app:
+    async with server({"/loop": lambda: moved("/loop")}, []) as origin, speaking(origin) as app:
         for path in ("loop", "missing"):
             with pytest.raises(AgentError, match="The file 'f' cannot be read from Slack"):
                 await read(app, named(origin / path))
@@ -218,7 +225,7 @@ async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
 
 async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right():
     page = "<html>mine</html>"
-    routes = {"/page": web.Response(text=page, content_type="text/html")}
+    routes = {"/page": lambda: web.Response(text=page, content_type="text/html")}
     async with server(routes, []) as origin, speaking(origin) as app:
         assert await read(app, named(origin / "page", "text/html", len(page))) == page.encode()
         with pytest.raises(AgentError):
@@ -229,7 +236,7 @@ async def test_an_upload_address_elsewhere_is_refused():
     foreign: list[web.Request] = []
     async with server({}, foreign) as elsewhere:
         answer = {"ok": True, "upload_url": str(elsewhere / "up"), "file_id": "F1"}
-        routes = {"/api/files.getUploadURLExternal": web.json_response(answer)}
+        routes = {"/api/files.getUploadURLExternal": lambda: web.json_response(answer)}
         async with server(routes, []) as origin, speaking(origin) as app:
             address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1.1")
             with pytest.raises(SurfaceRefused) as refusal:

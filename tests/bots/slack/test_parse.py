@@ -141,6 +141,7 @@ def test_each_top_message_of_a_direct_channel_is_its_own_thread():
         message("<@U0> hi", user="USLACKBOT"),
         message("<@U0> joined", subtype="channel_join"),
         message("<@U0> hi", ts="later"),
+        message("<@U0> hi", ts="999999999999.000100"),
         message("<@U0> hi", channel=""),
         message("hello all", channel_type="mpim"),
         {"type": "channel_created"},
