@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
 
 from aiohttp import web
 
@@ -65,12 +64,7 @@ class DiscordSimulator:
         self.world.gateway_url = f"ws://127.0.0.1:{port}/"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.gateway.close()
         if self._door is not None:
             self._door.close()
@@ -99,6 +93,11 @@ class DiscordSimulator:
     @property
     def gateway_url(self) -> str:
         return self.world.gateway_url
+
+    @property
+    def token(self) -> str:
+        """What the bot logs in with."""
+        return self.world.token
 
     @property
     def calls(self) -> list[CallRecord]:

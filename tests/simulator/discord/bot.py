@@ -1,6 +1,7 @@
 """The bot's side in these tests: the real client library, and plain calls."""
 
 import asyncio
+import io
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,6 +52,16 @@ class Rest:
                 return 204, None
             assert response.headers["Content-Type"] == "application/json"
             return response.status, await response.json() if text else None
+
+
+def form(payload: str, *files: tuple[str, str, bytes]) -> aiohttp.FormData:
+    data = aiohttp.FormData(quote_fields=False)
+    data.add_field("payload_json", payload, content_type="application/json")
+    for field, name, content in files:
+        data.add_field(
+            field, io.BytesIO(content), filename=name, content_type="application/octet-stream"
+        )
+    return data
 
 
 class Bot(discord.Client):

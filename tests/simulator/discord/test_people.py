@@ -18,8 +18,7 @@ from bots.simulator.view import (
     SentFile,
     SimulatedPlatform,
 )
-from tests.simulator.discord.bot import TOKEN, Rest
-from tests.simulator.discord.test_messages import form
+from tests.simulator.discord.bot import TOKEN, Rest, form
 
 MESSAGES = "/channels/4001/messages"
 
