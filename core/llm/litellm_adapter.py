@@ -46,6 +46,10 @@ class _Answer(Protocol):
     def model_dump(self, *, exclude_none: bool) -> dict[str, object]: ...
 
 
+class _Clients(Protocol):
+    def flush_cache(self) -> None: ...
+
+
 class _LiteLLM(Protocol):
     """What is used of the module, which is not typed."""
 
@@ -53,6 +57,7 @@ class _LiteLLM(Protocol):
 
     acompletion: Callable[..., Awaitable[object]]
     cost_per_token: Callable[..., tuple[float, float]]
+    in_memory_llm_clients_cache: _Clients
     close_litellm_async_clients: Callable[[], Awaitable[None]]
 
 
@@ -81,10 +86,12 @@ class LiteLLM:
         self._importing = asyncio.Lock()
 
     async def close(self) -> None:
-        """Closes litellm's own clients, if it was ever used."""
+        """Closes litellm's own clients, which all instances of the process share; a later call opens new ones."""
         module, self._module = self._module, None
         if module is not None:
             await module.close_litellm_async_clients()
+            # closed clients would otherwise be handed out again
+            module.in_memory_llm_clients_cache.flush_cache()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """As the port says."""
@@ -161,6 +168,7 @@ class LiteLLM:
         if isinstance(error, TimeoutError):
             return ModelUnavailable(errors.TIMED_OUT, detail="litellm did not answer in time")
         known = _CODES.get(type(error).__name__)
+        log.debug("litellm raised %s", type(error).__name__, exc_info=error)
         status = getattr(error, "status_code", None)
         base = known or Refusal(status=status if isinstance(status, int) else 500)
         message = str(error)
@@ -172,10 +180,8 @@ class LiteLLM:
 
 
 def _wait(error: Exception) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    if headers is None:
-        return None
-    return retry_after(cast(Mapping[str, str], headers))
+    headers = getattr(error, "litellm_response_headers", None)
+    return retry_after(cast(Mapping[str, str], headers)) if headers else None
 
 
 def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:

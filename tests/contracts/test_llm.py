@@ -1,0 +1,256 @@
+"""The contract of the LLM port, passed by the direct client and by litellm against one local endpoint."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Protocol
+
+import pytest
+
+from core.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.llm.litellm_adapter import LiteLLM
+from core.llm.openai_stream import OpenAIStream
+from core.llm.scripted import load_scenario
+from core.llm.scripted_server import ScriptedServer, serve
+from core.ports import (
+    ModelDelta,
+    ModelFinished,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+
+KEY = "sk-secret-of-the-test"
+TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": "read_file",
+            "description": "Reads.",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    },
+)
+STORY = """
+conversations:
+  - name: plain
+    when: {user: {contains: greet}}
+    steps:
+      - {thinking: "Hm, hm.", text: "Hello, wörld 🙂 and more.", chunk_characters: 3,
+         usage: {input_tokens: 90, cached_tokens: 30, output_tokens: 7}}
+  - name: calls
+    when: {user: {contains: look}, tools: [read_file]}
+    steps:
+      - text: "I look."
+        chunk_characters: 5
+        calls:
+          - {name: read_file, arguments: {path: "a.txt"}}
+          - {name: read_file, arguments: {path: "b.txt"}}
+"""
+
+
+class ClosableLLM(Protocol):
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]: ...
+    async def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def model(kind: str, base_url: str, **timeouts: float) -> AsyncIterator[ClosableLLM]:
+    llm: ClosableLLM
+    if kind == "direct":
+        llm = OpenAIStream(base_url, KEY, model_prefix="openai/", **timeouts)
+    else:
+        llm = LiteLLM(api_key=KEY, base_url=base_url, **timeouts)
+    try:
+        yield llm
+    finally:
+        await llm.close()
+
+
+def ask(text: str, *, is_streamed: bool = True, tools: tuple = ()) -> ModelRequest:
+    return ModelRequest(
+        model="openai/gpt-4o",
+        messages=({"role": "user", "content": text},),
+        tools=tools,
+        is_streamed=is_streamed,
+    )
+
+
+async def deltas(llm: ClosableLLM, request: ModelRequest) -> list[ModelDelta]:
+    return [delta async for delta in llm.stream(request)]
+
+
+async def collect(llm: ClosableLLM, request: ModelRequest, seen: list[ModelDelta]) -> None:
+    async for delta in llm.stream(request):
+        seen.append(delta)  # noqa: PERF401 - what came before an error counts
+
+
+def fault_story(fault: str, text: str = "Hello there, this is an answer.") -> str:
+    return f"""
+conversations:
+  - name: broken
+    steps:
+      - {{text: "{text}", chunk_characters: 4, fault: {fault}}}
+"""
+
+
+async def failure(kind: str, fault: str, **timeouts: float) -> tuple[ModelError, list[ModelDelta]]:
+    seen: list[ModelDelta] = []
+    async with (
+        serve(load_scenario(fault_story(fault))) as server,
+        model(kind, server.base_url, **timeouts) as llm,
+    ):
+        with pytest.raises(ModelError) as raised:
+            await collect(llm, ask("anything"), seen)
+    assert KEY not in raised.value.detail
+    assert KEY not in str(raised.value)
+    return raised.value, seen
+
+
+both = pytest.mark.parametrize("kind", ["direct", "litellm"])
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with serve(load_scenario(STORY)) as running:
+        yield running
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_text_and_thinking_arrive_whole_and_the_finish_comes_last(
+    kind: str, is_streamed: bool, server: ScriptedServer
+):
+    async with model(kind, server.base_url) as llm:
+        got = await deltas(llm, ask("greet me", is_streamed=is_streamed))
+    text = "".join(delta.text for delta in got if isinstance(delta, TextDelta))
+    thought = "".join(delta.text for delta in got if isinstance(delta, ThinkingDelta))
+    assert text == "Hello, wörld 🙂 and more."
+    assert thought == "Hm, hm."
+    assert [isinstance(delta, ModelFinished) for delta in got] == [False] * (len(got) - 1) + [True]
+    if is_streamed:
+        assert sum(isinstance(delta, TextDelta) for delta in got) > 3
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_usage_is_told_with_the_cached_tokens_in_it(
+    kind: str, is_streamed: bool, server: ScriptedServer
+):
+    async with model(kind, server.base_url) as llm:
+        last = (await deltas(llm, ask("greet me", is_streamed=is_streamed)))[-1]
+    assert isinstance(last, ModelFinished)
+    assert last.finish_reason == "stop"
+    assert last.usage is not None
+    assert (last.usage.input_tokens, last.usage.cached_tokens, last.usage.output_tokens) == (
+        90,
+        30,
+        7,
+    )
+    assert (last.usage.cost_usd > 0) == (kind == "litellm")
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_parallel_calls_keep_their_index_id_name_and_arguments(
+    kind: str, is_streamed: bool, server: ScriptedServer
+):
+    async with model(kind, server.base_url) as llm:
+        got = await deltas(llm, ask("look", is_streamed=is_streamed, tools=TOOLS))
+    calls: dict[int, list[str]] = {}
+    for delta in got:
+        if isinstance(delta, ToolCallDelta):
+            known = calls.setdefault(delta.index, [delta.call_id or "", delta.name or "", ""])
+            known[2] += delta.arguments
+    assert calls == {
+        0: ["call_calls_0_0", "read_file", '{"path": "a.txt"}'],
+        1: ["call_calls_0_1", "read_file", '{"path": "b.txt"}'],
+    }
+    assert isinstance(got[-1], ModelFinished)
+    assert got[-1].finish_reason == "tool_calls"
+
+
+@both
+async def test_an_empty_tool_calls_of_a_stored_message_is_not_sent(
+    kind: str, server: ScriptedServer
+):
+    request = ModelRequest(
+        model="openai/gpt-4o",
+        messages=(
+            {"role": "assistant", "content": "before", "tool_calls": None},
+            {"role": "user", "content": "greet"},
+        ),
+    )
+    async with model(kind, server.base_url) as llm:
+        await deltas(llm, request)
+    assert server.problems == []
+
+
+@both
+async def test_closing_the_stream_early_leaves_the_model_usable(kind: str, server: ScriptedServer):
+    async with model(kind, server.base_url) as llm:
+        async with aclosing(llm.stream(ask("greet me"))) as stream:
+            async for _ in stream:
+                break
+        assert isinstance((await deltas(llm, ask("greet me")))[-1], ModelFinished)
+
+
+@both
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("{kind: status, status: 429}", ModelUnavailable),
+        ("{kind: status, status: 500}", ModelUnavailable),
+        ("{kind: status, status: 503}", ModelUnavailable),
+        ("{kind: status, status: 400}", ModelRejected),
+        ("{kind: status, status: 401, message: 'bad key sk-secret-of-the-test'}", ModelRejected),
+        ("{kind: status, status: 403}", ModelRejected),
+        ("{kind: status, status: 404}", ModelRejected),
+        (
+            "{kind: status, status: 400, code: context_length_exceeded, message: 'too large'}",
+            ContextOverflow,
+        ),
+        (
+            "{kind: status, status: 400, message: 'prompt is too long: 9 tokens > 8 maximum'}",
+            ContextOverflow,
+        ),
+    ],
+)
+async def test_a_refusal_before_the_answer_is_translated(
+    kind: str, fault: str, expected: type[ModelError]
+):
+    error, seen = await failure(kind, fault)
+    assert type(error) is expected
+    assert seen == []
+    assert str(error).endswith(".")
+
+
+@both
+async def test_the_wait_that_a_service_asks_for_is_passed_on(kind: str):
+    error, _ = await failure(kind, "{kind: status, status: 429, retry_after_seconds: 7}")
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == 7
+
+
+@both
+@pytest.mark.parametrize("fault", ["cut", "error"])
+async def test_a_stream_that_breaks_in_the_middle_raises_after_its_deltas(kind: str, fault: str):
+    error, seen = await failure(kind, f"{{kind: {fault}, after_characters: 12}}")
+    assert isinstance(error, ModelUnavailable)
+    assert "".join(delta.text for delta in seen if isinstance(delta, TextDelta)) == "Hello there,"
+
+
+@both
+async def test_a_silent_stream_ends_after_its_limit(kind: str):
+    error, seen = await failure(kind, "{kind: hang, after_characters: 4}", silence_seconds=0.3)
+    assert isinstance(error, ModelUnavailable)
+    assert len(seen) == 1
+
+
+@both
+async def test_a_service_that_is_not_there_is_unavailable(kind: str):
+    async with serve(load_scenario(STORY)) as gone:
+        base_url = gone.base_url
+    async with model(kind, base_url) as llm:
+        with pytest.raises(ModelUnavailable):
+            await deltas(llm, ask("greet"))
