@@ -26,7 +26,7 @@ async def list_files(request: web.Request) -> web.Response:
     entries: list[JsonObject] = [
         {
             "name": entry.path.rsplit("/", 1)[-1],
-            "path": entry.path,
+            "path": entry.path.removeprefix("./"),
             "kind": entry.kind,
             "size_bytes": entry.size_bytes,
             "modified_at": entry.modified_at,

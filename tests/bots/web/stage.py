@@ -53,7 +53,12 @@ class FakeSandbox:
         if path in self.contents:
             return (self._entry(path),)
         start = "" if path == "." else f"{path}/"
-        found = [self._entry(name) for name in sorted(self.contents) if name.startswith(start)]
+        shown = "./" if path == "." else ""  # as the program inside spells the root's entries
+        found = [
+            replace(self._entry(name), path=f"{shown}{name}")
+            for name in sorted(self.contents)
+            if name.startswith(start)
+        ]
         if not found and path != ".":
             raise ToolError("There is no such file.")
         return tuple(found)
