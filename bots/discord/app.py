@@ -148,16 +148,16 @@ class DiscordApp:
         return self.client.is_ready() and socket is not None and socket.open
 
     async def start(self) -> None:
-        """Logs in and returns once events arrive. Raises ConfigurationError."""
+        """Logs in and returns once events arrive. Raises ConfigurationError, and is closed then."""
         Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
-        await self._login()
-        DiscordWebSocket.DEFAULT_GATEWAY = await self._gateway()
-        self._connection = spawn(self._connect(), name="discord gateway")
-        ready = spawn(self.client.wait_until_ready(), name="discord ready")
-        await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel(ready)
-        if self._connection.done():
-            await self.wait()
+        try:
+            await self._login()
+            DiscordWebSocket.DEFAULT_GATEWAY = await self._gateway()
+            self._connection = spawn(self._connect(), name="discord gateway")
+            await self._ready()
+        except BaseException:
+            await self.close()
+            raise
 
     async def wait(self) -> None:
         """Returns once the connection was closed. Raises ConfigurationError when Discord refuses it for good."""
@@ -179,20 +179,33 @@ class DiscordApp:
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
-            await self.close()
             raise ConfigurationError(REFUSED_LOGIN) from error
-        except (discord.HTTPException, aiohttp.ClientError, OSError) as error:
-            await self.close()
-            raise ConfigurationError(
-                f"Discord cannot be reached at {URL(Route.BASE).host}: check the network"
-                f"{' and THREADHAND_DISCORD_API_URL' if self._api_url else ''}."
-            ) from error
+        except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+            raise self._unreachable() from error
 
     async def _gateway(self) -> URL:
         """A local server says itself where its gateway is."""
         if not self._api_url:
             return BUILT_IN_GATEWAY
-        return URL(text_of(await self.client.rest.call("GET", "/gateway/bot"), "url"))
+        try:
+            return URL(text_of(await self.client.rest.call("GET", "/gateway/bot"), "url"))
+        except SurfaceError as error:
+            raise self._unreachable() from error
+
+    def _unreachable(self) -> ConfigurationError:
+        also = " and THREADHAND_DISCORD_API_URL" if self._api_url else ""
+        return ConfigurationError(
+            f"Discord cannot be reached at {URL(Route.BASE).host}: check the network{also}."
+        )
+
+    async def _ready(self) -> None:
+        if self._connection is None:
+            return
+        ready = spawn(self.client.wait_until_ready(), name="discord ready")
+        await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
+        await cancel(ready)
+        if self._connection.done():
+            await self.wait()
 
     async def _connect(self) -> str | None:
         """Runs until closed; answers the sentence for the operator when it may not go on.

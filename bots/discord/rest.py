@@ -17,6 +17,8 @@ from core.tasks import spawn
 log = logging.getLogger(__name__)
 
 UNKNOWN_CHANNEL = "10003"
+NOT_THERE = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
+"""Unknown channel, unknown message, or a channel that holds no messages (a forum)."""
 THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"

@@ -13,7 +13,7 @@ from bots.discord.address import channel_of, is_direct, reaction_channel
 from bots.discord.components import payload
 from bots.discord.doors import Doors
 from bots.discord.limits import FILE_BYTES_MAX
-from bots.discord.rest import THREAD_ARCHIVED, UNKNOWN_CHANNEL, Rest, objects, text_of
+from bots.discord.rest import NOT_THERE, THREAD_ARCHIVED, UNKNOWN_CHANNEL, Rest, objects, text_of
 from bots.discord.uploads import outgoing
 from bots.rendering.content import Content
 from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
@@ -142,22 +142,31 @@ class DiscordSurface:
 
     async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
         """See ChatPresence. The first sign is given without a look at what the message carries."""
-        place = (reaction_channel(address, message_ref), message_ref)
-        wanted = EMOJI[reaction] if reaction else ""
         try:
-            if message_ref not in self._reactions and reaction in ("seen", "queued"):
-                await self._reaction("PUT", wanted, place)
-                return
-            known = self._reactions.get(message_ref)
-            shown = await self._own_reactions(place) if known is None else [known]
-            if wanted and wanted not in shown:
-                await self._reaction("PUT", wanted, place)
-            self._remember(message_ref, wanted)
-            for emoji in shown:
-                if emoji and emoji != wanted:
-                    await self._reaction("DELETE", emoji, place)
+            try:
+                place = (reaction_channel(address, message_ref), message_ref)
+                await self._sign(place, reaction)
+            except SurfaceRefused as error:
+                if error.code not in NOT_THERE or message_ref != address.thread_key:
+                    raise
+                # the first message of a forum post has the id of its thread too, but stands in it
+                await self._sign((channel_of(address), message_ref), reaction)
         except SurfaceError as error:
             log.info("a reaction was not shown: %s", error)
+
+    async def _sign(self, place: tuple[str, str], reaction: Reaction | None) -> None:
+        message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
+        if message_ref not in self._reactions and reaction in ("seen", "queued"):
+            await self._reaction("PUT", wanted, place)
+            return
+        known = self._reactions.get(message_ref)
+        shown = await self._own_reactions(place) if known is None else [known]
+        if wanted and wanted not in shown:
+            await self._reaction("PUT", wanted, place)
+        self._remember(message_ref, wanted)
+        for emoji in shown:
+            if emoji and emoji != wanted:
+                await self._reaction("DELETE", emoji, place)
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
