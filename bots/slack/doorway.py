@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome
 from bots.slack.clicks import parse_click
@@ -51,7 +52,8 @@ class Doorway:
     async def on_click(self, payload: JsonObject) -> None:
         """One `block_actions` payload."""
         names = await self._people.names({text(payload, "user", "id")} - {""})
-        inbound = parse_click(payload, Known(identity=self._client.identity, names=names))
+        known = Known(identity=self._client.identity, names=names)
+        inbound = _guarded(partial(parse_click, payload, known))
         await self._take(inbound, is_thread_open=True)
 
     async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
@@ -61,7 +63,7 @@ class Doorway:
             names=await self._people.names(people_in(event)),
             reacted_thread=await self._thread_of(*reacted) if reacted else "",
         )
-        return parse_event(event, known)
+        return _guarded(partial(parse_event, event, known))
 
     async def _take(self, inbound: Inbound | Ignored, *, is_thread_open: bool) -> None:
         if isinstance(inbound, Ignored):
@@ -130,3 +132,12 @@ class Doorway:
         """Waits for notices under way, and ends look-ups."""
         await self._notices.close()
         await self._people.close()
+
+
+def _guarded(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
+    """The parsed payload. One that breaks the parser would break it at each delivery: it is logged and let go."""
+    try:
+        return parse()
+    except Exception:
+        log.exception("a slack payload could not be parsed")
+        return Ignored(reason="unreadable")

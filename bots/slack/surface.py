@@ -1,5 +1,6 @@
 """Slack as a chat surface: posts, edits, uploads, finds, reacts and shows the agent as busy."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from core.messages import JsonObject
 from core.ports import OutgoingFile, Reaction
 from core.threads import Address
 
+TYPING_SECONDS_MAX = 2.0
 METADATA_EVENT = "threadhand_delivery"
 POST = Failpoint("slack.post")
 EDIT = Failpoint("slack.edit")
@@ -125,7 +127,8 @@ class SlackSurface:
             "status": status,
         }
         try:
-            await self._client.write("assistant.threads.setStatus", body)
-        except SurfaceError as error:
+            async with asyncio.timeout(TYPING_SECONDS_MAX):
+                await self._client.write("assistant.threads.setStatus", body)
+        except (SurfaceError, TimeoutError) as error:
             # Only threads of an agent or assistant app have this line.
             log.debug("slack shows no typing line: %s", error)
