@@ -64,9 +64,7 @@ def brain(settings: Settings) -> Brain:
             router, request, fallbacks=settings.fallback_models, deadline_seconds=DEADLINE_SECONDS
         )
 
-    return Brain(
-        dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close
-    )
+    return Brain(dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close)
 
 
 def _adapter(model: str, settings: Settings) -> Adapter:
@@ -81,4 +79,4 @@ def _adapter(model: str, settings: Settings) -> Adapter:
         if not key:
             raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
         return OpenAIStream(base_url, key, model_prefix=prefix)
-    return LiteLLM(api_key=own_key or None)
+    return LiteLLM(api_key=own_key)

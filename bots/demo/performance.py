@@ -56,7 +56,7 @@ async def _headless(stage: Stage) -> int:
             log.error("the story broke on %s", name, exc_info=played)
         _say(f"BROKEN: {played}")
         verdict |= {"ok": False, name: None}
-    leftovers = stage.script.leftovers() if stage.script is not None else []
+    leftovers = stage.script.leftovers() if stage.script is not None else ()
     for leftover in leftovers:
         _say(f"LEFT OVER: {leftover}")
         verdict["ok"] = False

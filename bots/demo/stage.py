@@ -39,9 +39,8 @@ class Stage:
 async def staged(settings: Settings) -> AsyncGenerator[Stage, None]:
     """The stage while entered; its data goes with it. Raises ConfigurationError for what keeps it from starting."""
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="threadhand-demo-")))
-        # the jail's user has to be able to pass through to its workspace
-        folder.chmod(0o711)
+        made = stack.enter_context(tempfile.TemporaryDirectory(prefix="threadhand-demo-"))
+        folder = _passable(Path(made))
         slack = await stack.enter_async_context(SlackSimulator(people=PEOPLE, channels=CHANNELS))
         discord = await stack.enter_async_context(
             DiscordSimulator(people=PEOPLE, channels=CHANNELS)
@@ -61,6 +60,12 @@ async def staged(settings: Settings) -> AsyncGenerator[Stage, None]:
             skipped=skipped,
             notes=(*notes, *program.lacks),
         )
+
+
+def _passable(folder: Path) -> Path:
+    """The jail's user has to be able to pass through to its workspace."""
+    folder.chmod(0o711)
+    return folder
 
 
 def _settings(
