@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -17,10 +17,24 @@ from bots.simulator.slack.web_api import METHODS, Call, Method
 from bots.simulator.slack.web_api.call import Platform, missing_scope
 from bots.simulator.slack.world import Workspace
 
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_STATUS = {
+    "rate_limit": 429,
+    "server_error": 500,
+    "error_after": 500,
+    "timeout": 0,
+    "timeout_after": 0,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """One call that an app made. `at` is `time.monotonic()` when it arrived; `error` is empty where it passed."""
+    """One call that an app made.
+
+    `status` is 0 where no answer was given, `error` empty where the call passed, and `at` is `time.monotonic()` when
+    the call arrived. The arguments are those that the platform works with: read them, do not change them.
+    """
 
     method: str
     arguments: Payload
@@ -51,20 +65,36 @@ class WebApi:
         team_id = ""
         try:
             arguments = await read_arguments(request)
+            if before is not None and before.kind != "slow":
+                self._note(method, arguments, _STATUS[before.kind], before.kind, at, "")
             if before is not None and (early := await self._misbehave(before)) is not None:
-                self._note(method, arguments, early.status, before.kind, at, "")
                 return early
             workspace = self._authorise(request, method, arguments)
             team_id = workspace.team_id
-            body = self._run(workspace, method, arguments, at)
+            body = self.run(workspace, method, arguments, at)
         except Refused as refusal:
             body = refusal.answer()
+        error = str(body.get("error", ""))
         response = self._answer(method, body)
         after = self.faults.take(method, "error_after", "timeout_after")
-        if after is not None:
-            response = await self._misbehave(after) or response
-        self._note(method, arguments, response.status, str(body.get("error", "")), at, team_id)
-        return response
+        status = response.status if after is None else _STATUS[after.kind]
+        self._note(method, arguments, status, error, at, team_id)
+        if after is None:
+            return response
+        return await self._misbehave(after) or response
+
+    def disturbing(self, name: str, handle: Handle) -> Handle:
+        """The handler of another address, under the faults that are armed for this name."""
+
+        async def disturbed(request: web.Request) -> web.StreamResponse:
+            before = self.faults.take(name, "rate_limit", "server_error", "timeout", "slow")
+            if before is not None and (early := await self._misbehave(before)) is not None:
+                return early
+            response = await handle(request)
+            after = self.faults.take(name, "error_after", "timeout_after")
+            return response if after is None else await self._misbehave(after) or response
+
+        return disturbed
 
     def _note(
         self, method: str, arguments: Payload, status: int, error: str, at: float, team_id: str
@@ -107,7 +137,8 @@ class WebApi:
             raise Refused("not_allowed_token_type")
         return workspace
 
-    def _run(self, workspace: Workspace, method: str, arguments: Payload, now: float) -> Payload:
+    def run(self, workspace: Workspace, method: str, arguments: Payload, now: float) -> Payload:
+        """The answer of a call whose token is known. Raises Refused."""
         known = METHODS.get(method)
         if known is None:
             raise Refused("unknown_method", req_method=method)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from bots.simulator.slack.payloads import Payload, as_payload, as_payloads
+from bots.simulator.slack.shapes import page_url
 from bots.simulator.slack.world import Message, Workspace
 from bots.simulator.view import (
     Button,
@@ -23,10 +24,22 @@ _STYLES: Final[dict[str, Literal["primary", "danger"]]] = {"primary": "primary",
 
 def draw_message(workspace: Workspace, message: Message) -> tuple[Element, ...]:
     """The elements of a message: its blocks, or its text where it has none."""
-    if not message.blocks or not message.is_bot:
-        text = named(workspace, message.text)
-        return (Markdown(text=text, flavour="mrkdwn"),) if text else ()
-    return tuple(element for block in message.blocks for element in draw_block(workspace, block))
+    drawn: list[Element] = []
+    if message.blocks and message.is_bot:
+        drawn.extend(_drawn_all(workspace, message.blocks))
+    elif message.text:
+        drawn.append(Markdown(text=named(workspace, message.text), flavour="mrkdwn"))
+    for attachment in message.attachments:
+        text = str(attachment.get("text") or attachment.get("fallback") or "")
+        if text:
+            drawn.append(Markdown(text=named(workspace, text), flavour="mrkdwn", size="small"))
+        drawn.extend(_drawn_all(workspace, as_payloads(attachment.get("blocks"))))
+    return tuple(drawn)
+
+
+def _drawn_all(workspace: Workspace, blocks: list[Payload]) -> Iterator[Element]:
+    for block in blocks:
+        yield from draw_block(workspace, block)
 
 
 def named(workspace: Workspace, text: str) -> str:
@@ -53,7 +66,7 @@ def draw_block(  # noqa: C901 - one case per block type
         case "context":
             yield from _context(workspace, block)
         case "image":
-            yield Picture(url=str(block.get("image_url", "")), alt=block["alt_text"])
+            yield Picture(url=_picture_url(workspace, block), alt=block["alt_text"])
         case "actions" | "context_actions":
             for element in as_payloads(block["elements"]):
                 yield from draw_control(block["block_id"], element)
@@ -96,6 +109,12 @@ def _text(workspace: Workspace, text: Payload, *, is_small: bool = False) -> Mar
         flavour="mrkdwn" if text["type"] == "mrkdwn" else "plain",
         size="small" if is_small else "normal",
     )
+
+
+def _picture_url(workspace: Workspace, block: Payload) -> str:
+    reference = as_payload(block.get("slack_file")) or {}
+    stored = workspace.files.get(str(reference.get("id")))
+    return page_url(workspace, stored) if stored is not None else str(block.get("image_url", ""))
 
 
 def _section(workspace: Workspace, block: Payload) -> Iterator[Element]:

@@ -1,11 +1,12 @@
 """Files over HTTP: uploads of the app, downloads with its token, and addresses for the page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from aiohttp import web
 
+from bots.simulator.slack.dispatch import Handle
 from bots.simulator.slack.world import StoredFile, Workspace
 
 _LOGIN_PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in</body></html>"
@@ -18,12 +19,13 @@ class FileServer:
     workspaces: Mapping[str, Workspace]
     tokens: Mapping[str, Workspace]
 
-    def routes(self) -> list[web.RouteDef]:
-        """Where the files are served."""
+    def routes(self, disturbing: Callable[[str, Handle], Handle]) -> list[web.RouteDef]:
+        """Where the files are served; `files.upload` and `files.download` are the names for faults."""
+        download = disturbing("files.download", self.download)
         return [
-            web.post("/upload/v1/{team}/{key}", self.upload),
-            web.get("/files-pri/{place}/{name}", self.download),
-            web.get("/files-pri/{place}/download/{name}", self.download),
+            web.post("/upload/v1/{team}/{key}", disturbing("files.upload", self.upload)),
+            web.get("/files-pri/{place}/{name}", download),
+            web.get("/files-pri/{place}/download/{name}", download),
             web.get("/open/{team}/{key}/{name}", self.open),
         ]
 
@@ -83,7 +85,7 @@ def _served(stored: StoredFile) -> web.Response:
         body=stored.content,
         headers={
             "Content-Type": stored.mime_type if is_shown else "application/octet-stream",
-            "Content-Disposition": f"{place}; filename*=UTF-8''{quote(stored.name, safe='')}",
+            "Content-Disposition": f"{place}; filename*=UTF-8''{quote(stored.name, safe='', errors='replace')}",
             "X-Content-Type-Options": "nosniff",
             "Content-Security-Policy": "sandbox",
         },

@@ -5,7 +5,7 @@ import time
 from bots.simulator.slack.controls import Control, chosen, find_control, state_of
 from bots.simulator.slack.deliveries import Delivery
 from bots.simulator.slack.forms import read_form, submitted_values
-from bots.simulator.slack.payloads import Payload
+from bots.simulator.slack.payloads import Payload, Refused, as_payload
 from bots.simulator.slack.people import People
 from bots.simulator.slack.responses import apply_response
 from bots.simulator.slack.shapes import message_form, view_form
@@ -102,13 +102,16 @@ class BusyPeople(People):
         body["response_urls"] = []
         delivery = Delivery(kind="interactive", payload=body, accepts_answer=True)
         answer = await self.outbox.ask(delivery, name="interactive")
-        self._answer_form(member, view, answer or {})
+        try:
+            self._answer_form(member, view, answer or {})
+        except Refused as refusal:
+            raise ValueError(f"the app's answer was refused: {refusal.code}") from refusal
 
     def _answer_form(self, member: Member, view: OpenView, answer: Payload) -> None:
         match answer.get("response_action"):
             case "errors":
-                sentences = [f"{key}: {text}" for key, text in answer["errors"].items()]
-                raise ValueError("; ".join(sentences))
+                errors = as_payload(answer.get("errors")) or {}
+                raise ValueError("; ".join(f"{key}: {text}" for key, text in errors.items()))
             case "update":
                 view.content = checked_view(answer.get("view"), "modal")
                 view.version = new_hash()
@@ -147,7 +150,10 @@ class BusyPeople(People):
         answer = await self.outbox.ask(delivery, name="slash_commands")
         if answer:
             key = body["response_url"].rpartition("/")[2]
-            apply_response(self.workspace, self.workspace.response_urls[key], answer)
+            try:
+                apply_response(self.workspace, self.workspace.response_urls[key], answer)
+            except Refused as refusal:
+                raise ValueError(f"the app's answer was refused: {refusal.code}") from refusal
         return str(body["trigger_id"])
 
     def _called(

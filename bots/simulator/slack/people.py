@@ -146,7 +146,7 @@ class People:
         message.blocks = rich_text(self.workspace, message.text)
         message.edits += 1
         message.edited_ts = self.workspace.new_ts()
-        self.workspace.changed()
+        self.workspace.changed(message)
         happenings.tell_changed(self.workspace, message, previous)
 
     async def delete(self, person: str, channel_id: str, message_id: str) -> None:
@@ -173,7 +173,7 @@ class People:
                 del message.reactions[name]
         else:
             message.reactions.setdefault(name, []).append(member.user_id)
-        self.workspace.changed()
+        self.workspace.changed(message)
         happenings.tell_reaction(
             self.workspace, message, user_id=member.user_id, name=name, is_removed=is_removed
         )

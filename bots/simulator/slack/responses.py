@@ -74,7 +74,7 @@ def apply_response(workspace: Workspace, response: ResponseUrl, body: Payload) -
         original.text, original.blocks, original.attachments = text, blocks, attachments
         original.edits += 1
         original.edited_ts = workspace.new_ts()
-        workspace.changed()
+        workspace.changed(original)
         happenings.tell_changed(workspace, original, previous)
         return
     message = _new_message(workspace, response, text, body)

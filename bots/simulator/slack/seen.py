@@ -1,9 +1,8 @@
 """The workspace as a person sees it: blocks, reactions, files, threads and forms of the page."""
 
-from urllib.parse import quote
-
 from bots.simulator.slack.drawn import draw_message
 from bots.simulator.slack.forms import open_forms
+from bots.simulator.slack.shapes import page_url
 from bots.simulator.slack.world import Channel, Message, StoredFile, Workspace
 from bots.simulator.view import (
     CommandOption,
@@ -64,7 +63,13 @@ def _thread(workspace: Workspace, channel: Channel, root: Message) -> SeenThread
 
 
 def seen_message(workspace: Workspace, message: Message) -> SeenMessage:
-    """One message as the page draws it."""
+    """One message as the page draws it, drawn anew only where it changed."""
+    if message.drawn is None:
+        message.drawn = _drawn(workspace, message)
+    return message.drawn
+
+
+def _drawn(workspace: Workspace, message: Message) -> SeenMessage:
     names = workspace.members
     visible_to = message.visible_to
     return SeenMessage(
@@ -85,11 +90,10 @@ def seen_message(workspace: Workspace, message: Message) -> SeenMessage:
 
 
 def _file(workspace: Workspace, stored: StoredFile) -> SeenFile:
-    name = quote(stored.name.replace("/", "_"), safe="")
     return SeenFile(
         file_id=stored.file_id,
         name=stored.name,
         mime_type=stored.mime_type,
         size_bytes=len(stored.content),
-        url=f"{workspace.origin}/open/{workspace.team_id}/{stored.key}/{name}",
+        url=page_url(workspace, stored),
     )

@@ -128,9 +128,12 @@ class SlackSimulator(BusyPeople):
         application = web.Application(client_max_size=self.settings.file_bytes_max)
         application.router.add_route("*", "/api/{method}", self.web_api.handle)
         application.router.add_get("/link/", self.socket_mode.handle)
-        application.router.add_routes(FileServer(self.workspaces, self.tokens).routes())
+        application.router.add_routes(
+            FileServer(self.workspaces, self.tokens).routes(self.web_api.disturbing)
+        )
         responses = ResponseServer(self.workspaces)
-        application.router.add_post("/actions/{team}/{key}", responses.handle)
+        answer = self.web_api.disturbing("response_url", responses.handle)
+        application.router.add_post("/actions/{team}/{key}", answer)
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
         )

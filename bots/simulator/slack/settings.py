@@ -79,4 +79,4 @@ class SlackSettings:
     stream_idle_seconds: float = 300.0
     is_agent: bool = True
     file_bytes_max: int = 1_000_000_000
-    calls_kept: int = 20_000
+    calls_kept: int = 5_000

@@ -80,13 +80,24 @@ def channel_form(workspace: Workspace, channel: Channel) -> Payload:
     }
 
 
+def url_name(stored: StoredFile) -> str:
+    """The last segment of a file's addresses; a name of dots alone would lead elsewhere."""
+    name = quote(stored.name.replace("/", "_"), safe="", errors="replace")
+    return name if name.strip(".") else "file"
+
+
+def page_url(workspace: Workspace, stored: StoredFile) -> str:
+    """Where the page reads a file without a token."""
+    return f"{workspace.origin}/open/{workspace.team_id}/{stored.key}/{url_name(stored)}"
+
+
 def file_form(workspace: Workspace, stored: StoredFile) -> Payload:
     """A `file` object. `url_private` needs the bot's token."""
     filetype, pretty = _FILE_TYPES.get(stored.mime_type, ("binary", "Binary"))
     if stored.is_deleted:
         return {"id": stored.file_id, "mode": "tombstone"}
     base = f"{workspace.origin}/files-pri/{workspace.team_id}-{stored.file_id}"
-    name = quote(stored.name.replace("/", "_"), safe="")
+    name = url_name(stored)
     return {
         "id": stored.file_id,
         "created": stored.created,

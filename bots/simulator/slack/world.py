@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from bots.simulator.slack.payloads import Payload
 from bots.simulator.slack.settings import SlackSettings
+from bots.simulator.view import SeenMessage
 
 Emit = Callable[["Workspace", str, Payload], None]
 
@@ -42,6 +43,7 @@ class Message:
     stream: "Stream | None" = None
     state: dict[str, Payload] = field(default_factory=dict[str, Payload])
     overrides: Payload = field(default_factory=dict[str, object])
+    drawn: SeenMessage | None = None
     is_tombstone: bool = False
 
     @property
@@ -258,7 +260,7 @@ class Workspace:
                 root = channel.messages.get(message.thread_ts)
                 if root is not None:
                     root.replies.pop(message.ts, None)
-        self.changed()
+        self.changed(message)
 
     def new_trigger(self, user_id: str, *, is_expired: bool = False) -> str:
         """A trigger id, good for opening one view."""
@@ -285,7 +287,9 @@ class Workspace:
         """Hands an event to whoever delivers it; `kind` is the name that an app subscribes to."""
         self._emit(self, kind, event)
 
-    def changed(self) -> None:
-        """Notes that a person may now see something else."""
+    def changed(self, message: Message | None = None) -> None:
+        """Notes that a person may now see something else, and which message, where it is one."""
+        if message is not None:
+            message.drawn = None
         self.version += 1
         self.on_change()

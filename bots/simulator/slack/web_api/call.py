@@ -9,6 +9,7 @@ from bots.simulator.slack.world import Channel, Message, Workspace
 
 ItemT = TypeVar("ItemT")
 
+_DIGITS_MAX = 16
 _FALSE = (False, None, "", "0", "false", "False", 0)
 
 
@@ -50,9 +51,9 @@ class Call:
         text = self.text(name)
         if not text:
             return default
-        if not text.isdecimal() or int(text) < 1:
+        if whole(text) < 1:
             raise Refused("invalid_limit" if name == "limit" else "invalid_arguments")
-        return min(int(text), at_most)
+        return min(whole(text), at_most)
 
     def needs(self, scope: str) -> None:
         """Raises Refused where the app was not granted the scope."""
@@ -89,6 +90,11 @@ def invalid_argument(sentence: str) -> Refused:
     return Refused("invalid_arguments", messages=(f"[ERROR] {sentence}",))
 
 
+def whole(text: str) -> int:
+    """The number that some digits write, -1 where they are none or too many."""
+    return int(text) if len(text) < _DIGITS_MAX and text.isdecimal() else -1
+
+
 def missing_scope(workspace: Workspace, needed: str) -> Refused:
     """The refusal for want of a scope, naming what was granted."""
     return Refused("missing_scope", needed=needed, provided=",".join(workspace.settings.scopes))
@@ -108,8 +114,8 @@ class Method:
 def paged(call: Call, items: Sequence[ItemT], *, limit: int = 100) -> tuple[list[ItemT], str]:
     """One page of the items by `cursor` and `limit`, and the cursor of the next one (empty: no more)."""
     cursor, size = call.text("cursor"), call.number("limit", limit, at_most=1000)
-    if cursor and not cursor.isdecimal():
+    start = whole(cursor or "0")
+    if start < 0:
         raise Refused("invalid_cursor")
-    start = int(cursor or 0)
     end = start + size
     return list(items[start:end]), str(end) if end < len(items) else ""

@@ -8,7 +8,7 @@ from bots.simulator.slack import happenings
 from bots.simulator.slack.blocks import check_message_blocks
 from bots.simulator.slack.payloads import Payload, Refused, as_payloads
 from bots.simulator.slack.shapes import file_form
-from bots.simulator.slack.web_api.call import Call, Method, invalid_argument
+from bots.simulator.slack.web_api.call import Call, Method, invalid_argument, whole
 from bots.simulator.slack.web_api.messages import thread_of
 from bots.simulator.slack.world import Channel, Message, StoredFile
 
@@ -17,9 +17,9 @@ _FILES_MAX = 10
 
 def get_upload_url(call: Call) -> Payload:
     length = call.text("length")
-    if not length.isdecimal() or int(length) < 1:
+    if whole(length) < 1:
         raise invalid_argument("must be greater than 0 [json-pointer:/length]")
-    if int(length) > call.workspace.settings.file_bytes_max:
+    if whole(length) > call.workspace.settings.file_bytes_max:
         raise Refused("file_upload_size_restricted")
     name = call.text("filename")
     stored = StoredFile(
@@ -28,7 +28,7 @@ def get_upload_url(call: Call) -> Payload:
         name=name,
         title=name,
         mime_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
-        declared_bytes=int(length),
+        declared_bytes=whole(length),
         user_id=call.workspace.bot.user_id,
         created=int(time.time()),
     )
@@ -121,7 +121,10 @@ def delete_file(call: Call) -> Payload:
     if stored.user_id != call.workspace.bot.user_id:
         raise Refused("cant_delete_file")
     stored.is_deleted, stored.content = True, b""
-    call.workspace.changed()
+    for channel_id, timestamps in stored.shares.items():
+        for ts in timestamps:
+            message = call.workspace.channels[channel_id].messages.get(ts)
+            call.workspace.changed(message)
     return {}
 
 

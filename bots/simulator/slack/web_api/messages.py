@@ -93,6 +93,8 @@ def _new_message(call: Call, channel: Channel) -> Message:
 def content_of(call: Call) -> tuple[str, list[Payload], list[Payload]]:
     """Text, blocks and attachments, checked; `markdown_text` becomes a markdown block."""
     text = call.text("text")[:TEXT_KEPT]
+    if not text.strip():
+        text = ""
     blocks = check_message_blocks(call.arguments.get("blocks"))
     markdown = call.text("markdown_text")
     if markdown:
@@ -176,7 +178,7 @@ def mark_edited(call: Call, message: Message, previous: Payload) -> None:
     """Counts an edit and tells of it."""
     message.edits += 1
     message.edited_ts = call.workspace.new_ts()
-    call.workspace.changed()
+    call.workspace.changed(message)
     happenings.tell_changed(call.workspace, message, previous)
 
 

@@ -37,7 +37,7 @@ def add_reaction(call: Call) -> Payload:
     if sum(bot_id in kept for kept in message.reactions.values()) >= _BY_ONE_USER_MAX:
         raise Refused("too_many_reactions")
     message.reactions.setdefault(name, []).append(bot_id)
-    call.workspace.changed()
+    call.workspace.changed(message)
     happenings.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=False)
     return {}
 
@@ -50,7 +50,7 @@ def remove_reaction(call: Call) -> Payload:
     users.remove(bot_id)
     if not users:
         del message.reactions[name]
-    call.workspace.changed()
+    call.workspace.changed(message)
     happenings.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=True)
     return {}
 

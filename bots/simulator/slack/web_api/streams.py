@@ -1,6 +1,7 @@
 """chat.startStream, appendStream and stopStream: messages that are written piece by piece."""
 
 import time
+from dataclasses import replace
 
 from bots.simulator.slack import happenings
 from bots.simulator.slack.block_types import MARKDOWN_CHARS_MAX
@@ -54,7 +55,7 @@ def _check_recipient(call: Call) -> None:
         raise Refused("user_not_found")
 
 
-def _streaming(call: Call) -> tuple[Channel, Message, Stream]:
+def _streaming(call: Call) -> tuple[Channel, Message]:
     channel = call.joined_channel()
     message = call.message(channel, "ts")
     if not message.is_bot:
@@ -66,25 +67,26 @@ def _streaming(call: Call) -> tuple[Channel, Message, Stream]:
     if stream is None or not stream.is_open:
         raise Refused("message_not_in_streaming_state")
     stream.touched_at = now
-    return channel, message, stream
+    return channel, message
 
 
 def append_stream(call: Call) -> Payload:
-    channel, message, _ = _streaming(call)
+    channel, message = _streaming(call)
     _add(call, message)
-    call.workspace.changed()
+    call.workspace.changed(message)
     return {"channel": channel.channel_id, "ts": message.ts}
 
 
 def stop_stream(call: Call) -> Payload:
-    channel, message, stream = _streaming(call)
+    channel, message = _streaming(call)
     metadata = metadata_of(call)
     final = check_message_blocks(call.arguments.get("blocks"))
     previous = message_form(call.workspace, message)
     _add(call, message)
     message.blocks = [*message.blocks, *final]
     message.metadata = metadata or message.metadata
-    stream.is_open = False
+    if message.stream is not None:
+        message.stream.is_open = False
     session = call.workspace.sessions.get((channel.channel_id, message.thread_ts or ""))
     if session is not None:
         session.status = call.text("session_status", "active")
@@ -99,6 +101,9 @@ def _add(call: Call, message: Message) -> None:
     chunks = as_payloads(given)
     if stream is None or (given is not None and not isinstance(given, list)):
         raise Refused("invalid_chunks")
+    # Nothing of a refused call must stay behind in the message.
+    tasks = {key: dict(task) for key, task in stream.tasks.items()}
+    stream = replace(stream, tasks=tasks, extra=list(stream.extra))
     if markdown and chunks:
         raise Refused("markdown_text_conflict")
     if markdown:
@@ -107,8 +112,8 @@ def _add(call: Call, message: Message) -> None:
         _take(stream, chunk)
     if len(stream.text) > MARKDOWN_CHARS_MAX:
         raise Refused("msg_too_long")
-    message.text = stream.text
     message.blocks = check_message_blocks(_blocks(stream))
+    message.text, message.stream = stream.text, stream
 
 
 def _take(stream: Stream, chunk: Payload) -> None:
