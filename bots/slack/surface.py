@@ -24,6 +24,8 @@ POST = Failpoint("slack.post")
 EDIT = Failpoint("slack.edit")
 UPLOAD = Failpoint("slack.upload")
 REACT = Failpoint("slack.react")
+FIND = Failpoint("slack.find")
+TYPING = Failpoint("slack.typing")
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,8 @@ class SlackSurface:
             }
             if cursor:
                 parameters["cursor"] = cursor
-            page = await self._client.read("conversations.replies", parameters)
+            with FIND:
+                page = await self._client.read("conversations.replies", parameters)
             for message in children(page, "messages"):
                 if self._carries(message, delivery_id):
                     return text(message, "ts")
@@ -128,7 +131,8 @@ class SlackSurface:
         }
         try:
             async with asyncio.timeout(TYPING_SECONDS_MAX):
-                await self._client.write("assistant.threads.setStatus", body)
+                with TYPING:
+                    await self._client.write("assistant.threads.setStatus", body)
         except (SurfaceError, TimeoutError) as error:
             # Only threads of an agent or assistant app have this line.
             log.debug("slack shows no typing line: %s", error)

@@ -99,6 +99,21 @@ async def test_a_lost_socket_is_made_again(
     await eventually(lambda: desk.taken)
 
 
+async def test_a_slack_that_was_away_is_found_again(desk: Desk):
+    async with SlackSimulator() as slack:
+        app = SlackApp(
+            bot_token=slack.settings.bot_token,
+            app_token=slack.settings.app_token,
+            api_url=slack.api_url,
+            receive=desk.receive,
+        )
+        await app.start()
+    async with SlackSimulator(slack.port) as slack:
+        await slack.say("alice", channel_of(slack), "@threadhand back again?")
+        await eventually(lambda: desk.taken, seconds=30)
+        await app.close()
+
+
 def opened(slack: SlackSimulator) -> int:
     return sum(call.method == "apps.connections.open" for call in slack.calls)
 
