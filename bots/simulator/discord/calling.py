@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from bots.simulator.discord.command_rules import (
     ATTACHMENT,
@@ -18,6 +19,8 @@ from bots.simulator.discord.people import attach
 from bots.simulator.discord.wire import attachment_json, member_json, user_json
 from bots.simulator.discord.world import Channel, User, World
 from bots.simulator.view import SentFile
+
+_BOT_DM = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ async def call_command(
     found = next((item for item in slash_commands(world) if item.name == wanted), None)
     if found is None:
         raise ValueError(f"the bot has no command /{wanted}")
-    if place.recipient is not None and found.command.get("guild_id"):
+    if place.recipient is not None and not _is_offered_in_private(found.command):
         raise ValueError(f"/{wanted} exists in the server alone")
     resolved: dict[str, Json] = {}
     told = _options(world, place, found.leaf, options, files, resolved)
@@ -84,6 +87,13 @@ async def call_command(
     interaction = start_interaction(world, COMMAND, person, place, payload)
     await wait_for_answer(world, interaction)
     return interaction.interaction_id
+
+
+def _is_offered_in_private(command: Json) -> bool:
+    contexts = command.get("contexts")
+    if command.get("guild_id") or command.get("dm_permission") is False:
+        return False
+    return not isinstance(contexts, list) or _BOT_DM in cast(list[object], contexts)
 
 
 def _options(
@@ -122,15 +132,22 @@ def _value(world: World, option: Json, text: str, resolved: dict[str, Json]) -> 
         raise ValueError(f"{text!r} is no choice of {option.get('name')!r}")
     match option.get("type"):
         case int(kind) if kind == INTEGER:
-            return int(text)
+            return int(_number(option, text))
         case int(kind) if kind == NUMBER:
-            return float(text)
+            return _number(option, text)
         case int(kind) if kind == BOOLEAN:
             return text.lower() in ("true", "yes", "1")
         case int(kind) if kind == USER:
             return _user(world, text.removeprefix("@"), resolved)
         case _:
             return _fitting(option, text)
+
+
+def _number(option: Json, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the option {option.get('name')!r} is a number") from None
 
 
 def _fitting(option: Json, text: str) -> str:

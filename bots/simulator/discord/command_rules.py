@@ -59,7 +59,7 @@ def _check_options(errors: FormErrors, path: Path, item: Json, *, depth: int) ->
     path = (*path, "options")
     if item.get("options") is None:
         return
-    if not errors.length(path, item.get("options"), 25):
+    if not errors.size(path, item.get("options"), 25):
         return
     options = objects_of(item, "options")
     seen: set[str] = set()
@@ -110,7 +110,7 @@ def _check_choices(errors: FormErrors, path: Path, option: Json) -> None:
     if as_list(choices) and option.get("autocomplete"):
         message = "An option cannot have both choices and autocomplete"
         errors.add(path, "APPLICATION_COMMAND_OPTION_CHOICES_AUTOCOMPLETE_MIXED", message)
-    if not errors.length((*path, "choices"), choices, 25):
+    if not errors.size((*path, "choices"), choices, 25):
         return
     for index, choice in enumerate(objects_of(option, "choices")):
         where = (*path, "choices", index)

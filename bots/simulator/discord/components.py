@@ -102,7 +102,7 @@ def check_components(
     check = Check(errors=errors, filenames=filenames)
     if not is_v2:
         if items:
-            errors.length(path, items, 5, 1)
+            errors.size(path, items, 5, 1)
         for where, row in check.members(path, items, (ROW,)):
             _row(check, where, row)
         return
@@ -119,7 +119,7 @@ def check_components(
 def _row(check: Check, path: Path, row: Json) -> None:
     path = (*path, "components")
     children = row.get("components")
-    if not check.errors.length(path, children, 5, 1):
+    if not check.errors.size(path, children, 5, 1):
         return
     width = 0
     for where, child in check.members(path, children, (BUTTON, *SELECTS)):
@@ -186,7 +186,7 @@ def check_options(
     check: Check, path: Path, component: Json, maximum: int, minimum: int = 1
 ) -> None:
     errors, path = check.errors, (*path, "options")
-    if not errors.length(path, component.get("options"), maximum, minimum):
+    if not errors.size(path, component.get("options"), maximum, minimum):
         return
     seen: set[str] = set()
     for index, option in enumerate(objects_of(component, "options")):
@@ -212,7 +212,7 @@ def check_text(check: Check, path: Path, text: Json) -> None:
 
 def _section(check: Check, path: Path, section: Json) -> None:
     inside = (*path, "components")
-    if check.errors.length(inside, section.get("components"), 3, 1):
+    if check.errors.size(inside, section.get("components"), 3, 1):
         for where, text in check.members(inside, section.get("components"), (TEXT,)):
             check_text(check, where, text)
     where = (*path, "accessory")
@@ -231,7 +231,7 @@ def _picture(check: Check, path: Path, item: Json) -> None:
 
 def _gallery(check: Check, path: Path, gallery: Json) -> None:
     path = (*path, "items")
-    if check.errors.length(path, gallery.get("items"), 10, 1):
+    if check.errors.size(path, gallery.get("items"), 10, 1):
         for index, item in enumerate(objects_of(gallery, "items")):
             _picture(check, (*path, index), item)
 

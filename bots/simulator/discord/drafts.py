@@ -154,7 +154,7 @@ def _check_attachments(
     """Each entry names an upload by its index, or an attachment that the message has already."""
     path, value = ("attachments",), body.get("attachments")
     if len(uploads) + len(kept) > FILES_MAX:
-        errors.length(path, [None] * (len(uploads) + len(kept)), FILES_MAX)
+        errors.size(path, [None] * (len(uploads) + len(kept)), FILES_MAX)
     if value is None:
         return
     if as_list(value) is None:

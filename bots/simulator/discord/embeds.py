@@ -13,7 +13,7 @@ def check_embeds(errors: FormErrors, embeds: object) -> None:
     if items is None:
         errors.add(path, "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType")
         return
-    errors.length(path, items, 10)
+    errors.size(path, items, 10)
     characters = 0
     for index, embed in enumerate(objects_of({"embeds": items}, "embeds")):
         characters += _check(errors, (*path, index), embed)
@@ -30,7 +30,7 @@ def _check(errors: FormErrors, path: Path, embed: Json) -> int:
         (("footer", "text"), text_of(object_of(embed, "footer"), "text"), 2048),
     ]
     fields = objects_of(embed, "fields")
-    errors.length((*path, "fields"), fields, 25)
+    errors.size((*path, "fields"), fields, 25)
     for index, field in enumerate(fields):
         for name, maximum in (("name", 256), ("value", 1024)):
             if not field.get(name):

@@ -25,7 +25,7 @@ def check_allowed_mentions(errors: FormErrors, body: Json) -> None:
         errors.choice((*path, "parse", index), item, ("users", "roles", "everyone"))
     for name in _NAMES:
         listed = list_of(allowed, name)
-        errors.length((*path, name), listed, 100)
+        errors.size((*path, name), listed, 100)
         if listed and name in parse:
             message = f'parse:["{name}"] and {name}: [ids...] are mutually exclusive.'
             errors.add(path, "MESSAGE_ALLOWED_MENTIONS_PARSE_EXCLUSIVE", message)

@@ -28,7 +28,7 @@ def check_modal(errors: FormErrors, modal: Json) -> None:
         else:
             errors.length((name,), modal.get(name), maximum, 1)
     path: Path = ("components",)
-    if not errors.length(path, modal.get("components"), 5, 1):
+    if not errors.size(path, modal.get("components"), 5, 1):
         return
     for where, component in check.members(path, modal.get("components"), (ROW, TEXT, LABEL)):
         if component.get("type") == TEXT:
@@ -41,7 +41,7 @@ def check_modal(errors: FormErrors, modal: Json) -> None:
 
 def _row(check: Check, path: Path, row: Json) -> None:
     path = (*path, "components")
-    if not check.errors.length(path, row.get("components"), 1, 1):
+    if not check.errors.size(path, row.get("components"), 1, 1):
         return
     for where, field in check.members(path, row.get("components"), (TEXT_INPUT,)):
         if field.get("label") is None:

@@ -75,11 +75,20 @@ class FormErrors:
         self.add(path, "BASE_TYPE_REQUIRED", "This field is required")
 
     def length(self, path: Path, value: object, maximum: int, minimum: int = 0) -> bool:
-        """Checks a string or a list by its length; answers whether it may be read further."""
-        if not isinstance(value, str | list):
-            self.add(path, "BASE_TYPE_BAD_TYPE", "The value has the wrong type.")
+        """Checks a string by its length; answers whether it may be read further."""
+        if not isinstance(value, str):
+            self.add(path, "STRING_TYPE_CONVERT", "Could not interpret the value as string.")
             return False
-        size = len(cast(str, value))
+        return self._is_within(path, len(value), maximum, minimum)
+
+    def size(self, path: Path, value: object, maximum: int, minimum: int = 0) -> bool:
+        """The same for a list and the number of its items."""
+        if not isinstance(value, list):
+            self.add(path, "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType")
+            return False
+        return self._is_within(path, len(cast(list[object], value)), maximum, minimum)
+
+    def _is_within(self, path: Path, size: int, maximum: int, minimum: int) -> bool:
         if minimum <= size <= maximum:
             return True
         if minimum:

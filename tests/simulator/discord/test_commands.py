@@ -3,7 +3,9 @@
 import pytest
 
 from bots.simulator.discord.payload import Json
+from core.tasks import spawn
 from tests.simulator.discord.bot import Rest
+from tests.simulator.discord.socket import opened
 
 COMMANDS = "/applications/1001/commands"
 GUILD = "/applications/1001/guilds/3001/commands"
@@ -100,3 +102,40 @@ async def test_registered_commands_are_seen_by_their_whole_name(rest: Rest) -> N
         ("file", "file", False),
     ]
     assert (stop.options[0].kind, stop.options[0].choices) == ("choice", ("Fast",))
+
+
+async def test_a_command_for_servers_alone_is_not_called_in_private(rest: Rest) -> None:
+    for more in ({"contexts": [0]}, {"dm_permission": False}):
+        await rest("PUT", COMMANDS, [command(**more)])
+        with pytest.raises(ValueError, match="server alone"):
+            await rest.simulator.command("alice", "5001", "stop", {})
+
+
+async def test_options_are_typed(rest: Rest) -> None:
+    options = [
+        option("count", 4),
+        option("share", 10),
+        option("loud", 5),
+        option("who", 6),
+        option("mode", choices=[{"name": "Fast", "value": "f"}]),
+        option("short", max_length=3),
+    ]
+    await rest("PUT", COMMANDS, [command(options=options)])
+    for name, value in (("count", "many"), ("who", "carol"), ("mode", "Slow"), ("short", "long")):
+        with pytest.raises(ValueError, match=name if name != "who" else "carol"):
+            await rest.simulator.command("alice", "4001", "stop", {name: value})
+    good = {"count": "3", "share": "0.5", "loud": "true", "who": "@bob", "mode": "Fast"}
+    async with opened(rest.simulator) as socket:
+        await socket.identify()
+        await socket.event("GUILD_CREATE")
+        calling = spawn(
+            rest.simulator.command("alice", "4001", "stop", good), name="a person calls"
+        )
+        told = await socket.event("INTERACTION_CREATE")
+        values = {item["name"]: item["value"] for item in told["data"]["options"]}
+        assert values == {"count": 3, "share": 0.5, "loud": True, "who": "2002", "mode": "f"}
+        assert told["data"]["resolved"]["users"]["2002"]["username"] == "bob"
+        path = f"/interactions/{told['id']}/{told['token']}/callback"
+        answer = {"type": 4, "data": {"content": "done"}}
+        assert (await rest("POST", path, answer, token=None))[0] == 204
+        assert await calling == told["id"]

@@ -29,7 +29,7 @@ def row(*children: Json) -> Json:
     return {"type": 1, "components": list(children)}
 
 
-def button(custom_id: str | None = "b", **more: object) -> Json:
+def button(custom_id: object = "b", **more: object) -> Json:
     return {"type": 2, "style": 2, "label": "Go", "custom_id": custom_id, **more}
 
 
@@ -76,6 +76,8 @@ BAD = [
     ([row(*[button(str(n)) for n in range(6)])], "BASE_TYPE_BAD_LENGTH"),
     ([row(button(), select("a"))], "COMPONENT_LAYOUT_WIDTH_EXCEEDED"),
     ([row(button("a"), button("a"))], "COMPONENT_CUSTOM_ID_DUPLICATED"),
+    ([row(button(["a"]))], "STRING_TYPE_CONVERT"),
+    ([{"type": 1, "components": {"type": 2}}], "LIST_TYPE_CONVERT"),
     ([row(button("x" * 101))], "BASE_TYPE_BAD_LENGTH"),
     ([row(button(""))], "BASE_TYPE_BAD_LENGTH"),
     ([row({"type": 2, "style": 1, "label": "x"})], "BASE_TYPE_REQUIRED"),
