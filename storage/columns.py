@@ -82,12 +82,12 @@ class DatabaseNow(FunctionElement[float]):
 
 
 @compiles(DatabaseNow, "sqlite")
-def _sqlite_now(element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
+def _sqlite_now(_element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 @compiles(DatabaseNow, "postgresql")
-def _postgresql_now(element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
+def _postgresql_now(_element: DatabaseNow, compiler: SQLCompiler, **options: object) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
 
 

@@ -29,18 +29,38 @@ class SqliteDatabase:
         self._reader = _sqlite_engine(path, connections=_READERS, begin="BEGIN")
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="storage-write")
         self._reading = ThreadPoolExecutor(_READERS, thread_name_prefix="storage-read")
+        self._is_closed = False
 
     async def write(self, point: Failpoint, work: Work[ResultT]) -> ResultT:
         with point:
-            return await _in_thread(self._writing, self._writer, work)
+            return await self._in_thread(self._writing, self._writer, work)
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await _in_thread(self._reading, self._reader, work)
+        return await self._in_thread(self._reading, self._reader, work)
 
     async def close(self) -> None:
+        """What was begun ends first."""
+        self._is_closed = True
         for threads, engine in ((self._reading, self._reader), (self._writing, self._writer)):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
+
+    async def _in_thread(
+        self, threads: ThreadPoolExecutor, engine: Engine, work: Work[ResultT]
+    ) -> ResultT:
+        if self._is_closed:
+            raise StorageUnavailable("the database is closed")
+
+        def transaction() -> ResultT:
+            with engine.begin() as connection:
+                return work(connection)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, transaction)
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise StorageUnavailable(reason_of(error)) from error
 
 
 def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
@@ -53,7 +73,7 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
         connect_args={"check_same_thread": False},
     )
 
-    def connected(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    def connected(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         assert isinstance(connection, sqlite3.Connection)  # noqa: S101 - the engine above makes no other
         connection.isolation_level = None
         for pragma in (
@@ -73,16 +93,3 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", begun)
     return engine
-
-
-async def _in_thread(threads: ThreadPoolExecutor, engine: Engine, work: Work[ResultT]) -> ResultT:
-    def transaction() -> ResultT:
-        with engine.begin() as connection:
-            return work(connection)
-
-    try:
-        return await asyncio.get_running_loop().run_in_executor(threads, transaction)
-    except IntegrityError:
-        raise
-    except SQLAlchemyError as error:
-        raise StorageUnavailable(reason_of(error)) from error

@@ -210,6 +210,14 @@ async def test_a_cancelled_writer_leaves_the_database_usable(database: Database)
     assert await stores.count("worker WHERE worker_id = 'w2'") == 1
 
 
+async def test_a_closed_database_says_so(tmp_path: Path) -> None:
+    database = await open_database(f"sqlite:///{tmp_path}/x.db")
+    await database.close()
+
+    with pytest.raises(StorageUnavailable, match="closed"):
+        await stores_over(database).claims.heartbeat("w")
+
+
 KILLED = """
 import asyncio, os, signal, sys
 from sqlalchemy import text
