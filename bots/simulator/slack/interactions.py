@@ -8,16 +8,22 @@ from bots.simulator.slack.forms import read_form, submitted_values
 from bots.simulator.slack.payloads import Payload, Refused, as_payload
 from bots.simulator.slack.people import People
 from bots.simulator.slack.responses import apply_response
+from bots.simulator.slack.seen import platform_view
 from bots.simulator.slack.shapes import message_form, view_form
 from bots.simulator.slack.web_api.views import checked_view, close_views, new_hash, show_view
 from bots.simulator.slack.world import Channel, Member, Message, OpenView, ResponseUrl
-from bots.simulator.view import SentFile
+from bots.simulator.view import PlatformView, SentFile
 
 _RESPONSE_SECONDS = 30 * 60
 
 
 class BusyPeople(People):
     """People who also use the app's controls, forms and commands."""
+
+    def view(self) -> PlatformView:
+        """See SimulatedPlatform.view."""
+        is_connected = self.outbox.transport.is_connected()
+        return platform_view(self.workspace, is_connected=is_connected)
 
     async def press(
         self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = ""
@@ -222,6 +228,33 @@ class BusyPeople(People):
         if tab == "home" and home is not None:
             event["view"] = view_form(self.workspace, home)
         self.workspace.emit("app_home_opened", event)
+
+    async def open_assistant(self, person: str) -> str:
+        """Opens a new thread in the app's assistant view; its id."""
+        member, workspace = self.member(person), self.workspace
+        channel = workspace.direct_with(member.user_id, workspace.bot.user_id)
+        root = Message(
+            ts=workspace.new_ts(),
+            channel_id=channel.channel_id,
+            user_id=workspace.bot.user_id,
+            is_bot=True,
+            text="New Assistant Thread",
+        )
+        workspace.add_message(root)
+        workspace.emit(
+            "assistant_thread_started",
+            {
+                "type": "assistant_thread_started",
+                "assistant_thread": {
+                    "user_id": member.user_id,
+                    "context": {"team_id": workspace.team_id, "enterprise_id": None},
+                    "channel_id": channel.channel_id,
+                    "thread_ts": root.ts,
+                },
+                "event_ts": root.ts,
+            },
+        )
+        return root.ts
 
     async def invite(self, channel_id: str) -> None:
         """Takes the app into a channel."""

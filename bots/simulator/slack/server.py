@@ -10,7 +10,6 @@ from typing import Self
 from aiohttp import web
 
 from bots.simulator.faults import Faults
-from bots.simulator.slack import seen
 from bots.simulator.slack.deliveries import Outbox
 from bots.simulator.slack.dispatch import ApiCall, WebApi
 from bots.simulator.slack.files import FileServer
@@ -21,7 +20,6 @@ from bots.simulator.slack.responses import ResponseServer
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.socket import SocketMode
 from bots.simulator.slack.world import Workspace
-from bots.simulator.view import PlatformView
 
 _SHUTDOWN_SECONDS = 0.5
 _DEFAULTS = SlackSettings()
@@ -163,10 +161,6 @@ class SlackSimulator(BusyPeople):
     def _note_change(self) -> None:
         if not self._changed.is_set():
             self._changed.set()
-
-    def view(self) -> PlatformView:
-        """See SimulatedPlatform.view."""
-        return seen.platform_view(self.workspace, is_connected=self.outbox.transport.is_connected())
 
     def misbehave(self, fault: str, **settings: str | float | int) -> None:
         """See SimulatedPlatform.misbehave. The connection's faults bite at once, or when one is there."""

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 10
 _FAREWELL_SECONDS = 10.0
+_CLOSE_SECONDS = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +64,7 @@ class SocketMode:
         if ticket not in self._tickets:
             return web.Response(status=400, text="invalid ticket")
         self._tickets.discard(ticket)
-        socket = web.WebSocketResponse(heartbeat=30, max_msg_size=4_000_000)
+        socket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, heartbeat=30, max_msg_size=4_000_000)
         await socket.prepare(request)
         connection = Connection(socket, request)
         self.connections.append(connection)

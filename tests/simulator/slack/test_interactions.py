@@ -279,3 +279,20 @@ async def test_the_home_is_published_and_opened(slack: SlackSimulator, bot: Reco
     await until(lambda: "app_home_opened" in bot.kinds())
     assert bot.events[-1]["view"]["type"] == "home"
     assert slack.view().forms == ()
+
+
+async def test_an_assistant_thread_is_started(slack: SlackSimulator, bot: Recorder) -> None:
+    root = await slack.open_assistant("alice")
+    await until(lambda: "assistant_thread_started" in bot.kinds())
+    thread = bot.events[-1]["assistant_thread"]
+    assert (thread["user_id"], thread["thread_ts"]) == (slack.member("alice").user_id, root)
+    await slack.say("alice", thread["channel_id"], "hi", thread_id=root)
+    await until(lambda: bot.events[-1].get("thread_ts") == root)
+    await bot.client.assistant_threads_setTitle(
+        channel_id=thread["channel_id"], thread_ts=root, title="Greeting"
+    )
+    prompts = [{"title": "a", "message": "b"}]
+    where = {"channel_id": thread["channel_id"], "thread_ts": root}
+    await bot.client.assistant_threads_setSuggestedPrompts(**where, prompts=prompts)
+    many: Any = bot.client.assistant_threads_setSuggestedPrompts(**where, prompts=prompts * 5)
+    assert await code(many) == "invalid_arguments"

@@ -1,0 +1,44 @@
+"""Rate limits: bursts are allowed, more than the tier in the long run is not."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots.simulator.slack.rates import TIERS, Rates
+
+STEPS = st.lists(st.floats(min_value=0, max_value=5), min_size=1, max_size=200)
+
+
+@given(st.sampled_from(["t2", "t3", "t4"]), STEPS)
+def test_no_more_than_a_burst_and_the_tier_gets_through(tier: str, steps: list[float]) -> None:
+    rates, now, passed = Rates(), 0.0, 0
+    for step in steps:
+        now += step
+        passed += rates.take("T1", "chat.update", tier, "C1", now) == 0
+    assert passed <= TIERS[tier] * (1 + now / 60) + 1
+
+
+@given(STEPS)
+def test_waiting_as_long_as_told_is_enough(steps: list[float]) -> None:
+    rates, now = Rates(), 0.0
+    for step in steps:
+        now += step
+        wait = rates.take("T1", "chat.postMessage", "post", "C1", now)
+        if wait:
+            now += wait
+            assert rates.take("T1", "chat.postMessage", "post", "C1", now) == 0
+
+
+def test_each_channel_and_each_workspace_has_its_own_limit() -> None:
+    rates = Rates()
+    for _ in range(5):
+        assert rates.take("T1", "chat.postMessage", "post", "C1", 0.0) == 0
+    assert rates.take("T1", "chat.postMessage", "post", "C1", 0.0) == 1
+    assert rates.take("T1", "chat.postMessage", "post", "C2", 0.0) == 0
+    assert rates.take("T2", "chat.postMessage", "post", "C1", 0.0) == 0
+
+
+def test_a_scale_widens_the_limits_and_zero_lifts_them() -> None:
+    wide, off = Rates(scale=10), Rates(scale=0)
+    passed = sum(wide.take("T1", "chat.update", "t3", "C1", 0.0) == 0 for _ in range(600))
+    assert passed == 500
+    assert not any(off.take("T1", "chat.update", "t3", "C1", 0.0) for _ in range(600))
