@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,6 +161,8 @@ class LocalJails:
             self._workspaces.prepare()
             place.mkdir(mode=0o755, exist_ok=True)
             place.chmod(0o755)
+            if self._folder.stat().st_uid == os.geteuid():
+                self._folder.chmod(0o711)
         except OSError as error:
             raise Lacking(f"The data folder cannot be used: {error}.", "Choose another.") from error
         blocker = programs.blocking_folder(self._folder / "threads")

@@ -14,6 +14,7 @@ from sandbox.connection import Connection
 
 OPEN = Failpoint("sandbox.open")
 HELLO_SECONDS = 15.0
+NOT_STARTED = "The sandbox could not be started."
 FENCE_SECONDS = 30.0
 THREAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
@@ -90,6 +91,9 @@ class Machines:
             await machine.connection.wait_for_hello(HELLO_SECONDS)
             await machine.ready()
             machine.connection.greet(fence)
+        except SandboxUnavailable as error:
+            await machine.stop()
+            raise SandboxUnavailable(NOT_STARTED, detail=error.detail) from error
         except BaseException:
             await machine.stop()
             raise

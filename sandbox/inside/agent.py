@@ -66,6 +66,8 @@ class Program:
             call.fail(explained(error))
         except (KeyError, TypeError, ValueError) as error:
             call.fail(CallError(f"The call is malformed: {error!r}.", "malformed"))
+        except Exception as error:  # one broken call must not end the sandbox
+            call.fail(CallError(f"The sandbox failed at this: {error!r}.", "broken"))
 
     def _raise_fence(self, call: Call) -> None:
         self._sessions.raise_fence(int(call.request["fence"]), lambda: call.answer({}))

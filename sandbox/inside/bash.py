@@ -43,6 +43,7 @@ def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) 
             signal.signal(ignored, signal.SIG_DFL)  # Python's own settings would be inherited
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")  # out of memory, a command dies before we do
+        os.nice(5)
         os.chdir(folder)
         os.execve("/bin/bash", arguments, environment)
     finally:

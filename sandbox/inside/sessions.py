@@ -192,6 +192,9 @@ class Sessions:
         def answer() -> None:
             if timer is not None:
                 timer.cancel()
+            waiting = self._waiting.get(name, [])
+            if answer in waiting:
+                waiting.remove(answer)  # the time is over, not the command
             call.answer(_answer(shell, self._root))
 
         if not shell.is_running or timeout_seconds <= 0:
