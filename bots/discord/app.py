@@ -99,6 +99,9 @@ class Client(discord.Client):
     async def on_guild_join(self, guild: discord.Guild) -> None:
         await catchup.remember(guild, self.lanes)
 
+    async def on_thread_create(self, thread: discord.Thread) -> None:
+        self.doors.opened(str(thread.id))
+
     async def on_message(self, message: discord.Message) -> None:
         await self.listener.message(message)
 

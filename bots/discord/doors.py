@@ -35,6 +35,12 @@ class Doors:
             if self._opening.get(thread_key) is event:
                 del self._opening[thread_key]
 
+    def opened(self, thread_key: str) -> None:
+        """Discord says that the thread is there. discord.py answers a call later than that where it used up a limit."""
+        event = self._opening.get(thread_key)
+        if event is not None:
+            event.set()
+
     async def settled(self, address: Address) -> None:
         """Returns once nobody in this process is opening the thread."""
         event = self._opening.get(address.thread_key)
