@@ -5,10 +5,8 @@ From docs.slack.dev (Block Kit, chat.postMessage, Web API). Where Slack states n
 
 BLOCKS_MAX = 50
 SECTION_TEXT_MAX = 3000
-HEADER_TEXT_MAX = 150
 MARKDOWN_TEXT_MAX = 12_000
 """Of all `markdown` blocks of one message together."""
-CONTEXT_ELEMENTS_MAX = 10
 NOTE_TEXT_MAX = 255
 """Ours: the one line that stands over a file."""
 ACTIONS_ELEMENTS_MAX = 25
@@ -22,8 +20,6 @@ OPTION_VALUE_MAX = 150
 PLACEHOLDER_MAX = 150
 FALLBACK_TEXT_MAX = 4000
 """The `text` field is cut by Slack over 40,000 and should stay under this."""
-MESSAGE_CHARACTERS_MAX = 13_000
-"""All blocks of a message together: Slack answers msg_blocks_too_long a little above it."""
 PLAN_TITLE_MAX = 150
 """Ours: Slack states no limit."""
 TASK_TITLE_MAX = 150

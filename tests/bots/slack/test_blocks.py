@@ -67,7 +67,7 @@ def checked(content: Content) -> Drawing:
     drawing = draw(content)
     check_message_blocks(list(drawing.blocks))
     assert 0 < len(drawing.text) <= limits.FALLBACK_TEXT_MAX
-    assert drawing.blocks
+    assert 0 < len(drawing.blocks) <= limits.BLOCKS_MAX
     assert "<" not in drawing.text
     assert all(harmless(shown) == shown for shown in texts(list(drawing.blocks)))
     return drawing
