@@ -20,6 +20,9 @@ from core.ports import (
     ToolCallDelta,
 )
 
+# litellm reads a deprecated attribute of its own models
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
+
 KEY = "sk-secret-of-the-test"
 TOOLS = (
     {

@@ -1,0 +1,323 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.dialects.dialect import CallComplete, Parsed, VisibleText
+from core.dialects.spec import ToolSpec
+from core.dialects.xml import XmlDialect
+from core.dialects.xml_prompt import written_call, written_invoke
+from core.messages import ToolCall
+from core.ports import TextDelta, ToolCallDelta
+
+
+def tool(name: str, content: str | None = None, **kinds: str) -> ToolSpec:
+    properties = {key: {"type": kind} for key, kind in kinds.items()}
+    return ToolSpec(
+        name=name,
+        description="",
+        parameters={"type": "object", "properties": properties},
+        content_parameter=content,
+    )
+
+
+TOOLS = {
+    spec.name: spec
+    for spec in (
+        tool("create_file", "file_contents", file_path="string", file_contents="string"),
+        tool("str_replace", old_str="string", new_str="string"),
+        tool("wait", seconds="integer"),
+        tool("ask", "text", text="string"),
+        tool("complete"),
+    )
+}
+
+
+def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_max: int = 0):
+    """The visible text, the calls as (name, arguments, problem, raw), and the stored text."""
+    parser = XmlDialect().parser(TOOLS, calls_max=calls_max)
+    found: list[Parsed] = []
+    for start, end in zip((0, *cuts), (*cuts, len(text)), strict=True):
+        found.extend(parser.feed(TextDelta(text=text[start:end])))
+    found.extend(parser.close(is_whole=is_whole))
+    calls = [one for one in found if isinstance(one, CallComplete)]
+    assert [one.index for one in calls] == list(range(len(calls)))
+    visible = "".join(one.text for one in found if isinstance(one, VisibleText))
+    return visible, [_plain(one.call) for one in calls], parser.text
+
+
+def _plain(call: ToolCall):
+    return call.name, call.arguments, call.problem, call.raw
+
+
+def arguments_of(text: str):
+    _, calls, _ = parsed(text)
+    assert [problem for _, _, problem, _ in calls] == [None] * len(calls)
+    return [(name, arguments) for name, arguments, _, _ in calls]
+
+
+def invoke(name: str, *parameters: tuple[str, str]) -> str:
+    return written_invoke(name, dict(parameters))
+
+
+def test_a_call_is_taken_out_of_the_text_around_it():
+    text = "First.\n" + written_call("wait", {"seconds": 3}) + "\nThen."
+    visible, calls, stored = parsed(text)
+    assert visible == "First.\n\nThen."
+    assert calls == [("wait", {"seconds": 3}, None, written_invoke("wait", {"seconds": 3}))]
+    assert stored == text
+
+
+def test_every_call_of_every_block_counts():
+    block = (
+        f"<function_calls>{invoke('wait', ('seconds', '1'))}\n{invoke('complete')}</function_calls>"
+    )
+    assert arguments_of(block + " and " + block) == [("wait", {"seconds": 1}), ("complete", {})] * 2
+
+
+def test_two_calls_of_the_same_name_keep_their_own_raw_text():
+    first, second = invoke("wait", ("seconds", "1")), invoke("wait", ("seconds", "2"))
+    _, calls, _ = parsed(f"<function_calls>\n{first}\n{second}\n</function_calls>")
+    assert [raw for *_, raw in calls] == [first, second]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "  leading and trailing  ",
+        "\nline\n",
+        "a && b < c > d &amp; &lt;x&gt;",
+        "<![CDATA[ kept ]]>",
+        'say("</parameter>")',
+        "</parameter>",
+        "</parameter",
+        "</param",
+        "<",
+        "</invoke>",
+        "</function_calls>",
+        "<parameter name=",
+        '<parameter name="x">',
+        '<parameter name="file_path">inner</parameter>',
+        '<parameter name="a">1</parameter>\n<parameter name="b">2</parameter>',
+        '<invoke name="x">',
+        '<invoke name="create_file"><parameter name="file_path">x</parameter></invoke>',
+        written_call("create_file", {"file_contents": "in", "file_path": "it"}),
+        "```\n" + written_call("wait", {"seconds": "1"}) + "\n```",
+        "<create-file>\n<ask>no</ask>",
+        "it's `code` ``` and ~~~",
+        "",
+    ],
+)
+def test_values_are_verbatim_whatever_they_look_like(value: str):
+    """Also where the parameter after it is known to the tool."""
+    first = {"file_contents": value, "file_path": "007"}
+    last = {"file_path": "007", "file_contents": value}
+    assert arguments_of(written_call("create_file", first)) == [("create_file", first)]
+    assert arguments_of(written_call("create_file", last) + " x") == [("create_file", last)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<invoke name='wait'><parameter name='seconds'>3</parameter></invoke>",
+        '<invoke  id="1"  name = "wait" ><parameter type="int" name="seconds" >3</parameter ></invoke >',
+        "<invoke name=wait><parameter\n name=seconds>3</parameter></invoke>",
+        '<function_calls x="1">\n<INVOKE name="wait"><parameter name="seconds"> 3 </parameter>\n\n</invoke>',
+    ],
+)
+def test_loosely_written_tags_are_understood(text: str):
+    assert arguments_of(text) == [("wait", {"seconds": 3})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```xml\n{}\n```\n",
+        "````\n```\n{}\n```\n````",
+        "~~~\n{}\n~~~",
+        "1. so:\n   ```\n   {}\n   ```",
+        "> ```\n> {}\n> ```",
+        "```\n{}",
+    ],
+)
+def test_calls_in_fences_are_text(text: str):
+    whole = text.format(written_call("wait", {"seconds": 1}))
+    assert parsed(whole)[:2] == (whole, [])
+
+
+@pytest.mark.parametrize(
+    "text", ["use `{}` for it", "use ``a ` {}`` for it", "`<function_calls>` opens, `{}` too"]
+)
+def test_calls_in_inline_code_are_text(text: str):
+    whole = text.format('<invoke name="wait">')
+    assert parsed(whole)[:2] == (whole, [])
+
+
+def test_a_call_after_a_fence_or_a_lonely_backtick_counts():
+    call = written_call("wait", {"seconds": 1})
+    assert arguments_of(f"```\ncode\n```\n{call}") == [("wait", {"seconds": 1})]
+    assert arguments_of(f"it's a ` here {call}") == [("wait", {"seconds": 1})]
+    assert arguments_of(f"\\`{call}`") == [("wait", {"seconds": 1})]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('<function_calls><invoke name="wait"><parameter name="seconds">1', ["wait"]),
+        (
+            '<invoke name="wait"><parameter name="seconds">1</parameter></function_calls> x',
+            ["wait"],
+        ),
+        ('<invoke name="wait"><parameter name="seconds">1</parameter>', ["wait"]),
+        (
+            '<invoke name="wait"><parameter name="seconds">1</parameter>\n<invoke name="complete"></invoke>',
+            ["wait", "complete"],
+        ),
+        ("<invoke ><parameter name='a'>1</parameter></invoke>", [""]),
+        ('<invoke name="wait">{"seconds": 1}</invoke>', ["wait"]),
+        ("<ask>what", ["ask"]),
+        ("<complete>no text here</complete>", ["complete"]),
+    ],
+)
+def test_what_cannot_be_read_is_a_problem_told_to_the_model(text: str, names: list[str]):
+    _, calls, _ = parsed(text)
+    assert [name for name, *_ in calls] == names
+    _, arguments, problem, _ = calls[0]
+    assert arguments == {}
+    assert problem is not None
+    assert problem.endswith(".")
+
+
+def test_an_interrupted_answer_keeps_its_text_and_loses_its_half_call():
+    whole = "<function_calls>\n" + invoke("wait", ("seconds", "1"))
+    visible, calls, stored = parsed("Hi. " + whole + '\n<invoke name="wa', is_whole=False)
+    assert visible == "Hi. "
+    assert [name for name, *_ in calls] == ["wait"]
+    assert stored == "Hi. " + whole + "\n\n</function_calls>"
+    assert parsed("Hi. <function_calls>\n<invoke name='wait'>", is_whole=False) == (
+        "Hi. ",
+        [],
+        "Hi. ",
+    )
+    assert parsed("Hi. <functi", is_whole=False) == ("Hi. ", [], "Hi. ")
+
+
+def test_reading_stops_at_the_limit_and_the_stored_text_ends_with_a_closed_block():
+    call = invoke("wait", ("seconds", "1"))
+    visible, calls, stored = parsed(
+        f"Go <function_calls>{call}{call}</function_calls> on", calls_max=1
+    )
+    assert (visible, len(calls)) == ("Go ", 1)
+    assert stored == f"Go <function_calls>{call}\n</function_calls>"
+
+
+def test_before_the_end_the_stored_text_ends_with_the_last_complete_call():
+    parser = XmlDialect().parser(TOOLS)
+    call = invoke("wait", ("seconds", "1"))
+    parser.feed(TextDelta(text=f"Go {call} and on"))
+    assert parser.text == f"Go {call}"
+
+
+def test_a_call_is_complete_as_soon_as_its_end_is_there():
+    parser = XmlDialect().parser(TOOLS)
+    found = parser.feed(TextDelta(text="<function_calls>" + invoke("complete")))
+    assert [type(one) for one in found] == [CallComplete]
+
+
+def test_the_older_form_has_attributes_and_content():
+    text = '<create-file file_path="a &lt;&amp;&quot; b?x=1&copy=2">\n  CONTENT &amp; </b>\n</create-file>'
+    assert arguments_of(text) == [
+        (
+            "create_file",
+            {"file_path": 'a <&" b?x=1&copy=2', "file_contents": "\n  CONTENT &amp; </b>\n"},
+        )
+    ]
+    assert arguments_of('<ask text="a > b?"/><complete />') == [
+        ("ask", {"text": "a > b?"}),
+        ("complete", {}),
+    ]
+    nested = "<create-file file_path='a'>x <create-file>y</create-file> z</create-file>"
+    assert arguments_of(nested)[0][1]["file_contents"] == "x <create-file>y</create-file> z"
+    children = "<str-replace>\n<old_str> a</old_str>\n<new_str>b </new_str>\n</str-replace>"
+    assert arguments_of(children) == [("str_replace", {"old_str": " a", "new_str": "b "})]
+
+
+def test_native_deltas_are_passed_over():
+    parser = XmlDialect().parser(TOOLS)
+    assert parser.feed(ToolCallDelta(index=0, name="wait", arguments="{}")) == ()
+    assert (parser.close(is_whole=True), parser.text) == ([], "")
+
+
+def test_an_unknown_tool_is_called_by_its_name():
+    assert arguments_of(invoke("nothing", ("a", "1"))) == [("nothing", {"a": "1"})]
+
+
+PIECES = st.sampled_from(
+    [
+        "<function_calls>",
+        "</function_calls>",
+        '<invoke name="create_file">',
+        '<invoke name="wait"/>',
+        "</invoke>",
+        '<parameter name="file_path">',
+        '<parameter name="file_contents">',
+        '<parameter name="other">',
+        "</parameter>",
+        "<create-file file_path='x'>",
+        "</create-file>",
+        "<ask>",
+        "</ask>",
+        "`",
+        "``",
+        "```",
+        "~~~",
+        "\n",
+        " ",
+        "\\",
+        "text",
+        "<",
+        "</",
+        "<invo",
+        "<parameter name='",
+        ">",
+        "&&",
+        "é🙂",
+    ]
+)
+ANSWERS = st.lists(PIECES | st.text(max_size=4), max_size=24).map("".join)
+
+
+@given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
+def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool):
+    cuts = sorted({pick % (len(text) + 1) for pick in picks})
+    assert parsed(text, cuts=cuts, is_whole=is_whole) == parsed(text, is_whole=is_whole)
+    assert parsed(text, cuts=range(1, len(text)), is_whole=is_whole) == parsed(
+        text, is_whole=is_whole
+    )
+
+
+@given(text=ANSWERS)
+def test_no_text_is_made_up_and_a_whole_answer_is_stored_whole(text: str):
+    visible, _, stored = parsed(text)
+    assert stored == text
+    rest = iter(text)
+    assert all(character in rest for character in visible)
+
+
+@given(contents=st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join))
+def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
+    squeezed = "".join(contents.split())
+    if any(
+        tag in squeezed for tag in ("</parameter><", "<parametername=", "<invokename=", "invoke>")
+    ):
+        return
+    arguments = {"file_path": "a", "file_contents": contents}
+    assert arguments_of(written_call("create_file", arguments)) == [("create_file", arguments)]
+
+
+@given(text=ANSWERS.map(lambda text: text.replace("`", "").replace("~", "")))
+def test_people_never_see_the_markup_of_calls(text: str):
+    visible, _, _ = parsed(text)
+    for tag in ("<function_calls>", "</function_calls>", "<invoke name", "</invoke>", "<ask>"):
+        assert tag not in visible or tag not in text
