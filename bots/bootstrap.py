@@ -128,35 +128,8 @@ class _Assembly:
         self._sources: dict[str, FileSource] = {"api": SpoolFiles(self._spool)}
         self._public_url = settings.public_url
         self._link_secret = link_secret(settings.data_dir)
-        self._delivery = RunDelivery(
-            Showroom(
-                worker_id=self._worker_id,
-                surfaces=self._surfaces,
-                deliveries=stores.deliveries,
-                conversations=stores.conversations,
-                asks=stores.asks,
-                bus=stores.bus,
-                sandboxes=sandboxes.provider,
-                link_for=self._link_for,
-            )
-        )
-        self._reception = Reception(
-            inbox=stores.inbox,
-            stops=stores.stops,
-            queue=stores.queue,
-            signals=stores.signals,
-            policy=Policy(
-                workspaces=settings.allowed_workspaces,
-                channels=settings.allowed_channels,
-                users=settings.allowed_users,
-            ),
-            desk=CommandDesk(
-                conversations=stores.conversations,
-                sandboxes=sandboxes.provider,
-                signals=stores.signals,
-            ),
-            wake_delivery=self._delivery.wake,
-        )
+        self._delivery = RunDelivery(self._showroom())
+        self._reception = self._front()
 
     async def start(self, stack: AsyncExitStack, *, with_worker: bool) -> Running:
         """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
@@ -186,6 +159,39 @@ class _Assembly:
             lacks=self._sandboxes.lacks,
             slack=slack,
             discord=discord,
+        )
+
+    def _showroom(self) -> Showroom:
+        stores = self._stores
+        return Showroom(
+            worker_id=self._worker_id,
+            surfaces=self._surfaces,
+            deliveries=stores.deliveries,
+            conversations=stores.conversations,
+            asks=stores.asks,
+            bus=stores.bus,
+            sandboxes=self._sandboxes.provider,
+            link_for=self._link_for,
+        )
+
+    def _front(self) -> Reception:
+        settings, stores = self._settings, self._stores
+        return Reception(
+            inbox=stores.inbox,
+            stops=stores.stops,
+            queue=stores.queue,
+            signals=stores.signals,
+            policy=Policy(
+                workspaces=settings.allowed_workspaces,
+                channels=settings.allowed_channels,
+                users=settings.allowed_users,
+            ),
+            desk=CommandDesk(
+                conversations=stores.conversations,
+                sandboxes=self._sandboxes.provider,
+                signals=stores.signals,
+            ),
+            wake_delivery=self._delivery.wake,
         )
 
     def _slack(self) -> SlackApp | None:

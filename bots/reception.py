@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
@@ -27,7 +27,7 @@ from bots.inbound import (
 from bots.policy import Policy, refusal
 from core.ports import RunQueue, StopSignals
 from core.stores import Decide, Inbox, StopRequests
-from core.threads import Arrival, Ignore, Receipt, StopRun
+from core.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +83,11 @@ class Reception:
         arrival, decide = arrival_of(inbound)
         receipt = await self.inbox.accept(arrival, decide)
         await self._wake(receipt)
+        if receipt.is_duplicate:
+            return Outcome(run_id=receipt.run_id, is_ignored=True)
         if isinstance(receipt.decision, Ignore):
             return Outcome(notice=receipt.decision.notice, is_ignored=True)
-        return Outcome(run_id=receipt.run_id, is_ignored=receipt.is_duplicate)
+        return Outcome(run_id=receipt.run_id)
 
     async def _wake(self, receipt: Receipt) -> None:
         """The sweepers find what is lost between the transaction and here."""
@@ -130,60 +132,34 @@ def arrival_of(inbound: Storable) -> tuple[Arrival, Decide]:
     """The row to store, and the rule that decides about it."""
     match inbound:
         case IncomingMessage():
-            arrival = Arrival(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="message",
-                author=inbound.author,
-                text=inbound.text,
-                files=inbound.files,
-                message_ref=inbound.message_ref,
-                sent_at=inbound.sent_at,
-            )
-            return arrival, partial(decide_message, inbound)
+            spoken = _arrival(inbound, "message", inbound.author, text=inbound.text)
+            return replace(spoken, files=inbound.files), partial(decide_message, inbound)
         case MessageEdited():
-            arrival = Arrival(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="edit",
-                author=inbound.author,
-                text=inbound.text,
-                message_ref=inbound.message_ref,
-                sent_at=inbound.sent_at,
-            )
-            return arrival, partial(decide_edit, inbound)
+            edit = _arrival(inbound, "edit", inbound.author, text=inbound.text)
+            return edit, partial(decide_edit, inbound)
         case MessageDeleted():
-            arrival = Arrival(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="delete",
-                author=inbound.author,
-                message_ref=inbound.message_ref,
-                sent_at=inbound.sent_at,
-            )
-            return arrival, partial(decide_delete, inbound)
+            return _arrival(inbound, "delete", inbound.author), partial(decide_delete, inbound)
         case AskAnswered():
-            arrival = Arrival(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="answer",
-                author=inbound.person,
-                text=inbound.value,
-                sent_at=inbound.sent_at,
-            )
-            return arrival, partial(decide_answer, inbound)
+            answer = _arrival(inbound, "answer", inbound.person, text=inbound.value)
+            return answer, partial(decide_answer, inbound)
         case StopWished():
-            arrival = Arrival(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="message",
-                author=inbound.person,
-                message_ref=inbound.message_ref,
-                sent_at=datetime.now(UTC),
-            )
-            return arrival, partial(decide_stop, inbound)
+            return _arrival(inbound, "message", inbound.person), partial(decide_stop, inbound)
         case _:
             assert_never(inbound)
+
+
+def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = "") -> Arrival:
+    message_ref = "" if isinstance(inbound, AskAnswered) else inbound.message_ref
+    sent_at = datetime.now(UTC) if isinstance(inbound, StopWished) else inbound.sent_at
+    return Arrival(
+        dedupe_key=inbound.dedupe_key,
+        address=inbound.address,
+        kind=kind,
+        author=author,
+        text=text,
+        message_ref=message_ref,
+        sent_at=sent_at,
+    )
 
 
 def _told_of_stop(outcome: Outcome) -> Outcome:

@@ -1,6 +1,7 @@
 """A run's hold on its sandbox: started at the first need, told to people when it takes long, replaced when lost."""
 
 import asyncio
+from collections.abc import Callable
 
 from core.calls import RunLog
 from core.errors import SandboxUnavailable
@@ -16,12 +17,20 @@ class Machine:
     """One run's way to the thread's sandbox. Concurrent first calls start it once."""
 
     def __init__(
-        self, provider: SandboxProvider | None, thread_id: str, fence: int, run_log: RunLog
+        self,
+        provider: SandboxProvider | None,
+        thread_id: str,
+        fence: int,
+        run_log: RunLog,
+        *,
+        bind: Callable[[str], None],
     ) -> None:
+        """`bind` is told the sandbox's id (to callers it is the thread's) when it is opened for the first time."""
         self._provider = provider
         self._thread_id = thread_id
         self._fence = fence
         self._run_log = run_log
+        self._bind = bind
         self._lock = asyncio.Lock()
         self._was_used = False
 
@@ -38,8 +47,11 @@ class Machine:
             done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
             if not done:
                 self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
-            self._was_used = True
-            return await opening
+            sandbox = await opening
+            if not self._was_used:
+                self._was_used = True
+                self._bind(self._thread_id)
+            return sandbox
 
     async def interrupt(self) -> None:
         """Kills what runs in the sandbox, if this run has used one. Never raises and never hangs."""

@@ -1,6 +1,6 @@
 """Making a history whole that a crash cut off in the middle of a turn: every call gets its result, none runs twice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -29,59 +29,65 @@ class Mended:
     reply: Reply | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What mending needs of the run."""
+
+    dialect: Dialect
+    toolbox: Toolbox
+    context: ToolContext
+    run_log: RunLog
+
+
 async def mend(
-    history: Sequence[Message],
-    records: Sequence[ToolCallRecord],
-    *,
-    dialect: Dialect,
-    toolbox: Toolbox,
-    context: ToolContext,
-    run_log: RunLog,
+    history: Sequence[Message], records: Sequence[ToolCallRecord], shop: Workshop
 ) -> Mended:
     """Emits what the last attempt could not, and answers it. Calls that are idempotent run again."""
-    answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
-    unanswered = _unanswered(history, records, answered)
-    for number, (assistant_id, group) in enumerate(unanswered.items(), start=1):
-        turn_id = (
-            group[0].turn_id if group else str(known[assistant_id].metadata.get("thread_run_id"))
-        )
-        run_log.emit(TurnStarted(turn_id=turn_id, number=number))
-        outcomes = [await _outcome(record, toolbox, context) for record in group]
+    for number, (assistant_id, group) in enumerate(_unanswered(history, records).items(), start=1):
         assistant = known.get(assistant_id)
+        turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
+        shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
+        outcomes = [await _outcome(record, shop.toolbox, shop.context) for record in group]
         if assistant is None:
-            calls = [outcome.call for outcome in outcomes]
-            text = "" if dialect.name == "native" else _written(calls)
-            assistant = _message(
-                "assistant",
-                dialect.assistant_content(text, calls),
-                context,
-                message_id=assistant_id,
-            )
+            assistant = _assistant_again(assistant_id, outcomes, shop)
             added.append(assistant)
-            run_log.emit(MessageAdded(message=assistant))
-        outcomes += [
-            refused(call, NEVER_STARTED)
-            for call in _native_calls(assistant)
-            if call.call_id not in {record.call_id for record in group}
-        ]
-        for index, outcome in enumerate(outcomes):
-            content = dialect.result_content(outcome.call, outcome.result)
-            message = _message("tool", content, context, assistant_message_id=assistant_id)
-            run_log.emit(_finished(index, outcome, message))
-            run_log.emit(MessageAdded(message=message))
-            added.append(message)
-            reply = reply or outcome.reply
-        run_log.emit(TurnFinished(turn_id=turn_id))
+            shop.run_log.emit(MessageAdded(message=assistant))
+        recorded = {record.call_id for record in group}
+        never = [call for call in _native_calls(assistant) if call.call_id not in recorded]
+        outcomes += [refused(call, NEVER_STARTED) for call in never]
+        added.extend(_results(outcomes, assistant_id, shop))
+        reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
+        shop.run_log.emit(TurnFinished(turn_id=turn_id))
     return Mended(messages=tuple(added), reply=reply)
 
 
+def _assistant_again(assistant_id: str, outcomes: Sequence[CallOutcome], shop: Workshop) -> Message:
+    """The message that the crash lost, made from its calls; the text beside them is gone."""
+    calls = [outcome.call for outcome in outcomes]
+    text = "" if shop.dialect.name == "native" else _written(calls)
+    content = shop.dialect.assistant_content(text, calls)
+    return _message("assistant", content, shop.context, message_id=assistant_id)
+
+
+def _results(
+    outcomes: Sequence[CallOutcome], assistant_id: str, shop: Workshop
+) -> Iterator[Message]:
+    for index, outcome in enumerate(outcomes):
+        content = shop.dialect.result_content(outcome.call, outcome.result)
+        message = _message("tool", content, shop.context, assistant_message_id=assistant_id)
+        shop.run_log.emit(_finished(index, outcome, message))
+        shop.run_log.emit(MessageAdded(message=message))
+        yield message
+
+
 def _unanswered(
-    history: Sequence[Message], records: Sequence[ToolCallRecord], answered: set[str]
+    history: Sequence[Message], records: Sequence[ToolCallRecord]
 ) -> dict[str, list[ToolCallRecord]]:
     """Assistant message id to the calls on record, for each whose results are missing."""
+    answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     missing: dict[str, list[ToolCallRecord]] = {}
     for assistant_id, group in groupby(records, key=lambda record: record.assistant_message_id):
         if assistant_id not in answered:

@@ -14,7 +14,7 @@ from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
-from core.mending import mend
+from core.mending import Workshop, mend
 from core.messages import JsonObject, Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals
 from core.recorder import RunRecorder
@@ -81,7 +81,13 @@ class _Execution:
         self._engine = engine
         self._recorder = recorder
         self._switch = StopSwitch()
-        self._machine = Machine(engine.sandboxes, lease.thread_id, lease.fence, recorder)
+        self._machine = Machine(
+            engine.sandboxes,
+            lease.thread_id,
+            lease.fence,
+            recorder,
+            bind=recorder.bind_sandbox,
+        )
         self._platform = "api"
 
     async def watch_for_stop(self) -> None:
@@ -136,14 +142,13 @@ class _Execution:
         if self._lease.attempt == 1:
             return None
         history = await self._engine.conversations.history(self._lease.thread_id)
-        mended = await mend(
-            history,
-            await self._engine.journal.calls(self._lease.run_id),
+        shop = Workshop(
             dialect=around.dialect,
             toolbox=around.toolbox,
             context=around.context,
             run_log=self._recorder,
         )
+        mended = await mend(history, await self._engine.journal.calls(self._lease.run_id), shop)
         await self._recorder.commit()
         return mended.reply
 

@@ -11,7 +11,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.errors import LeaseLost
 from core.events import RunFinished, TurnFinished, TurnStarted
-from core.mending import INTERRUPTED, mend
+from core.mending import INTERRUPTED, Workshop, mend
 from core.recorder import RunRecorder
 from core.runs import execute
 from core.threads import Lease, ToolCallRecord
@@ -92,14 +92,13 @@ async def mended_history(world: World, dialect: Dialect, record: ToolCallRecord)
     lease = await world.engine.claims.claim(run_id, "worker-1")
     assert lease is not None
     recorder = RunRecorder(lease, world.engine.journal, world.engine.bus)
-    mended = await mend(
-        (),
-        [record],
+    shop = Workshop(
         dialect=dialect,
         toolbox=world.engine.toolbox,
         context=ToolContext(thread_id=lease.thread_id, run_id=run_id, sandbox=no_sandbox),
         run_log=recorder,
     )
+    mended = await mend((), [record], shop)
     await recorder.commit()
     return [json.dumps(message.content) for message in mended.messages]
 
