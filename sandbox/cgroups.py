@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import secrets
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +12,7 @@ from sandbox.limits import Limits
 from sandbox.processes import with_descendants
 
 ROOT = Path("/sys/fs/cgroup")
+STALE_SECONDS = 300
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +78,13 @@ def find_cgroups(limits: Limits) -> Cgroups | None:
             )
             found = Cgroups(parent=ROOT / path.lstrip("/"), limits=files, version=2)
         if found is not None and _works(found):
+            _sweep(found.parent)
             return found
     return None
 
 
 def _works(cgroups: Cgroups) -> bool:
-    trial = cgroups.parent / "threadhand-trial"
+    trial = cgroups.parent / f"threadhand-trial-{secrets.token_hex(4)}"
     try:
         trial.mkdir(exist_ok=True)
         try:
@@ -90,3 +95,11 @@ def _works(cgroups: Cgroups) -> bool:
     except OSError:
         return False
     return True
+
+
+def _sweep(parent: Path) -> None:
+    """Removes the groups that a killed process left; one with members cannot be removed."""
+    for path in parent.glob("threadhand-*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.rmdir()

@@ -61,16 +61,18 @@ class Jail:
 
     async def stop(self) -> None:
         """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
-        await self._connection.close()
-        if self._process.poll() is None:
-            self._kill_init()
-            if not await self._ended(STOP_SECONDS):
-                self._process.kill()
-                await self._ended(STOP_SECONDS)
-        if self._cgroup is not None:
-            await self._cgroup.remove()
-            self._cgroup = None
-        self.workspace.close()
+        try:
+            await self._connection.close()
+            if self._process.poll() is None:
+                self._kill_init()
+                if not await self._ended(STOP_SECONDS):
+                    self._process.kill()
+                    await self._ended(STOP_SECONDS)
+            if self._cgroup is not None:
+                await self._cgroup.remove()
+                self._cgroup = None
+        finally:
+            self.workspace.close()
 
     def _kill_init(self) -> None:
         """bubblewrap outside ends after its init, and that after all others: its end tells that of them all."""
@@ -119,7 +121,12 @@ async def start_jail(
         except BaseException:
             ours.close()
             raise
-    reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
+    try:
+        reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
+    except BaseException:
+        ours.close()  # at which the program inside ends
+        process.kill()
+        raise
     connection = Connection(reader, writer, label=workspace.path.parent.name)
     return Jail(process, connection, workspace, cgroups)
 

@@ -150,9 +150,7 @@ class LocalJails:
     async def _equipped(self) -> _Equipment:
         async with self._equipping:
             if self._equipment is None:
-                equipment = await asyncio.to_thread(self._equip)
-                self._try(equipment)
-                self._equipment = equipment
+                self._equipment = await asyncio.to_thread(self._equip)
             return self._equipment
 
     def _equip(self) -> _Equipment:
@@ -172,12 +170,14 @@ class LocalJails:
                 "Set THREADHAND_DATA_DIR to a folder outside of it, for example /var/lib/threadhand.",
             )
         python = programs.find_python(drops_user=self._drops_user)
-        return _Equipment(
+        equipment = _Equipment(
             bwrap=programs.find_bwrap(place, drops_user=self._drops_user),
             program=programs.copy_inside(place, python.path, at=bwrap.PROGRAM_FOLDER),
             python=python,
             cgroups=find_cgroups(self._limits),
         )
+        self._try(equipment)
+        return equipment
 
     def _try(self, equipment: _Equipment) -> None:
         folder = self._folder / "programs"

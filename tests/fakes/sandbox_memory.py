@@ -18,7 +18,7 @@ class Terminal:
 
     folder: str
     files: dict[str, bytes]
-    printed: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list[str])
 
     def print(self, text: str) -> None:
         self.printed.append(text)
