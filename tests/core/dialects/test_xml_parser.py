@@ -1,64 +1,10 @@
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from core.dialects.dialect import CallComplete, Parsed, VisibleText
-from core.dialects.spec import ToolSpec
+from core.dialects.dialect import CallComplete
 from core.dialects.xml import XmlDialect
 from core.dialects.xml_prompt import written_call, written_invoke
-from core.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
-
-
-def tool(name: str, content: str | None = None, **kinds: str) -> ToolSpec:
-    properties = {key: {"type": kind} for key, kind in kinds.items()}
-    return ToolSpec(
-        name=name,
-        description="",
-        parameters={"type": "object", "properties": properties},
-        content_parameter=content,
-    )
-
-
-TOOLS = {
-    spec.name: spec
-    for spec in (
-        tool("create_file", "file_contents", file_path="string", file_contents="string"),
-        tool("str_replace", old_str="string", new_str="string"),
-        tool("wait", seconds="integer"),
-        tool("ask", "text", text="string"),
-        tool("complete"),
-    )
-}
-
-
-def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_max: int = 0):
-    """The visible text, the calls as (name, arguments, problem, raw), and the stored text."""
-    parser = XmlDialect().parser(TOOLS, calls_max=calls_max)
-    found: list[Parsed] = []
-    for start, end in zip((0, *cuts), (*cuts, len(text)), strict=True):
-        found.extend(parser.feed(TextDelta(text=text[start:end])))
-    found.extend(parser.close(is_whole=is_whole))
-    calls = [one for one in found if isinstance(one, CallComplete)]
-    assert [one.index for one in calls] == list(range(len(calls)))
-    visible = "".join(one.text for one in found if isinstance(one, VisibleText))
-    return visible, [_plain(one.call) for one in calls], parser.text
-
-
-def _plain(call: ToolCall):
-    return call.name, call.arguments, call.problem, call.raw
-
-
-def arguments_of(text: str):
-    _, calls, _ = parsed(text)
-    assert [problem for _, _, problem, _ in calls] == [None] * len(calls)
-    return [(name, arguments) for name, arguments, _, _ in calls]
-
-
-def invoke(name: str, *parameters: tuple[str, str]) -> str:
-    return written_invoke(name, dict(parameters))
+from tests.fakes.llm_xml_reading import TOOLS, arguments_of, invoke, parsed
 
 
 def test_a_call_is_taken_out_of_the_text_around_it():
@@ -251,73 +197,3 @@ def test_native_deltas_are_passed_over():
 
 def test_an_unknown_tool_is_called_by_its_name():
     assert arguments_of(invoke("nothing", ("a", "1"))) == [("nothing", {"a": "1"})]
-
-
-PIECES = st.sampled_from(
-    [
-        "<function_calls>",
-        "</function_calls>",
-        '<invoke name="create_file">',
-        '<invoke name="wait"/>',
-        "</invoke>",
-        '<parameter name="file_path">',
-        '<parameter name="file_contents">',
-        '<parameter name="other">',
-        "</parameter>",
-        "<create-file file_path='x'>",
-        "</create-file>",
-        "<ask>",
-        "</ask>",
-        "`",
-        "``",
-        "```",
-        "~~~",
-        "\n",
-        " ",
-        "\\",
-        "text",
-        "<",
-        "</",
-        "<invo",
-        "<parameter name='",
-        ">",
-        "&&",
-        "é🙂",
-    ]
-)
-ANSWERS = st.lists(PIECES | st.text(max_size=4), max_size=24).map("".join)
-
-
-@given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
-def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool):
-    cuts = sorted({pick % (len(text) + 1) for pick in picks})
-    assert parsed(text, cuts=cuts, is_whole=is_whole) == parsed(text, is_whole=is_whole)
-    assert parsed(text, cuts=range(1, len(text)), is_whole=is_whole) == parsed(
-        text, is_whole=is_whole
-    )
-
-
-@given(text=ANSWERS)
-def test_no_text_is_made_up_and_a_whole_answer_is_stored_whole(text: str):
-    visible, _, stored = parsed(text)
-    assert stored == text
-    rest = iter(text)
-    assert all(character in rest for character in visible)
-
-
-@given(contents=st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join))
-def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
-    squeezed = "".join(contents.split())
-    if any(
-        tag in squeezed for tag in ("</parameter><", "<parametername=", "<invokename=", "invoke>")
-    ):
-        return
-    arguments = {"file_path": "a", "file_contents": contents}
-    assert arguments_of(written_call("create_file", arguments)) == [("create_file", arguments)]
-
-
-@given(text=ANSWERS.map(lambda text: text.replace("`", "").replace("~", "")))
-def test_people_never_see_the_markup_of_calls(text: str):
-    visible, _, _ = parsed(text)
-    for tag in ("<function_calls>", "</function_calls>", "<invoke name", "</invoke>", "<ask>"):
-        assert tag not in visible or tag not in text

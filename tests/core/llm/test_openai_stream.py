@@ -1,0 +1,171 @@
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from core.errors import ModelRejected, ModelUnavailable
+from core.llm.openai_stream import OpenAIStream
+from core.ports import (
+    ModelDelta,
+    ModelFinished,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from core.threads import Usage
+
+REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hi"},))
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def endpoint(answer: Answer) -> AsyncIterator[OpenAIStream]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    llm = OpenAIStream(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", "key")
+    try:
+        yield llm
+    finally:
+        await llm.close()
+        await runner.cleanup()
+
+
+def events(*pieces: bytes) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    return answer
+
+
+async def answered(*pieces: bytes) -> list[ModelDelta]:
+    async with endpoint(events(*pieces)) as llm:
+        return [delta async for delta in llm.stream(REQUEST)]
+
+
+async def test_lines_are_put_together_however_they_are_cut():
+    stream = (
+        b": keep-alive\r\n\r\nevent: message\r\n"
+        b'data: {"choices":[{"delta":{"reasoning":"Hm"}}]}\r\n\r\n'
+        b'data:{"choices":[{"delta":{"content":"h\xc3\xa9"}}]}\n\n'
+        b'data: {"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}\n\n'
+        b"data: [DONE]\n\n"
+    )
+    expected = [
+        ThinkingDelta(text="Hm"),
+        TextDelta(text="hé"),
+        TextDelta(text="No."),
+        ModelFinished(finish_reason="stop"),
+    ]
+    assert await answered(stream) == expected
+    assert await answered(*(stream[start : start + 1] for start in range(len(stream)))) == expected
+
+
+async def test_the_usage_after_the_finish_and_the_cost_are_read():
+    got = await answered(
+        b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"length"}]}\n',
+        b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"cost":0.5,'
+        b'"prompt_tokens_details":{"cached_tokens":4}}}\n',
+    )
+    usage = Usage(input_tokens=9, cached_tokens=4, output_tokens=2, cost_usd=0.5)
+    assert got[-1] == ModelFinished(finish_reason="length", usage=usage)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
+        b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n',
+        b"data: {broken\n\n",
+        b"data: 7\n\n",
+        b'data: {"error":{"message":"overloaded","code":502}}\n\n',
+        b'data: {"error":"boom"}\n\n',
+        b"",
+    ],
+)
+async def test_a_stream_that_is_no_whole_answer_is_unavailable(piece: bytes):
+    with pytest.raises(ModelUnavailable):
+        await answered(piece)
+
+
+async def test_strange_shapes_are_passed_over():
+    got = await answered(
+        b'data: {"choices":null}\n\ndata: {"choices":[7]}\n\ndata: {"usage":{"prompt_tokens":"x"}}\n\n'
+        b'data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}],"tool_calls":[1,{"id":5}]}}]}\n\n'
+        b"data: [DONE]\n\n"
+    )
+    assert got == [
+        TextDelta(text="a"),
+        ToolCallDelta(index=1),
+        ModelFinished(finish_reason="tool_calls", usage=Usage()),
+    ]
+
+
+async def test_a_redirect_is_refused_and_the_key_does_not_travel():
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    async with endpoint(answer) as llm:
+        with pytest.raises(ModelRejected, match="leads elsewhere"):
+            [delta async for delta in llm.stream(REQUEST)]
+    assert seen == ["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected", "words"),
+    [
+        (429, '{"error":{"code":"insufficient_quota","message":"x"}}', ModelRejected, "credit"),
+        (400, '{"error":{"code":"content_filter","message":"x"}}', ModelRejected, "content"),
+        (401, "<html>no</html>", ModelRejected, "key"),
+        (
+            529,
+            '{"type":"error","error":{"type":"overloaded_error"}}',
+            ModelUnavailable,
+            "overloaded",
+        ),
+        (418, "", ModelRejected, "accept"),
+    ],
+)
+async def test_refusals_are_told_in_plain_words(
+    status: int, body: str, expected: type[Exception], words: str
+):
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=body, content_type="application/json")
+
+    async with endpoint(answer) as llm:
+        with pytest.raises(expected, match=words):
+            [delta async for delta in llm.stream(REQUEST)]
+
+
+async def test_one_connection_serves_one_call_after_the_other():
+    ports: set[object] = set()
+    done = events(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername"))
+        return await done(request)
+
+    async with endpoint(answer) as llm:
+        for _ in range(3):
+            assert len([delta async for delta in llm.stream(REQUEST)]) == 1
+    assert len(ports) == 1
+
+
+async def test_an_unusable_address_is_rejected_at_once():
+    llm = OpenAIStream("http://[broken", "key")
+    with pytest.raises(ModelRejected):
+        [delta async for delta in llm.stream(REQUEST)]
+    await llm.close()

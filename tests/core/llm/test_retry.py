@@ -1,0 +1,91 @@
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from core.errors import ModelError, ModelRejected, ModelUnavailable
+from core.llm.retry import stream_with_retries
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
+
+REQUEST = ModelRequest(model="first", messages=())
+FINISHED = ModelFinished(finish_reason="stop")
+DOWN = ModelUnavailable("Down.")
+
+
+@dataclass
+class FakeLLM:
+    """Plays one list of deltas and errors per call, and keeps the models it was asked for."""
+
+    plays: list[Sequence[ModelDelta | ModelError]]
+    asked: list[str] = field(default_factory=list)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        self.asked.append(request.model)
+        for item in self.plays.pop(0):
+            if isinstance(item, ModelError):
+                raise item
+            yield item
+
+
+async def test_an_unavailable_model_is_asked_again_until_it_answers():
+    llm = FakeLLM([[DOWN], [DOWN], [TextDelta(text="Hi"), FINISHED]])
+    waits: list[float] = []
+
+    async def on_wait(seconds: float, _error: ModelUnavailable) -> None:
+        waits.append(seconds)
+
+    got = [
+        one async for one in stream_with_retries(llm, REQUEST, scale_seconds=0.001, on_wait=on_wait)
+    ]
+    assert got == [TextDelta(text="Hi"), FINISHED]
+    assert llm.asked == ["first"] * 3
+    assert 0.001 <= waits[0] <= 0.002
+    assert 0.001 <= waits[1] <= 0.004
+
+
+async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error_is_raised():
+    llm = FakeLLM([[DOWN]] * 4)
+    with pytest.raises(ModelUnavailable, match="Down"):
+        async for _ in stream_with_retries(
+            llm, REQUEST, fallbacks=("second",), attempts_max=2, scale_seconds=0.001
+        ):
+            pass
+    assert llm.asked == ["first", "first", "second", "second"]
+
+
+@pytest.mark.parametrize(
+    "play", [[ModelRejected("No.")], [TextDelta(text="Hi"), ModelUnavailable("Broke off.")]]
+)
+async def test_what_cannot_pass_or_has_begun_is_not_asked_again(
+    play: list[ModelDelta | ModelError],
+):
+    llm = FakeLLM([play, [FINISHED]])
+    with pytest.raises(ModelError):
+        async for _ in stream_with_retries(
+            llm, REQUEST, fallbacks=("second",), scale_seconds=0.001
+        ):
+            pass
+    assert llm.asked == ["first"]
+
+
+async def test_a_wait_that_the_service_names_is_kept():
+    llm = FakeLLM([[ModelUnavailable("Slow down.", retry_after_seconds=0.05)], [FINISHED]])
+    waits: list[float] = []
+
+    async def on_wait(seconds: float, _error: ModelUnavailable) -> None:
+        waits.append(seconds)
+
+    async for _ in stream_with_retries(llm, REQUEST, scale_seconds=0.001, on_wait=on_wait):
+        pass
+    assert waits == [0.05]
+
+
+async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
+    llm = FakeLLM([[ModelUnavailable("Slow down.", retry_after_seconds=99)], [FINISHED]])
+    got = [
+        one
+        async for one in stream_with_retries(
+            llm, REQUEST, fallbacks=("second",), deadline_seconds=5, scale_seconds=0.001
+        )
+    ]
+    assert (got, llm.asked) == ([FINISHED], ["first", "second"])

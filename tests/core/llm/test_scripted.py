@@ -1,0 +1,133 @@
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.errors import ConfigurationError, ModelRejected, ModelUnavailable
+from core.llm.openai_stream import OpenAIStream
+from core.llm.scripted import load_scenario
+from core.llm.scripted_server import ScriptedServer, serve
+from core.messages import JsonObject
+from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+
+STORY = load_scenario(r"""
+conversations:
+  - name: sums
+    when: {user: {matches: "add up"}}
+    capture: {file: 'uploads/(\S+\.csv)'}
+    steps:
+      - text: "I read {{file}}."
+        calls: [{name: read_file, arguments: {file_path: "uploads/{{file}}", lines: [1, 2]}}]
+      - expect: {tool: read_file, success: true, last: {contains: "42 \"rows\""}}
+        text: "42."
+  - name: thanks
+    when: {user: {contains: thanks}}
+    steps:
+      - text: "You are welcome."
+        fault: {kind: status, status: 503, times: 1}
+      - {text: "never", optional: true}
+""")
+TOOL: JsonObject = {"type": "function", "function": {"name": "read_file", "parameters": {}}}
+ASKED: JsonObject = {"role": "user", "content": "add up uploads/a.csv"}
+SAID: JsonObject = {"role": "assistant", "content": "I read a.csv."}
+
+
+def result(*, is_success: bool = True, role: str = "user") -> JsonObject:
+    inner = {"success": is_success, "output": 'the "42 "rows"', "error": None}
+    execution = {"tool_execution": {"function_name": "read_file", "result": inner}}
+    return {"role": role, "content": json.dumps(execution)}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with serve(STORY) as running:
+        yield running
+
+
+async def said(server: ScriptedServer, *messages: JsonObject, tools: tuple[JsonObject, ...] = ()):
+    llm = OpenAIStream(server.base_url)
+    try:
+        request = ModelRequest(model="scripted", messages=messages, tools=tools)
+        return [delta async for delta in llm.stream(request)]
+    finally:
+        await llm.close()
+
+
+def text_of(deltas: list) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+async def test_the_step_follows_from_the_request_alone(server: ScriptedServer):
+    for _ in range(2):
+        first = await said(server, ASKED, tools=(TOOL,))
+        assert text_of(first) == "I read a.csv."
+        arguments = "".join(delta.arguments for delta in first if isinstance(delta, ToolCallDelta))
+        assert json.loads(arguments) == {"file_path": "uploads/a.csv", "lines": [1, 2]}
+        assert isinstance(first[-1], ModelFinished)
+        assert first[-1].finish_reason == "tool_calls"
+        assert text_of(await said(server, ASKED, SAID, result(), tools=(TOOL,))) == "42."
+
+
+async def test_without_offered_tools_the_calls_are_xml(server: ScriptedServer):
+    assert text_of(await said(server, ASKED)) == (
+        'I read a.csv.\n\n<function_calls>\n<invoke name="read_file">\n'
+        '<parameter name="file_path">uploads/a.csv</parameter>\n'
+        '<parameter name="lines">[1, 2]</parameter>\n</invoke>\n</function_calls>'
+    )
+
+
+async def test_a_later_conversation_of_the_same_thread_starts_over(server: ScriptedServer):
+    thanks: JsonObject = {"role": "user", "content": "thanks"}
+    with pytest.raises(ModelUnavailable):
+        await said(server, ASKED, SAID, result(), SAID, thanks)
+    assert text_of(await said(server, ASKED, SAID, result(), SAID, thanks)) == "You are welcome."
+
+
+async def test_steps_left_over_and_unexpected_requests_fail_the_check(server: ScriptedServer):
+    assert server.leftovers() == ("sums, step 1", "sums, step 2", "thanks, step 1")
+    with pytest.raises(AssertionError, match="never played: sums, step 1"):
+        server.check()
+    with pytest.raises(ModelRejected, match="did not accept") as raised:
+        await said(server, ASKED, SAID, result(is_success=False))
+    assert "sums, step 2: the success of the last result is False" in raised.value.detail
+    with pytest.raises(AssertionError, match="the success of the last result"):
+        server.check()
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        (({"role": "user", "content": "hello"},), "no conversation"),
+        (({"role": "user", "content": "add up nothing"},), "nothing was captured for {{file}}"),
+        ((ASKED, SAID, result(), SAID, SAID), "sums has no step 4"),
+        ((ASKED, {"role": "tool", "content": "x"}), "no tool_call_id"),
+        ((ASKED, {"role": "robot", "content": "x"}), "'robot'"),
+    ],
+)
+async def test_what_the_scenario_does_not_know_is_refused_with_the_reason(
+    server: ScriptedServer, messages: tuple[JsonObject, ...], why: str
+):
+    with pytest.raises(ModelRejected):
+        await said(server, *messages)
+    assert why in server.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("conversations: [", "not valid YAML"),
+        ("conversations: []", "conversations"),
+        ("conversations: [{name: a, steps: [{txt: x}]}]", "conversations.0.steps.0.txt"),
+        (
+            "conversations: [{name: a, capture: {x: '('}, steps: [{text: x}]}]",
+            "no regular expression",
+        ),
+        (
+            "conversations: [{name: a, steps: [{text: x}]}, {name: a, steps: [{text: x}]}]",
+            "same name",
+        ),
+    ],
+)
+def test_a_mistake_in_a_scenario_is_told_with_its_place(text: str, place: str):
+    with pytest.raises(ConfigurationError, match=place):
+        load_scenario(text)
