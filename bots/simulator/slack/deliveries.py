@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from bots.simulator.faults import Faults
+from bots.simulator.faults import Fault, FaultKind, Faults
 from bots.simulator.slack.payloads import NotAcknowledged, Payload
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.world import Workspace
@@ -74,15 +74,19 @@ class Outbox:
             self._start(workspace, event_callback(workspace, event))
             self._start(earlier, body)
             return
-        if fault := self.faults.take(kind, "reorder"):
+        if fault := self._fault(kind, "reorder"):
             body = event_callback(workspace, event)
             loop = asyncio.get_running_loop()
             self._held = workspace, body, loop.call_later(fault.seconds, self._release)
             return
         body = event_callback(workspace, event)
         self._start(workspace, body, kind)
-        if self.faults.take(kind, "duplicate"):
+        if self._fault(kind, "duplicate"):
             self._start(workspace, body)
+
+    def _fault(self, kind: str, fault: FaultKind) -> Fault | None:
+        """An event may be named by its subscription (`message.im`) or by its type alone (`message`)."""
+        return self.faults.take(kind, fault) or self.faults.take(kind.partition(".")[0], fault)
 
     def _may_see(self, kind: str) -> bool:
         needed = _EVENT_SCOPES.get(kind)
@@ -95,7 +99,7 @@ class Outbox:
             self._start(workspace, body)
 
     def _start(self, workspace: Workspace, body: Payload, kind: str = "") -> None:
-        fault = self.faults.take(kind, "delay") if kind else None
+        fault = self._fault(kind, "delay") if kind else None
         seconds = fault.seconds if fault else 0.0
         task = spawn(self._deliver(workspace, body, seconds), name="slack event")
         self._under_way.add(task)

@@ -69,7 +69,7 @@ def draw_block(  # noqa: C901 - one case per block type
             yield Picture(url=_picture_url(workspace, block), alt=block["alt_text"])
         case "actions" | "context_actions":
             for element in as_payloads(block["elements"]):
-                yield from draw_control(block["block_id"], element)
+                yield from draw_control(workspace, block["block_id"], element)
         case "rich_text":
             yield Markdown(text=named(workspace, plain_of(block)), flavour="mrkdwn")
         case _:
@@ -83,13 +83,13 @@ def _composed(  # noqa: C901 - one case per block type
         case "plan":
             yield Markdown(text=block["title"], flavour="plain")
             for task in as_payloads(block.get("tasks")):
-                yield _task(task)
+                yield _task(workspace, task)
         case "task_card":
-            yield _task(block)
+            yield _task(workspace, block)
         case "alert":
             yield _text(workspace, block["text"])
         case "table":
-            yield Markdown(text=_table(block), flavour="markdown")
+            yield Markdown(text=named(workspace, _table(block)), flavour="markdown")
         case "container":
             yield from _container(workspace, block)
         case "card":
@@ -125,7 +125,7 @@ def _section(workspace: Workspace, block: Payload) -> Iterator[Element]:
         yield _text(workspace, entry)
     accessory = as_payload(block.get("accessory"))
     if accessory is not None:
-        yield from draw_control(block["block_id"], accessory)
+        yield from draw_control(workspace, block["block_id"], accessory)
 
 
 def _context(workspace: Workspace, block: Payload) -> Iterator[Element]:
@@ -150,17 +150,17 @@ def _card(workspace: Workspace, card: Payload, block_id: str) -> Iterator[Elemen
         if text is not None:
             yield _text(workspace, text)
     for element in as_payloads(card.get("actions")):
-        yield from draw_control(block_id, element)
+        yield from draw_control(workspace, block_id, element)
 
 
-def _task(task: Payload) -> TaskCard:
+def _task(workspace: Workspace, task: Payload) -> TaskCard:
     details = as_payload(task.get("details"))
     output = as_payload(task.get("output"))
     parts = [plain_of(part) for part in (details, output) if part is not None]
     return TaskCard(
         title=task["title"],
         status=task.get("status", "pending"),
-        detail="\n".join(part for part in parts if part),
+        detail=named(workspace, "\n".join(part for part in parts if part)),
     )
 
 
@@ -201,7 +201,7 @@ def _parts(element: Payload) -> Iterator[str]:
                 yield str(part.get("text", ""))
 
 
-def draw_control(block_id: str, element: Payload) -> Iterator[Element]:
+def draw_control(workspace: Workspace, block_id: str, element: Payload) -> Iterator[Element]:
     """A control of the page; its id is `<block_id>/<action_id>`."""
     control_id = f"{block_id}/{element.get('action_id', '')}"
     match element["type"]:
@@ -224,11 +224,22 @@ def draw_control(block_id: str, element: Payload) -> Iterator[Element]:
             yield Select(
                 control_id=control_id,
                 placeholder=placeholder["text"],
-                options=tuple(
-                    SelectOption(value=option["value"], label=option["text"]["text"])
-                    for option in options_of(element)
-                ),
+                options=_choices(workspace, element),
             )
+
+
+def _choices(workspace: Workspace, element: Payload) -> tuple[SelectOption, ...]:
+    kind = element["type"]
+    if kind.endswith("users_select"):
+        members = workspace.members.values()
+        return tuple(SelectOption(value=kept.user_id, label=kept.name) for kept in members)
+    if kind.endswith(("channels_select", "conversations_select")):
+        channels = workspace.channels.values()
+        return tuple(SelectOption(value=kept.channel_id, label=kept.name) for kept in channels)
+    return tuple(
+        SelectOption(value=option["value"], label=option["text"]["text"])
+        for option in options_of(element)
+    )
 
 
 def options_of(element: Payload) -> list[Payload]:

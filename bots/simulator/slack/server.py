@@ -163,7 +163,11 @@ class SlackSimulator(BusyPeople):
             self._changed.set()
 
     def misbehave(self, fault: str, **settings: str | float | int) -> None:
-        """See SimulatedPlatform.misbehave. The connection's faults bite at once, or when one is there."""
+        """See SimulatedPlatform.misbehave. The connection's faults bite at once, or when one is there.
+
+        What `method` may name: a Web API method, `files.upload`, `files.download` or `response_url`; of deliveries the
+        event (`app_mention`, `message` or `message.im`), `interactive` or `slash_commands`.
+        """
         if fault == "invalid_session":
             raise ValueError(
                 "Slack has no sessions to be invalid: use reconnect or drop_connection"

@@ -133,6 +133,24 @@ async def test_a_redelivery_reaches_bolt_with_the_retry_headers() -> None:
             assert bot.headers[0]["x-slack-retry-num"] == ["1"]
 
 
+async def test_no_event_is_lost_when_connections_break() -> None:
+    settings = SlackSettings(
+        rate_scale=0, retry_seconds=(0.0, 0.01, 0.02), subscriptions=("message.channels",)
+    )
+    async with SlackSimulator(settings=settings) as slack:
+        heard: set[str] = set()
+        sent: set[str] = set()
+        for _ in range(2):
+            async with Listener(slack, acknowledges=False) as listener:
+                sent |= {await slack.say("alice", "general", str(number)) for number in range(5)}
+                await listener.take()
+                slack.misbehave("drop_connection")
+                await until(lambda: not slack.view().is_bot_connected)
+        async with Listener(slack) as listener:
+            while heard != sent:
+                heard.add((await listener.take())["payload"]["event"]["ts"])
+
+
 async def test_a_duplicate_has_the_same_event_id(slack: SlackSimulator, bot: Recorder) -> None:
     slack.misbehave("duplicate", method="message*")
     await slack.say("alice", "general", "hi")

@@ -175,9 +175,10 @@ def _replace_content(call: Call, message: Message) -> None:
 
 
 def mark_edited(call: Call, message: Message, previous: Payload) -> None:
-    """Counts an edit and tells of it."""
+    """Counts an edit and tells of it. The platform marks a message as edited only where it has no blocks."""
     message.edits += 1
-    message.edited_ts = call.workspace.new_ts()
+    if not message.blocks:
+        message.edited_ts = call.workspace.new_ts()
     call.workspace.changed(message)
     happenings.tell_changed(call.workspace, message, previous)
 
