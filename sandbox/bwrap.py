@@ -91,8 +91,6 @@ def _system(plan: JailPlan) -> list[str]:
     flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the jail's own
     for path in READABLE_IF_THERE:
         flags += ["--ro-bind-try", path, path]
-    if plan.python_prefix is not None:
-        flags += ["--ro-bind", str(plan.python_prefix), str(plan.python_prefix)]
     return flags
 
 
@@ -103,4 +101,8 @@ def _own(plan: JailPlan) -> list[str]:
     flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
     flags += ["--bind", str(plan.workspace), "/workspace"]
     flags += ["--ro-bind", str(plan.program), PROGRAM_FOLDER, "--chdir", "/workspace"]
+    if plan.python_prefix is not None:  # after the folders that would cover it
+        prefix = str(plan.python_prefix)
+        flags += ["--ro-bind", prefix, prefix]
+        flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
     return flags

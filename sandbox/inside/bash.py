@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -41,7 +42,7 @@ def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) 
     try:
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(ignored, signal.SIG_DFL)  # Python's own settings would be inherited
-        with open("/proc/self/oom_score_adj", "w") as file:
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")  # out of memory, a command dies before we do
         os.nice(5)
         os.chdir(folder)
