@@ -26,10 +26,12 @@ from bots.web.links import link_secret, sign_link
 from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
 from core import failpoints
+from core.errors import StorageUnavailable
 from core.ids import new_id
 from core.ports import FileSource
 from core.prompt import system_prompt
 from core.runs import Engine
+from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
 from core.turn import LoopPolicy
 from core.worker import Worker
@@ -46,6 +48,8 @@ from storage.runs import SqlRunClaims, SqlStopRequests
 
 log = logging.getLogger(__name__)
 LINK_SECONDS = 7 * 24 * 3600
+EVENTS_KEPT_HOURS = 24
+SWEEP_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,8 @@ class _Assembly:
             stack.push_async_callback(discord.close)
         self._delivery.start()
         stack.push_async_callback(self._delivery.close)
+        sweeper = spawn(_sweep_events(self._stores.journal), name="event sweeper")
+        stack.push_async_callback(cancel, sweeper)
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
@@ -273,6 +279,16 @@ class _Assembly:
         return sign_link(
             self._link_secret, self._public_url, thread_id, path, expires_at=expires_at
         )
+
+
+async def _sweep_events(journal: SqlRunJournal) -> None:
+    """Streams are kept for a day after the run's end."""
+    while True:
+        try:
+            await journal.sweep_events(older_than_hours=EVENTS_KEPT_HOURS)
+        except StorageUnavailable as error:
+            log.warning("old events were not deleted: %s", error)
+        await asyncio.sleep(SWEEP_SECONDS)
 
 
 def _prompt(sandboxes: Machines) -> str:

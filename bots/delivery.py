@@ -131,9 +131,9 @@ class _Show:
             finally:
                 self._over.set()
                 await asyncio.wait([editor])
-                if signs is not None:
-                    await asyncio.wait([signs])
         await self._leave(run, status, poster)
+        await self._sign_end(run, status, poster, after=signs)
+        await self._showroom.deliveries.close(rendering)
 
     async def _fold(self) -> None:
         showroom = self._showroom
@@ -173,10 +173,16 @@ class _Show:
         await deliver_all(run, poster, self._showroom)
         final = RunStatus(run_id=self.run_id, view=self._view)
         await poster.show(status, final, is_final=True)
+
+    async def _sign_end(
+        self, run: Run, status: Delivery, poster: Poster, *, after: asyncio.Task[None] | None
+    ) -> None:
+        """The last reaction, never before the first one is through; the answer waits for neither."""
+        if after is not None:
+            await asyncio.wait([after])
         sign = FINAL_SIGNS.get(self._view.state)
         if sign is not None and run.request_ref and status.state != "delivered":
             await poster.sign(run.request_ref, sign)
-        await self._showroom.deliveries.close(poster.rendering)
 
     async def _sign_start(self, surface: Surface, address: Address, run: Run) -> None:
         """Eyes when the run is taken up; an hourglass first where it has to wait."""

@@ -51,8 +51,7 @@ class Reception:
         """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
         no = refusal(inbound, self.policy)
         if no is not None:
-            is_wanted = not isinstance(inbound, IncomingMessage) or inbound.is_addressed
-            return Outcome(notice=no if is_wanted else "", is_ignored=True)
+            return Outcome(notice=no if _speaks_to_the_agent(inbound) else "", is_ignored=True)
         match inbound:
             case RunButtonPressed():
                 return await self._press(inbound)
@@ -160,6 +159,13 @@ def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = 
         message_ref=message_ref,
         sent_at=sent_at,
     )
+
+
+def _speaks_to_the_agent(inbound: Inbound) -> bool:
+    """Whether an answer is expected; what strangers do among themselves is not our business."""
+    if isinstance(inbound, IncomingMessage):
+        return inbound.is_addressed
+    return not isinstance(inbound, MessageEdited | MessageDeleted | StopWished)
 
 
 def _told_of_stop(outcome: Outcome) -> Outcome:

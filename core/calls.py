@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from core.errors import AgentError, LeaseLost, ToolError
+from core.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.events import AgentEvent, ToolStarted
 from core.messages import JsonObject, Message, ToolCall
 from core.stores import UsageEntry
@@ -162,7 +162,7 @@ async def executed(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
     except AgentError as error:
         log.warning("the tool %s failed: %s", tool.name, error.detail or error)
         return refused(call, str(error))
-    except LeaseLost:
+    except (LeaseLost, StorageUnavailable):
         raise
     except TimeoutError:
         return refused(

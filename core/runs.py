@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.dialects.dialect import Dialect
-from core.errors import AgentError, LeaseLost
+from core.errors import AgentError, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed, RunFinished, Terminal
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
@@ -25,6 +25,7 @@ from core.tools.tool import Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy
 
 log = logging.getLogger(__name__)
+RELEASE_PAUSE_SECONDS = 2.0
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
 
@@ -65,11 +66,25 @@ async def execute(run_id: str, engine: Engine) -> None:
         await execution.play()
     except LeaseLost:
         log.warning("run %s belongs to another worker now", run_id)
+    except StorageUnavailable as error:
+        log.warning("run %s is given back until the database is well again: %s", run_id, error)
+        await _released(lease, engine)
     except asyncio.CancelledError:
         await asyncio.shield(spawn(engine.claims.release(lease), name=f"release {run_id}"))
         raise
     finally:
         await cancel(watcher)
+
+
+async def _released(lease: Lease, engine: Engine) -> None:
+    """Gives the run back as soon as the database takes it; a sweeper finds it then."""
+    while True:
+        try:
+            await engine.claims.release(lease)
+        except StorageUnavailable:
+            await asyncio.sleep(RELEASE_PAUSE_SECONDS)
+        else:
+            return
 
 
 class _Execution:
@@ -109,7 +124,7 @@ class _Execution:
             if snapshot is not None:
                 self._platform = snapshot.thread.address.platform
             await self._play_to_the_end()
-        except LeaseLost:
+        except (LeaseLost, StorageUnavailable):
             raise
         except AgentError as error:
             log.warning("run %s failed: %s %s", self._lease.run_id, error, error.detail)
