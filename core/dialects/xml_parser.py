@@ -53,6 +53,7 @@ class XmlParser:
         self._is_done = False
         self._parsed: list[Parsed] = []
         self._visible: list[str] = []
+        self._space: list[str] = []
 
     @property
     def text(self) -> str:
@@ -180,6 +181,7 @@ class XmlParser:
             self._show(token)
             return
         self._prose.call_passed()
+        self._space.clear()
         if token.name == "function_calls":
             self._is_in_block = token.kind == "open"
             self._empty_block_start = start if self._is_in_block else None
@@ -233,8 +235,15 @@ class XmlParser:
 
     def _show(self, token: Token) -> None:
         self._prose.take(token)
-        if not (self._is_in_block and token.raw.isspace()):
+        if not self._is_in_block:
             self._visible.append(token.raw)
+            return
+        # white space between the tags of a block is no text, but it is between words that stand there
+        words = token.raw.rstrip()
+        if words:
+            self._visible.extend((*self._space, words))
+            self._space.clear()
+        self._space.append(token.raw[len(words) :])
 
     def _flush_visible(self) -> None:
         text = "".join(self._visible)

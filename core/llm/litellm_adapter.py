@@ -41,6 +41,10 @@ _CODES: Mapping[str, Refusal] = {
 }
 """litellm's errors by class; any other is judged by the status it carries."""
 
+_TELL_THEIR_END = frozenset(
+    ("openai", "azure", "anthropic", "openrouter", "deepseek", "gemini", "mistral", "groq", "xai")
+)
+
 
 class _Answer(Protocol):
     def model_dump(self, *, exclude_none: bool) -> dict[str, object]: ...
@@ -127,12 +131,14 @@ class LiteLLM:
                 try:
                     chunk = await self._timed(anext(chunks), deadline=deadline)
                 except StopAsyncIteration:
-                    return
+                    break
                 yield chunk
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
+        if _has_lost_its_end(chunks):
+            raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
 
     async def _timed(self, work: Awaitable[AnswerT], *, deadline: float) -> AnswerT:
         loop = asyncio.get_running_loop()
@@ -177,6 +183,12 @@ class LiteLLM:
         code = base.code or str(getattr(error, "code", None) or "")
         refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
         return error_of(refusal)
+
+
+def _has_lost_its_end(chunks: object) -> bool:
+    """litellm makes a finish reason up where the provider told none; these providers always tell one."""
+    provider = getattr(chunks, "custom_llm_provider", None)
+    return provider in _TELL_THEIR_END and getattr(chunks, "received_finish_reason", "") is None
 
 
 def _wait(error: Exception) -> float | None:

@@ -1,4 +1,7 @@
-"""Asking a model again when its service could not answer, and then the fallback models."""
+"""Asking a model again when its service could not answer, and then the fallback models.
+
+An own generator: stamina retries functions, and cannot see whether a stream has begun.
+"""
 
 import asyncio
 import logging
@@ -33,17 +36,16 @@ async def stream_with_retries(
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     The waits are random and grow exponentially from `scale_seconds`; a service that names a wait gets at least that.
     A model is given up after `attempts_max`, or when the next wait would end after the deadline, which counts for each
-    model by itself. Raises the last error when every model was given up. An own generator, since stamina retries
-    functions and cannot see whether a stream has begun.
+    model by itself. Raises the last error when every model was given up.
     """
-    last_model = len(fallbacks)
-    for position, model in enumerate((request.model, *fallbacks)):
-        asked = replace(request, model=model)
+    models = [request.model, *fallbacks]
+    while models:
+        model = models.pop(0)
         deadline = time.monotonic() + deadline_seconds
         for attempt in range(1, attempts_max + 1):
             has_begun = False
             try:
-                async with aclosing(llm.stream(asked)) as deltas:
+                async with aclosing(llm.stream(replace(request, model=model))) as deltas:
                     async for delta in deltas:
                         has_begun = True
                         yield delta
@@ -53,7 +55,7 @@ async def stream_with_retries(
                     raise
                 wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
                 is_given_up = attempt == attempts_max or time.monotonic() + wait > deadline
-                if is_given_up and position == last_model:
+                if is_given_up and not models:
                     raise
                 log.warning("%s did not answer (attempt %d): %s", model, attempt, error.detail)
                 if is_given_up:

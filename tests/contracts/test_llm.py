@@ -236,7 +236,7 @@ async def test_the_wait_that_a_service_asks_for_is_passed_on(kind: str):
 
 
 @both
-@pytest.mark.parametrize("fault", ["cut", "error"])
+@pytest.mark.parametrize("fault", ["cut", "end", "error", "garbage"])
 async def test_a_stream_that_breaks_in_the_middle_raises_after_its_deltas(kind: str, fault: str):
     error, seen = await failure(kind, f"{{kind: {fault}, after_characters: 12}}")
     assert isinstance(error, ModelUnavailable)

@@ -2,7 +2,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleText
@@ -164,6 +164,7 @@ VALUES = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     arguments=st.lists(VALUES, min_size=1, max_size=4),
     picks=st.lists(st.integers(0, 999), max_size=9),

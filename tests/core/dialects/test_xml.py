@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.dialects.dialect import CallComplete
@@ -73,6 +73,7 @@ def test_a_parameter_that_the_schema_does_not_know_stays_text():
     assert typed("5", "y", {"type": "object", "properties": {}}) == "5"
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_text_stays_text_where_the_schema_says_so(text: str):
     parameters = {"type": "object", "properties": {"x": STRING, "y": {"anyOf": [STRING, NULL]}}}

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.dialects.xml_prompt import written_call
@@ -39,6 +39,7 @@ PIECES = st.sampled_from(
 ANSWERS = st.lists(PIECES | st.text(max_size=4), max_size=24).map("".join)
 
 
+@settings(deadline=None, max_examples=400)
 @given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
 def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool):
     cuts = sorted({pick % (len(text) + 1) for pick in picks})
@@ -48,6 +49,7 @@ def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int],
     )
 
 
+@settings(deadline=None)
 @given(text=ANSWERS)
 def test_no_text_is_made_up_and_a_whole_answer_is_stored_whole(text: str):
     visible, _, stored = parsed(text)
@@ -56,6 +58,7 @@ def test_no_text_is_made_up_and_a_whole_answer_is_stored_whole(text: str):
     assert all(character in rest for character in visible)
 
 
+@settings(deadline=None)
 @given(contents=st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join))
 def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
     squeezed = "".join(contents.split())
@@ -67,6 +70,7 @@ def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
     assert arguments_of(written_call("create_file", arguments)) == [("create_file", arguments)]
 
 
+@settings(deadline=None)
 @given(text=ANSWERS.map(lambda text: text.replace("`", "").replace("~", "")))
 def test_people_never_see_the_markup_of_calls(text: str):
     visible, _, _ = parsed(text)
