@@ -34,9 +34,8 @@ async def stream_with_retries(
     """The answer of the request's model, or of the first fallback model that gives one.
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
-    The waits are random and grow exponentially from `scale_seconds`; a service that names a wait gets at least that.
-    A model is given up after `attempts_max`, or when the next wait would end after the deadline, which counts for each
-    model by itself. Raises the last error when every model was given up.
+    Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
+    given up after `attempts_max`, or when the next wait would end after its deadline; after the last the error is raised.
     """
     models = [request.model, *fallbacks]
     while models:
