@@ -1,0 +1,61 @@
+"""The words that are answered at once."""
+
+import pytest
+
+from bots.commands import size
+from tests.bots.reception_desk import HERE, Desk, command, message
+from tests.bots.reception_desk import desk as desk
+from tests.core.conftest import world as world
+from tests.fakes.played_model import text
+
+
+async def test_new_starts_afresh_and_forget_deletes(desk: Desk) -> None:
+    desk.world.model.turns = [text("one"), text("two")]
+    await desk.play((await desk.reception.receive(message(key="m1"))).run_id)
+    before = await desk.world.engine.conversations.find(HERE)
+    await desk.reception.receive(command("new", "k1"))
+    await desk.play((await desk.reception.receive(message(key="m2"))).run_id)
+    after = await desk.world.engine.conversations.find(HERE)
+    assert before is not None
+    assert after is not None
+    assert before.thread.thread_id != after.thread.thread_id
+    assert len(desk.world.model.requests[1].messages) == 2
+    await desk.reception.receive(command("forget", "k2"))
+    assert await desk.world.engine.conversations.find(HERE) is None
+    assert await desk.world.engine.conversations.snapshot(after.thread.thread_id) is None
+
+
+async def test_status_files_and_usage_answer_at_once(desk: Desk) -> None:
+    desk.world.model.turns = [text("one")]
+    outcome = await desk.reception.receive(message())
+    assert (await desk.reception.receive(command("status", "k1"))).notice == (
+        "Waiting in line for alice."
+    )
+    await desk.play(outcome.run_id)
+    assert "completed" in (await desk.reception.receive(command("status", "k2"))).notice
+    assert (
+        "10 tokens in, 5 out, $0.0010"
+        in (await desk.reception.receive(command("usage", "k3"))).notice
+    )
+    assert (await desk.reception.receive(command("files", "k4"))).notice == (
+        "There are no files yet."
+    )
+
+
+async def test_a_repeated_command_is_answered_once(desk: Desk) -> None:
+    assert (await desk.reception.receive(command("help"))).notice
+    assert (await desk.reception.receive(command("help"))).is_ignored
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "words"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1500, "1.5 kB"),
+        (2_340_000, "2.3 MB"),
+        (3 * 10**9, "3.0 GB"),
+    ],
+)
+def test_a_size_reads_well(size_bytes: int, words: str) -> None:
+    assert size(size_bytes) == words
