@@ -129,9 +129,20 @@ class Sessions:
 
             return act
 
-        doomed = shell.command_processes()
+        doomed: set[int] = set()
+        interrupted: set[int] = set()
+
+        def interrupt() -> None:
+            """Once a group: a second Ctrl-C would cut short what cleans up after the first."""
+            if shell.foreground not in interrupted:
+                interrupted.add(shell.foreground)
+                doomed.update(shell.command_processes())
+                shell.signal_command(signal.SIGINT)
+
         self._when_ended(shell.name, lambda: kill_all(doomed))  # also what left the group
-        shell.signal_command(signal.SIGINT)
+        interrupt()
+        for part in (0.25, 0.5, 0.75):  # the command may have been about to start
+            self._loop.later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
         self._loop.later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
         self._loop.later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
 

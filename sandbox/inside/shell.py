@@ -93,25 +93,25 @@ class Shell:
         except OSError:
             raise CallError("The session takes no input now.") from None
 
-    def signal_command(self, how: signal.Signals) -> bool:
-        """To the foreground group; False when that is the shell itself, which only an interrupt may reach."""
+    @property
+    def foreground(self) -> int:
+        """The process group that the terminal listens to; 0 when the terminal is gone."""
         try:
-            group = os.tcgetpgrp(self._terminal)
+            return os.tcgetpgrp(self._terminal)
         except OSError:
-            return False
-        if group == self.pid and how is not signal.SIGINT:
-            return False
-        processes.send_group(group, how)
-        processes.send_group(group, signal.SIGCONT)
-        return True
+            return 0
+
+    def signal_command(self, how: signal.Signals) -> None:
+        """To the foreground group; when that is the shell itself, only an interrupt is sent."""
+        group = self.foreground
+        if group and (group != self.pid or how is signal.SIGINT):
+            processes.send_group(group, how)
+            processes.send_group(group, signal.SIGCONT)
 
     def command_processes(self) -> set[int]:
         """Those of the running command; none while it is the shell itself that works."""
-        try:
-            group = os.tcgetpgrp(self._terminal)
-        except OSError:
-            return set()
-        return set() if group == self.pid else processes.of_group(group)
+        group = self.foreground
+        return processes.of_group(group) if group not in (0, self.pid) else set()
 
     def kill(self) -> None:
         """Ends the session and all that it started."""

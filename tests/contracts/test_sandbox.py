@@ -11,6 +11,7 @@ from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
 from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
+ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
 SCRIPTS = {
     "true": printing(""),
     "false": printing("", 1),
@@ -69,7 +70,7 @@ async def test_an_interrupt_ends_every_command_and_keeps_the_sessions(sandbox: S
     await run(sandbox, "echo started; sleep 1000", seconds=0.3)
     await run(sandbox, "echo started; sleep 1000", session="other", seconds=0.3)
     await sandbox.interrupt()
-    assert (await sandbox.shell.check("main")).exit_code == 130
+    assert (await sandbox.shell.check("main")).exit_code in ENDED
     assert [session.is_running for session in await sandbox.shell.sessions()] == [False, False]
     assert (await run(sandbox, "echo hello")).output == "hello\n"
 
@@ -98,7 +99,7 @@ async def test_a_cancelled_wait_leaves_the_command_to_interrupt(sandbox: Sandbox
     await asyncio.wait([waiting])
     assert (await sandbox.shell.check("main")).exit_code is None
     await sandbox.interrupt()
-    assert (await sandbox.shell.check("main")).exit_code == 130
+    assert (await sandbox.shell.check("main")).exit_code in ENDED
 
 
 async def test_a_file_comes_back_as_written(sandbox: Sandbox) -> None:
@@ -180,7 +181,7 @@ async def test_a_higher_fence_ends_the_commands_of_the_lower(provider: SandboxPr
     await old.files.write("kept", pieces(b"x"))
     await run(old, "echo started; sleep 1000", seconds=0.3)
     new = await provider.open("thread", fence=2)
-    assert (await new.shell.check("main")).exit_code == 130
+    assert (await new.shell.check("main")).exit_code in ENDED
     with pytest.raises(LeaseLost):
         await run(old, "true")
     assert await content(old, "kept") == b"x"
