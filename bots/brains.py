@@ -79,4 +79,5 @@ def _adapter(model: str, settings: Settings) -> Adapter:
         if not key:
             raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
         return OpenAIStream(base_url, key, model_prefix=prefix)
-    return LiteLLM(api_key=own_key)
+    keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
+    return LiteLLM(provider_keys=keys, api_key=own_key)
