@@ -56,7 +56,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """A line of the access log. `arguments` is a short summary of the query and the body."""
+    """A line of the access log. `arguments` is a short summary of the query and the body.
+
+    `at` is `time.monotonic()` when the call arrived.
+    """
 
     method: str
     path: str

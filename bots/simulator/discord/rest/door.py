@@ -47,7 +47,7 @@ class Door:
 
     async def serve(self, request: web.Request) -> web.Response:
         """Every call is logged, with status 0 where the client went away before its answer."""
-        path = request.rel_url.path.removeprefix(API_PATH)
+        at, path = time.monotonic(), request.rel_url.path.removeprefix(API_PATH)
         summary: list[str] = []
         status = 0
         try:
@@ -59,7 +59,7 @@ class Door:
                 path=path,
                 arguments="".join(summary),
                 status=status,
-                at=time.time(),
+                at=at,
             )
             self.calls.append(record)
         return response
