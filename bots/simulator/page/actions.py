@@ -41,15 +41,18 @@ class Action(BaseModel):
 
 async def carry_out(  # noqa: C901 - one case per kind
     platform: SimulatedPlatform, action: Action, uploads: Sequence[Upload]
-) -> None:
-    """Raises ValueError with a sentence for what makes no sense, TimeoutError where the bot was silent."""
+) -> str:
+    """The id of what was made, if anything.
+
+    Raises ValueError with a sentence for what makes no sense, TimeoutError where the bot was silent.
+    """
     sent = [
         SentFile(name=one.name, content=one.content, mime_type=one.mime_type) for one in uploads
     ]
     place = (action.person, action.channel_id)
     match action.kind:
         case "say":
-            await platform.say(*place, action.text, thread_id=action.thread_id, files=sent)
+            return await platform.say(*place, action.text, thread_id=action.thread_id, files=sent)
         case "edit":
             await platform.edit(*place, action.message_id, action.text)
         case "delete":
@@ -64,8 +67,9 @@ async def carry_out(  # noqa: C901 - one case per kind
             await platform.submit(action.person, action.form_id, action.values)
         case "command":
             files = {action.file_option: sent[0]} if sent and action.file_option else None
-            await platform.command(
+            return await platform.command(
                 *place, action.name, action.values, thread_id=action.thread_id, files=files
             )
         case "misbehave":
             platform.misbehave(action.name, **action.values)
+    return ""

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from importlib.resources import files
+from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -16,28 +18,46 @@ from core.errors import ConfigurationError
 from core.tasks import cancel, spawn
 
 VIEW: TypeAdapter[PlatformView] = TypeAdapter(PlatformView)
-FILES = {
-    "": ("index.html", "text/html"),
-    "page.css": ("page.css", "text/css"),
-    "page.js": ("page.js", "text/javascript"),
-    "markdown.js": ("markdown.js", "text/javascript"),
-    "message.js": ("message.js", "text/javascript"),
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
 }
 FEED_SECONDS = 0.1
 UPLOAD_BYTES_MAX = 256 * 1024 * 1024
 # files are shown from the simulators' own ports; nothing else is loaded from anywhere
-POLICY = "default-src 'self'; img-src 'self' data: http://127.0.0.1:* http://localhost:*; base-uri 'none'"
+POLICY = (
+    "default-src 'self'; img-src 'self' data: http://127.0.0.1:* http://localhost:*; "
+    "base-uri 'none'; frame-ancestors 'none'; form-action 'none'; object-src 'none'"
+)
 Platforms = Mapping[str, SimulatedPlatform]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What the page offers to begin with: a request with a text file, filled in by one click."""
+
+    label: str
+    text: str
+    file_name: str
+    content: str
+    mime_type: str = "text/csv"
+
+
 PLATFORMS: web.AppKey[Platforms] = web.AppKey("platforms")
+SAMPLE: web.AppKey[Sample | None] = web.AppKey("sample")
 
 
-def page_app(platforms: Platforms) -> web.Application:
+def page_app(platforms: Platforms, sample: Sample | None = None) -> web.Application:
     """The page for these platforms, named as their views name them."""
     app = web.Application(client_max_size=UPLOAD_BYTES_MAX, middlewares=[_from_this_page])
     app[PLATFORMS] = platforms
+    app[SAMPLE] = sample
     app.add_routes(
         [
             web.get("/feed", _feed),
+            web.get("/sample", _sample),
             web.post("/act/{platform}", _act),
             web.get("/{name:[a-z.]*}", _static),
         ]
@@ -46,9 +66,11 @@ def page_app(platforms: Platforms) -> web.Application:
 
 
 @asynccontextmanager
-async def served_page(platforms: Platforms, *, port: int | None) -> AsyncGenerator[str, None]:
+async def served_page(
+    platforms: Platforms, *, port: int | None, sample: Sample | None = None
+) -> AsyncGenerator[str, None]:
     """Serves on 127.0.0.1 while entered; yields the page's address. Raises ConfigurationError for a port in use."""
-    runner = web.AppRunner(page_app(platforms), access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(page_app(platforms, sample), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         try:
@@ -75,13 +97,19 @@ async def _from_this_page(request: web.Request, handler: Handler) -> web.StreamR
 
 
 async def _static(request: web.Request) -> web.Response:
-    found = FILES.get(request.match_info["name"])
-    if found is None:
+    name = request.match_info["name"] or "index.html"
+    mime_type = TYPES.get(PurePath(name).suffix)
+    file = files("bots.simulator.page") / name
+    if mime_type is None or not file.is_file():
         raise web.HTTPNotFound
-    name, mime_type = found
-    text = (files("bots.simulator.page") / name).read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
     return web.Response(text=text, content_type=mime_type, headers=headers)
+
+
+async def _sample(request: web.Request) -> web.Response:
+    sample = request.app[SAMPLE]
+    return web.json_response(None if sample is None else asdict(sample))
 
 
 async def _feed(request: web.Request) -> web.StreamResponse:
@@ -127,8 +155,8 @@ async def _act(request: web.Request) -> web.Response:
     ]
     try:
         action = Action.model_validate_json(str(form.get("action", "{}")))
-        await carry_out(platform, action, uploads)
+        made = await carry_out(platform, action, uploads)
     except (ValueError, TimeoutError) as error:
         message = str(error) or "The bot did not answer in 3 seconds."
         return web.json_response({"message": message}, status=400)
-    return web.json_response({})
+    return web.json_response({"id": made})

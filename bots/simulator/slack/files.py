@@ -84,7 +84,10 @@ def _served(stored: StoredFile) -> web.Response:
     return web.Response(
         body=stored.content,
         headers={
-            "Content-Type": stored.mime_type if is_shown else "application/octet-stream",
+            # a vector picture is shown by an image tag, which runs nothing; opened by itself it is downloaded
+            "Content-Type": stored.mime_type
+            if is_shown or stored.mime_type == "image/svg+xml"
+            else "application/octet-stream",
             "Content-Disposition": f"{place}; filename*=UTF-8''{quote(stored.name, safe='', errors='replace')}",
             "X-Content-Type-Options": "nosniff",
             "Content-Security-Policy": "sandbox",
