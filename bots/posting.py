@@ -81,6 +81,7 @@ class Poster:
         if record.state in ("delivered", "failed"):
             return
         try:
+            record = await self._looked_for(record)
             if record.message_ref is None:
                 record = await self._post(
                     record,
@@ -104,10 +105,14 @@ class Poster:
         if record.state in ("delivered", "failed"):
             return True
         try:
-            record = await self._post(
-                record,
-                lambda: self.surface.upload(self.address, file(), delivery_id=record.delivery_id),
-            )
+            record = await self._looked_for(record)
+            if record.message_ref is None:
+                record = await self._post(
+                    record,
+                    lambda: self.surface.upload(
+                        self.address, file(), delivery_id=record.delivery_id
+                    ),
+                )
         except SurfaceRefused as refused:
             log.warning("a file of run %s was refused: %s", self.rendering.run_id, refused.code)
             return False
@@ -121,13 +126,18 @@ class Poster:
         except SurfaceError as error:
             log.info("no reaction on run %s: %s", self.rendering.run_id, error)
 
+    async def _looked_for(self, record: Delivery) -> Delivery:
+        """After a doubt, its own or a crash's, the thread is looked at; what stands there may show an older state."""
+        if record.state != "attempting" or record.message_ref is not None:
+            return record
+        found = await self._patiently(lambda: self.surface.find(self.address, record.delivery_id))
+        if found is None:
+            return record
+        return await self._record(replace(record, message_ref=found))
+
     async def _post(self, record: Delivery, send: Callable[[], Awaitable[str]]) -> Delivery:
-        """Sends at most once: after a doubt, its own or a crash's, the thread is looked at first."""
+        """Sends at most once: after an unclear try the thread is looked at first."""
         record_id = record.delivery_id
-        if record.state == "attempting":
-            found = await self._patiently(lambda: self.surface.find(self.address, record_id))
-            if found is not None:
-                return await self._record(replace(record, message_ref=found))
         record = await self._record(replace(record, state="attempting"))
         for _ in range(TRIES_MAX):
             try:

@@ -1,0 +1,211 @@
+"""A stage for whole stories: simulated platforms and a scripted model here, the program as a child process."""
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
+from bots.simulator.discord.server import DiscordSimulator
+from bots.simulator.slack.server import SlackSimulator
+from bots.simulator.slack.settings import SlackSettings
+from bots.simulator.view import Button, PlatformView, SeenMessage, SentFile
+from core.llm.scripted import load_scenario
+from core.llm.scripted_server import ScriptedServer, serve
+from tests.chaos.program import Program
+
+PlatformName = Literal["slack", "discord"]
+PATIENCE_SECONDS = 30.0
+PERSON = "alice"
+MODEL = "threadhand/scripted"
+
+
+@dataclass
+class Stage:
+    """One platform with one person, the model, and the program with its data."""
+
+    platform: SlackSimulator | DiscordSimulator
+    script: ScriptedServer
+    program: Program
+    thread_id: str = ""
+    shown_before: set[str] = field(default_factory=set[str])
+
+    @property
+    def name(self) -> PlatformName:
+        return "slack" if isinstance(self.platform, SlackSimulator) else "discord"
+
+    @property
+    def channel_id(self) -> str:
+        return next(one.channel_id for one in self.view().channels if not one.is_direct)
+
+    def view(self) -> PlatformView:
+        return self.platform.view()
+
+    def messages(self) -> tuple[SeenMessage, ...]:
+        """Those of the story's thread."""
+        return messages_of(self.view(), self.thread_id)
+
+    def ours(self) -> tuple[SeenMessage, ...]:
+        """What the agent has posted in the thread for everybody."""
+        return tuple(one for one in self.messages() if one.is_bot and one.visible_to is None)
+
+    def shows(self, text: str) -> bool:
+        return any(text in text_of(one) for one in self.messages() if one.is_bot)
+
+    def button(self, label: str) -> tuple[SeenMessage, Button] | None:
+        """The newest such button in the thread."""
+        for message in reversed(self.messages()):
+            for one in buttons_of(message):
+                if one.label == label and not one.is_disabled:
+                    return message, one
+        return None
+
+    async def until(
+        self, holds: Callable[[], object], what: str, *, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Waits until it holds. Raises AssertionError with all that there is to see."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await asyncio.sleep(0.03)
+        except TimeoutError:
+            raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
+
+    async def connected(self) -> None:
+        await self.until(lambda: self.view().is_bot_connected, "the program connects")
+
+    async def say(self, text: str, *, files: tuple[SentFile, ...] = ()) -> str:
+        """Opens the story with a mention, or goes on in its thread."""
+        if self.thread_id:
+            return await self.platform.say(
+                PERSON, self.channel_id, text, thread_id=self.thread_id, files=files
+            )
+        said = await self.platform.say(
+            PERSON, self.channel_id, f"@{self.view().bot_name} {text}", files=files
+        )
+        self.thread_id = said
+        return said
+
+    async def press(self, label: str) -> None:
+        """Presses the button; presses again where the platform says that nobody answered, as a person does."""
+        while True:
+            await self.until(lambda: self.button(label), f"there is a button {label}")
+            found = self.button(label)
+            if found is None:
+                continue
+            message, button = found
+            try:
+                await self.platform.press(
+                    PERSON, self.channel_id, message.message_id, button.control_id
+                )
+                return
+            except (TimeoutError, ValueError):
+                await self.connected()
+                await asyncio.sleep(1.0)
+                if self.button(label) is None:
+                    return
+
+    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        """What the database says now; nothing while there is none."""
+        path = self.program.folder / "data" / "threadhand.db"
+        if not path.exists():
+            return []
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as opened:
+                return opened.execute(query, values).fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+    def runs(self) -> list[str]:
+        """The states of all runs, oldest first."""
+        return [str(row[0]) for row in self.rows("SELECT status FROM run ORDER BY run_id")]
+
+    def is_settled(self) -> bool:
+        """Whether every run has ended and all that it left has been delivered."""
+        runs = self.runs()
+        is_open = self.rows("SELECT run_id FROM rendering WHERE is_open")
+        waiting = self.rows("SELECT input_id FROM thread_input WHERE taken_by IS NULL")
+        return bool(runs) and not {"queued", "running"} & set(runs) and not is_open and not waiting
+
+    async def settled(self, runs: int) -> None:
+        await self.until(
+            lambda: len(self.runs()) >= runs and self.is_settled(),
+            f"{runs} runs are told to the end",
+        )
+
+    def workspace_file(self, name: str) -> str:
+        """The text of a file of the thread's workspace, "" where there is none."""
+        found = list((self.program.folder / "data" / "sandboxes").glob(f"**/workspace/{name}"))
+        return found[0].read_text() if found else ""
+
+    def report(self) -> str:
+        """Everything that helps to understand a failure."""
+        log = self.program.log()
+        return "\n".join(
+            (
+                "--- thread",
+                transcript(self.messages()),
+                f"--- runs {self.runs()}, model's problems {self.script.problems}",
+                *map(
+                    str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")
+                ),
+                *map(str, self.rows("SELECT run_id, is_open, worker_id FROM rendering")),
+                "--- program",
+                log[-6000:],
+            )
+        )
+
+
+@asynccontextmanager
+async def staged(
+    platform: PlatformName, scenario: str, *, sandbox: str = "unsafe-process", **settings: str
+) -> AsyncGenerator[Stage, None]:
+    """The stage while entered, with the program not yet started; whatever happens, no process is left behind."""
+    async with AsyncExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="threadhand-chaos-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o711)
+        (folder / "data").mkdir(mode=0o711)
+        script = await stack.enter_async_context(serve(load_scenario(scenario)))
+        simulated = await stack.enter_async_context(_platform(platform))
+        program = Program(folder, _settings(simulated, script, folder, sandbox))
+        program.change(**settings)
+        stack.callback(program.kill)
+        yield Stage(platform=simulated, script=script, program=program)
+
+
+def _platform(name: PlatformName) -> SlackSimulator | DiscordSimulator:
+    if name == "slack":
+        return SlackSimulator(
+            settings=SlackSettings(people=(PERSON, "bob"), retry_seconds=(0.1, 0.5, 2.0))
+        )
+    return DiscordSimulator(people=(PERSON, "bob"))
+
+
+def _settings(
+    platform: SlackSimulator | DiscordSimulator, script: ScriptedServer, folder: Path, sandbox: str
+) -> dict[str, str]:
+    settings = {
+        "THREADHAND_ALLOWED_WORKSPACES": "*",
+        "THREADHAND_DATA_DIR": str(folder / "data"),
+        "THREADHAND_HTTP_PORT": "0",
+        "THREADHAND_SANDBOX": sandbox,
+        "THREADHAND_MODEL": MODEL,
+        "THREADHAND_LLM_BASE_URL": script.base_url,
+        "THREADHAND_LLM_API_KEY": "scripted",
+    }
+    if isinstance(platform, SlackSimulator):
+        return settings | {
+            "THREADHAND_SLACK_BOT_TOKEN": platform.settings.bot_token,
+            "THREADHAND_SLACK_APP_TOKEN": platform.settings.app_token,
+            "THREADHAND_SLACK_API_URL": platform.api_url,
+        }
+    return settings | {
+        "THREADHAND_DISCORD_TOKEN": platform.token,
+        "THREADHAND_DISCORD_API_URL": platform.api_url,
+    }

@@ -1,0 +1,108 @@
+"""The main job as a story for crashes: a file comes in, tools run, a question is answered, files come back."""
+
+from bots.demo.transcript import buttons_of, text_of
+from bots.simulator.view import SentFile
+from tests.chaos.harness import Stage
+
+QUESTION = "Which form do you want?"
+ANSWER = "All of it is done."
+INTERRUPTED = "The program was restarted while this ran"
+FILES = ("report.md", "list.txt")
+SCENARIO = f"""
+conversations:
+  - name: report
+    when: {{user: {{contains: "Sum it up"}}}}
+    steps:
+      - text: "I look at the file."
+        chunk_delay_seconds: 0.01
+        calls:
+          - name: execute_command
+            arguments:
+              command: "echo first >> marks.txt; echo scrap > scrap.txt; cat uploads/*.csv"
+              blocking: true
+              session_name: main
+      - calls:
+          - name: full_file_rewrite
+            arguments: {{file_path: report.md, file_contents: "# Report"}}
+          - name: delete_file
+            arguments: {{file_path: scrap.txt}}
+      - calls:
+          - name: full_file_rewrite
+            arguments: {{file_path: list.txt, file_contents: "1, 2, 3"}}
+      - calls:
+          - name: ask
+            arguments: {{text: "{QUESTION}", options: [Long, Short]}}
+      - text: "Then I finish it."
+        calls:
+          - name: execute_command
+            arguments: {{command: "echo second >> marks.txt", blocking: true, session_name: main}}
+      - calls:
+          - name: terminate_command
+            arguments: {{session_name: main}}
+      - calls:
+          - name: complete
+            arguments: {{text: "{ANSWER}", attachments: [report.md, list.txt]}}
+"""
+
+
+async def tell(stage: Stage) -> None:
+    """What the person does, whatever the program does meanwhile."""
+    await stage.connected()
+    table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
+    await stage.say("Sum it up, please.", files=(table,))
+    await stage.press("Short")
+    await stage.until(lambda: _has_everything(stage), "the answer and its files arrive")
+
+
+def _has_everything(stage: Stage) -> bool:
+    names = {file.name for one in stage.ours() for file in one.files}
+    return stage.shows(ANSWER) and names >= set(FILES) and stage.button("Stop") is None
+
+
+def check(stage: Stage) -> None:
+    """Everything is there, once."""
+    assert stage.runs() == ["completed", "completed"]
+    assert stage.script.problems == []
+    shown = stage.ours()
+    _check_deliveries(stage)
+    for text in (QUESTION, ANSWER):
+        assert sum(text in text_of(one) for one in shown) == 1, text
+    assert sorted(file.name for one in shown for file in one.files) == sorted(FILES)
+    assert not any(buttons_of(one) for one in shown), "every button has done its work"
+    assert stage.shown_before <= {one.message_id for one in shown}, "what was shown is still used"
+    assert "Short" in _said_to_the_model(stage)
+    _check_marks(stage)
+    _check_reaction(stage)
+
+
+def _check_deliveries(stage: Stage) -> None:
+    """Each of the agent's messages is one delivery, and each delivery one message: two of them status messages."""
+    rows = stage.rows("SELECT slot, state, message_ref FROM delivery")
+    assert {str(state) for _, state, _ in rows} == {"delivered"}
+    slots = sorted(str(slot) for slot, _, _ in rows)
+    assert slots == ["answer", "ask", "file", "file", "status", "status"]
+    shown = [one.message_id for one in stage.ours()]
+    assert len(shown) == len(rows)
+    sent = [str(ref) for slot, _, ref in rows if slot != "file" or stage.name == "discord"]
+    assert len(set(sent)) == len(sent)
+    assert set(sent) <= set(shown)
+
+
+def _check_marks(stage: Stage) -> None:
+    """A command that leaves a mark ran once; or the model knows that it may not have."""
+    marks = stage.workspace_file("marks.txt").split()
+    assert len(marks) == len(set(marks)), marks
+    if set(marks) != {"first", "second"}:
+        assert INTERRUPTED in _said_to_the_model(stage)
+
+
+def _said_to_the_model(stage: Stage) -> str:
+    return str(stage.script.requests[-1])
+
+
+def _check_reaction(stage: Stage) -> None:
+    request = stage.messages()[0]
+    assert request.message_id == stage.thread_id
+    emojis = {one.emoji for one in request.reactions}
+    assert emojis & {"white_check_mark", "✅", "question", "❓"}, emojis
+    assert len(emojis) == 1, emojis
