@@ -54,7 +54,9 @@ class Check:
                     (*path, "id"), "COMPONENT_ID_DUPLICATED", "Component id cannot be duplicated"
                 )
             self.component_ids.add(component_id)
-        if component.get("type") in kinds:
+        kind = component.get("type")
+        # True and 1.0 equal 1 to Python; to Discord they are no kinds
+        if isinstance(kind, int) and not isinstance(kind, bool) and kind in kinds:
             return True
         listed = ", ".join(str(kind) for kind in kinds)
         message = f'Value of field "type" must be one of ({listed},).'

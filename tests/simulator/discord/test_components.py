@@ -1,7 +1,7 @@
 """The rules of components: what Discord would refuse is refused, at the right field, with the right code."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bots.simulator.discord.components import check_components
@@ -139,6 +139,8 @@ JSON = st.recursive(
 
 @settings(deadline=None)
 @given(JSON, st.booleans())
+@example(components=[{"type": True}], is_v2=True)
+@example(components=[{"type": 1.0}], is_v2=True)
 def test_nonsense_is_refused_but_never_breaks_the_check(components: object, is_v2: bool) -> None:
     checked(components, is_v2=is_v2)
 
