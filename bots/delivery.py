@@ -132,7 +132,7 @@ class _Show:
                 self._over.set()
                 await asyncio.wait([editor])
         await self._leave(run, status, poster)
-        await self._sign_end(run, status, poster, after=signs)
+        await self._sign_end(run, poster, after=signs)
         await self._showroom.deliveries.close(rendering)
 
     async def _fold(self) -> None:
@@ -175,14 +175,22 @@ class _Show:
         await poster.show(status, final, is_final=True)
 
     async def _sign_end(
-        self, run: Run, status: Delivery, poster: Poster, *, after: asyncio.Task[None] | None
+        self, run: Run, poster: Poster, *, after: asyncio.Task[None] | None
     ) -> None:
-        """The last reaction, never before the first one is through; the answer waits for neither."""
+        """The last reaction, never before the first one is through; the answer waits for neither.
+
+        A show that goes on after a crash gives it again. Once a question is answered its request belongs to the next run.
+        """
         if after is not None:
             await asyncio.wait([after])
         sign = FINAL_SIGNS.get(self._view.state)
-        if sign is not None and run.request_ref and status.state != "delivered":
-            await poster.sign(run.request_ref, sign)
+        if sign is None or not run.request_ref:
+            return
+        if sign == "asking":
+            asked = await self._showroom.asks.ask_of_run(run.run_id)
+            if asked is None or asked.state != "open":
+                return
+        await poster.sign(run.request_ref, sign)
 
     async def _sign_start(self, surface: Surface, address: Address, run: Run) -> None:
         """Eyes when the run is taken up; an hourglass first where it has to wait."""
