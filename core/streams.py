@@ -1,7 +1,9 @@
 """A run's events from any place on: the stored ones, then the live ones, each once and in order."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 
 from core.events import Cursor, RunEvent, is_terminal
 from core.ports import EventBus
@@ -10,6 +12,7 @@ from core.tasks import cancel, spawn
 
 RECHECK_SECONDS = 5.0
 """After that much silence the store is read again: a bus may lose events, and some runs end without a word on it."""
+AHEAD_MAX = 8
 
 
 async def follow(
@@ -69,30 +72,50 @@ async def _is_over(run_id: str, conversations: Conversations) -> bool:
 
 
 class _Arriving:
-    """Waits for the next live event without losing it where the wait is given up."""
+    """Waits for the next live event without losing it where the wait is given up.
+
+    One task reads ahead, a little: a task for each event would cost more than all that is done with it.
+    """
 
     def __init__(self, live: AsyncIterator[RunEvent]) -> None:
         self._live = live
-        self._waiting: asyncio.Task[RunEvent | None] | None = None
-        self.has_ended = False
+        self._ahead: deque[RunEvent] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "_Arriving":
+        self._reading = spawn(self._read(), name="read live events")
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._waiting is not None:
-            await cancel(self._waiting)
+        if self._reading is not None:
+            await cancel(self._reading)
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._ahead and (self._reading is None or self._reading.done())
 
     async def next(self, silence_seconds: float) -> RunEvent | None:
-        if self._waiting is None:
-            self._waiting = spawn(self._one(), name="next live event")
-        await asyncio.wait([self._waiting], timeout=silence_seconds)
-        if not self._waiting.done():
+        if not self._ahead and not self.has_ended:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(silence_seconds):
+                    await self._changed.wait()
+        if not self._ahead:
+            if self._reading is not None and self._reading.done():
+                self._reading.result()
             return None
-        event = self._waiting.result()
-        self._waiting = None
-        self.has_ended = event is None
-        return event
+        self._room.set()
+        return self._ahead.popleft()
 
-    async def _one(self) -> RunEvent | None:
-        return await anext(self._live, None)
+    async def _read(self) -> None:
+        try:
+            async for event in self._live:
+                self._ahead.append(event)
+                self._changed.set()
+                while len(self._ahead) >= AHEAD_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._changed.set()
