@@ -1,15 +1,21 @@
 """INSERT ... ON CONFLICT, which SQLAlchemy spells once per database."""
 
-from sqlalchemy import Connection, Table
+from functools import cache
+
+from sqlalchemy import Connection, Executable, Table
 from sqlalchemy.dialects import postgresql, sqlite
+
+
+@cache
+def _skipping(table: Table, dialect: str) -> Executable:
+    if dialect == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
 
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
     """Inserts the rows that violate no unique index; answers how many that were, for a single row."""
-    if connection.dialect.name == "postgresql":
-        statement = postgresql.insert(table).on_conflict_do_nothing()
-    else:
-        statement = sqlite.insert(table).on_conflict_do_nothing()
+    statement = _skipping(table, connection.dialect.name)
     if len(values) == 1:
         return connection.execute(statement, values[0]).rowcount
     return connection.execute(statement, values).rowcount
