@@ -1,47 +1,22 @@
 """Reading and writing files of the workspace. Paths are relative to /workspace."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, model_validator
 
 from core.errors import ToolError
-from core.ports import Files
-from core.tools.text import lines_of, text_lines, whole_text
+from core.ports import FileEntry, Files
+from core.tools.text import encoded, line_like, numbered_lines, places_of, whole_text
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace import PATH_NOTE, WithPath, about, inside_workspace
 
-READ_BYTES_MAX = 100_000
+READ_CHARACTERS_MAX = 50_000
+"""Under what a result may hold at all, so that nothing is cut out of the middle of a file unseen."""
 EDIT_BYTES_MAX = 5_000_000
 PLACES_NAMED_MAX = 10
+PLACES_COUNTED_MAX = 1000
 LISTED_MAX = 500
-PATH_NOTE = "Path relative to /workspace."
-
-
-def inside_workspace(path: str) -> str:
-    """The path relative to /workspace. Raises ToolError for one that leads out of it, or is none."""
-    cleaned = path.strip()
-    if cleaned == "/workspace":
-        return "."
-    cleaned = cleaned.removeprefix("/workspace/")
-    if cleaned.startswith("/"):
-        raise ToolError(f"{path} is outside /workspace; give a path relative to /workspace.")
-    parts = [part for part in cleaned.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise ToolError(f"{path} climbs with '..'; give a path relative to /workspace without it.")
-    if any(ord(character) < 32 for character in cleaned):
-        raise ToolError("The path holds control characters.")
-    return "/".join(parts) or "."
-
-
-class WithPath(BaseModel):
-    file_path: str = Field(min_length=1, max_length=4096, description=PATH_NOTE)
-
-    @field_validator("file_path")
-    @classmethod
-    def _relative(cls, value: str) -> str:
-        try:
-            return inside_workspace(value)
-        except ToolError as error:
-            raise ValueError(str(error)) from error
 
 
 class CreateParams(WithPath):
@@ -58,7 +33,8 @@ async def run_create(params: CreateParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
     if await _exists(files, params.file_path):
         raise ToolError(
-            f"{params.file_path} exists already. Use full_file_rewrite to replace it or str_replace to edit it."
+            f"{params.file_path} exists already and was left as it is. Use full_file_rewrite to replace it or"
+            " str_replace to edit it."
         )
     mode = int(params.permissions, 8) & 0o777
     size = await _write(files, params.file_path, params.file_contents, mode)
@@ -90,25 +66,42 @@ class ReplaceParams(WithPath):
 
 async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
-    text, encoding = await whole_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
-    count = text.count(params.old_str)
-    if count == 0:
-        raise ToolError(
-            f"old_str is not in {params.file_path}. Read the file and copy the text exactly, spaces included."
-        )
-    if count > 1:
-        lines = ", ".join(
-            str(line) for line in lines_of(text, params.old_str, places_max=PLACES_NAMED_MAX)
-        )
-        raise ToolError(
-            f"old_str is in {params.file_path} {count} times, at the lines {lines}. Take more of the text around it."
-        )
-    line = text[: text.index(params.old_str)].count("\n") + 1
+    try:
+        text, encoding = await whole_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
+    except ToolError as error:
+        raise about(params.file_path, error) from error
+    line = _only_place(text, params)
     # an edit keeps a script executable and a file in its encoding
     mode = 0o755 if text.startswith("#!") else 0o644
     edited = text.replace(params.old_str, params.new_str)
     await _write(files, params.file_path, edited, mode, encoding=encoding)
     return f"Edited {params.file_path} at line {line}.{_preview(params.file_path, context)}"
+
+
+def _only_place(text: str, params: ReplaceParams) -> int:
+    """The line of the one place of old_str. Raises ToolError where there is none, or more than one."""
+    path, places = params.file_path, places_of(text, params.old_str, places_max=PLACES_COUNTED_MAX)
+    if len(places) > 1:
+        lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:PLACES_NAMED_MAX])
+        more = " and more" if len(places) > PLACES_NAMED_MAX else ""
+        count = f"{len(places)}{' or more' if len(places) == PLACES_COUNTED_MAX else ''}"
+        raise ToolError(
+            f"old_str is in {path} {count} times, at the lines {lines}{more}. Nothing was changed. Take more of the"
+            " text around the place you mean."
+        )
+    if places:
+        return text.count("\n", 0, places[0]) + 1
+    if "\r\n" in text and params.old_str.replace("\n", "\r\n") in text:
+        raise ToolError(
+            f"old_str is not in {path}: its lines end in \\r\\n, yours in \\n. Nothing was changed. Replace a part of"
+            " one line at a time, or convert the file first."
+        )
+    near = line_like(text, params.old_str)
+    hint = f" Line {near} differs from it in its spaces only." if near else ""
+    raise ToolError(
+        f"old_str is not in {path}. Nothing was changed.{hint} Read the file and copy the text exactly, spaces"
+        " included."
+    )
 
 
 class DeleteParams(WithPath):
@@ -118,7 +111,10 @@ class DeleteParams(WithPath):
 async def run_delete(params: DeleteParams, context: ToolContext) -> str:
     if params.file_path == ".":
         raise ToolError("The workspace itself is not deleted; name what is in it.")
-    await (await context.sandbox()).files.delete(params.file_path)
+    try:
+        await (await context.sandbox()).files.delete(params.file_path)
+    except ToolError as error:
+        raise about(params.file_path, error) from error
     return f"Deleted {params.file_path}."
 
 
@@ -129,26 +125,68 @@ class ReadParams(WithPath):
     start_line: int = Field(default=1, ge=1, description="First line to read.")
     end_line: int | None = Field(default=None, ge=1, description="Last line to read.")
 
+    @model_validator(mode="after")
+    def _in_order(self) -> "ReadParams":
+        if self.end_line is not None and self.end_line < self.start_line:
+            raise ValueError(f"end_line {self.end_line} is before start_line {self.start_line}")
+        return self
+
 
 async def run_read(params: ReadParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
-    wanted: list[str] = []
-    size, number, cut = 0, 0, False
-    async for line in text_lines(files, params.file_path, line_characters_max=READ_BYTES_MAX):
-        number += 1
-        if number < params.start_line:
-            continue
-        if params.end_line is not None and number > params.end_line:
-            break
-        size += len(line)
-        if size > READ_BYTES_MAX:
-            cut = True
-            break
-        wanted.append(line)
-    if not wanted and not cut:
-        return f"[{params.file_path} is empty]" if number == 0 else f"[it has only {number} lines]"
-    end = f"\n[cut after line {number - 1}; read on with start_line={number}]" if cut else ""
-    return "".join(wanted) + end
+    reading = _Reading(params)
+    lines = numbered_lines(
+        files,
+        params.file_path,
+        start_line=params.start_line,
+        line_characters_max=READ_CHARACTERS_MAX,
+    )
+    try:
+        async with aclosing(lines):
+            async for number, text in lines:
+                if not reading.takes(number, text):
+                    break
+    except ToolError as error:
+        raise about(params.file_path, error) from error
+    return reading.shown()
+
+
+class _Reading:
+    """The wanted lines as far as there is room, and what is to be said about the rest."""
+
+    def __init__(self, params: ReadParams) -> None:
+        self._params = params
+        self._wanted: list[str] = []
+        self._room = READ_CHARACTERS_MAX
+        self._last = 0
+        self._note = ""
+
+    def takes(self, number: int, text: str) -> bool:
+        """False where reading may end."""
+        is_new_line, self._last = number != self._last, number
+        if number < self._params.start_line:
+            return True
+        if self._params.end_line is not None and number > self._params.end_line:
+            return False
+        if len(text) <= self._room:
+            self._wanted.append(text)
+            self._room -= len(text)
+            return True
+        if is_new_line and self._wanted:
+            self._note = f"[cut before line {number}; read on with start_line={number}]"
+        else:
+            self._wanted.append(text[: self._room] + "\n")
+            self._note = (
+                f"[line {number} is too long to be shown whole; take it apart with a command. The next line is"
+                f" start_line={number + 1}]"
+            )
+        return False
+
+    def shown(self) -> str:
+        if self._wanted:
+            return "".join(self._wanted) + self._note
+        path = self._params.file_path
+        return f"[{path} is empty]" if self._last == 0 else f"[{path} has only {self._last} lines]"
 
 
 class ListParams(BaseModel):
@@ -158,14 +196,24 @@ class ListParams(BaseModel):
 
 
 async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
-    entries = await (await context.sandbox()).files.list(inside_workspace(params.path))
-    lines = [
-        f"{entry.path}/" if entry.kind == "folder" else f"{entry.path} ({entry.size_bytes} bytes)"
-        for entry in entries[:LISTED_MAX]
-    ]
+    try:
+        entries = await (await context.sandbox()).files.list(inside_workspace(params.path))
+    except ToolError as error:
+        raise about(params.path, error) from error
+    lines = [_listed(entry) for entry in entries[:LISTED_MAX]]
     if len(entries) > LISTED_MAX:
-        lines.append(f"[and {len(entries) - LISTED_MAX} more]")
+        lines.append(f"[and {len(entries) - LISTED_MAX} more; list them with a command]")
     return ToolOutput(output="\n".join(lines) or "[the folder is empty]")
+
+
+def _listed(entry: FileEntry) -> str:
+    if entry.kind == "folder":
+        return f"{entry.path}/"
+    return (
+        f"{entry.path} ({entry.size_bytes} bytes)"
+        if entry.kind == "file"
+        else f"{entry.path} ({entry.kind})"
+    )
 
 
 async def _exists(files: Files, path: str) -> bool:
@@ -177,10 +225,15 @@ async def _exists(files: Files, path: str) -> bool:
 
 
 async def _write(files: Files, path: str, text: str, mode: int, *, encoding: str = "utf-8") -> int:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield text.encode(encoding, "replace")
+    content = encoded(text, encoding, path)
 
-    return await files.write(path, pieces(), mode=mode)
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    try:
+        return await files.write(path, pieces(), mode=mode)
+    except ToolError as error:
+        raise about(path, error) from error
 
 
 def _preview(path: str, context: ToolContext) -> str:
@@ -233,7 +286,7 @@ list_files = Tool(
     name="list_files",
     params=ListParams,
     run=run_list,
-    title=lambda params: f"Looking into {params.path}",
+    title=lambda params: f"Looking into {params.path if params.path != '.' else 'the workspace'}",
     example={"path": "src"},
     is_idempotent=True,
 )

@@ -1,22 +1,65 @@
 """Talking to people: `ask`, `complete` and `web_browser_takeover`. Each of them ends the run."""
 
+import json
+from contextlib import suppress
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from core.errors import AgentError, ToolError
+from core.ports import Files
 from core.threads import Reply
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace import inside_workspace
 
 
 def _as_tuple(value: object) -> object:
+    """A list; or one string: a list in JSON, or parts with commas between them."""
     if value is None:
         return ()
-    if isinstance(value, str):
-        return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
-    return value
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        with suppress(ValueError):
+            return json.loads(value)
+    return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
 
 
-Several = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Several = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=4096)], ...],
+    BeforeValidator(_as_tuple, json_schema_input_type=list[str] | str),
+]
+ATTACHMENTS_MAX = 20
+
+
+async def check_attachments(attachments: tuple[str, ...], context: ToolContext) -> None:
+    """Raises ToolError for a path that is no file: the people would get the words without it.
+
+    Where there is no sandbox just now, the delivery says in the thread what is missing.
+    """
+    paths = [one for one in attachments if not one.startswith(("http://", "https://"))]
+    if not paths:
+        return
+    try:
+        files = (await context.sandbox()).files
+        problems = [problem for path in paths if (problem := await _problem(files, path))]
+    except AgentError:
+        return
+    if problems:
+        raise ToolError(
+            f"Nothing was sent: {'; '.join(problems)}. list_files shows what there is. Make the files first or leave"
+            " them out, then call it again."
+        )
+
+
+async def _problem(files: Files, path: str) -> str:
+    try:
+        entries = await files.list(inside_workspace(path))
+    except ToolError as error:
+        said = str(error).rstrip(".")
+        return said if said.startswith(path) else f"{path}: {said}"
+    is_file = len(entries) == 1 and entries[0].path == inside_workspace(path)
+    return "" if is_file and entries[0].kind == "file" else f"{path} is not a file"
 
 
 class AskParams(BaseModel):
@@ -28,17 +71,18 @@ class AskParams(BaseModel):
     )
     attachments: Several = Field(
         default=(),
+        max_length=ATTACHMENTS_MAX,
         description="Files of the workspace or URLs to show: a list, or one string separated by commas.",
     )
     options: Several = Field(
         default=(),
         max_length=25,
-        description="Answers to choose from, shown as buttons. Others stay possible.",
+        description="Answers to choose from, shown as buttons. Other answers stay possible.",
     )
 
 
 async def run_ask(params: AskParams, context: ToolContext) -> ToolOutput:
-    del context
+    await check_attachments(params.attachments, context)
     reply = Reply(
         kind="ask", text=params.text, attachments=params.attachments, options=params.options
     )
@@ -56,12 +100,13 @@ class CompleteParams(BaseModel):
     )
     attachments: Several = Field(
         default=(),
+        max_length=ATTACHMENTS_MAX,
         description="Files of the workspace or URLs to hand over: a list, or one string separated by commas.",
     )
 
 
 async def run_complete(params: CompleteParams, context: ToolContext) -> ToolOutput:
-    del context
+    await check_attachments(params.attachments, context)
     reply = Reply(kind="answer", text=params.text, attachments=params.attachments)
     return ToolOutput(output="The work is marked as complete.", reply=reply)
 
@@ -71,11 +116,13 @@ class TakeoverParams(BaseModel):
     The run waits until they hand it back."""
 
     text: str = Field(min_length=1, description="What the person should do, step by step.")
-    attachments: Several = Field(default=(), description="Files or URLs that help.")
+    attachments: Several = Field(
+        default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs that help."
+    )
 
 
 async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutput:
-    del context
+    await check_attachments(params.attachments, context)
     reply = Reply(kind="takeover", text=params.text, attachments=params.attachments)
     return ToolOutput(
         output="A person was asked to take over. What they say comes next.", reply=reply

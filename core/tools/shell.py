@@ -1,9 +1,13 @@
 """Running programs in the sandbox: named shell sessions that keep their directory, environment and jobs."""
 
-from pydantic import BaseModel, Field
+from itertools import chain, count
 
-from core.ports import CommandOutput
+from pydantic import BaseModel, Field, field_validator
+
+from core.errors import ToolError
+from core.ports import CommandOutput, Shell
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace import relative
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
@@ -21,7 +25,9 @@ class ExecuteParams(BaseModel):
         default=None, description="Folder to change to first, relative to /workspace."
     )
     session_name: str | None = Field(
-        default=None, max_length=64, description="The session to run in; made on first use."
+        default=None,
+        max_length=64,
+        description="The session to run in, made on first use. Without it: one that is free.",
     )
     blocking: bool = Field(default=False, description="Wait for the end of the command.")
     timeout: int = Field(
@@ -31,24 +37,46 @@ class ExecuteParams(BaseModel):
         description="Seconds to wait for a blocking command; afterwards it goes on in the background.",
     )
 
+    @field_validator("folder")
+    @classmethod
+    def _relative(cls, value: str | None) -> str | None:
+        return relative(value) if value and value.strip() else None
+
 
 async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput:
-    sandbox = await context.sandbox()
-    session = params.session_name or DEFAULT_SESSION
-    shown = await sandbox.shell.execute(
-        params.command,
-        session=session,
-        folder=params.folder,
-        timeout_seconds=params.timeout if params.blocking else 0,
-    )
+    shell = (await context.sandbox()).shell
+    session = params.session_name or await _free_session(shell)
+    while True:
+        try:
+            shown = await shell.execute(
+                params.command,
+                session=session,
+                folder=params.folder,
+                timeout_seconds=params.timeout if params.blocking else 0,
+            )
+            break
+        except ToolError:
+            # a call beside this one may have taken the session meanwhile
+            free = await _free_session(shell)
+            if params.session_name or free == session:
+                raise
+            session = free
     if shown.exit_code is None:
+        look = f"check_command_output(session_name={session!r}) shows how it goes."
         hint = (
-            f"Still running after {params.timeout} s; it goes on in the background."
+            f"still running after {params.timeout} s and going on in the background; {look}"
             if params.blocking
-            else "Running in the background."
+            else f"running in the background; {look}"
         )
         return ToolOutput(output=_report(shown, session, hint))
     return ToolOutput(output=_report(shown, session, ""), is_success=shown.exit_code == 0)
+
+
+async def _free_session(shell: Shell) -> str:
+    """The default session, or, while a command runs there, the first of its numbered twins that is free."""
+    busy = {session.name for session in await shell.sessions() if session.is_running}
+    twins = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
+    return next(name for name in chain((DEFAULT_SESSION,), twins) if name not in busy)
 
 
 class CheckParams(BaseModel):
@@ -61,10 +89,10 @@ class CheckParams(BaseModel):
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
     sandbox = await context.sandbox()
     shown = await sandbox.shell.check(params.session_name)
-    hint = "Still running." if shown.exit_code is None else ""
+    hint = "still running" if shown.exit_code is None else ""
     if params.kill_session:
         await sandbox.shell.terminate(params.session_name)
-        hint = "The session was killed."
+        hint = "the session was killed"
     return ToolOutput(output=_report(shown, params.session_name, hint))
 
 
@@ -104,18 +132,22 @@ def _report(shown: CommandOutput, session: str, hint: str) -> str:
     """Plain text reads better than JSON with escaped newlines; the facts stand in the last lines."""
     lines = [shown.output] if shown.output else []
     if shown.dropped_bytes:
-        where = f"; all of it is in {shown.output_path}" if shown.output_path else ""
+        where = (
+            f"; all of it is in {shown.output_path}, for commands such as grep and tail"
+            if shown.output_path
+            else ""
+        )
         lines.append(f"[{shown.dropped_bytes} bytes are left out in the middle{where}]")
-    state = f"exit code {shown.exit_code}" if shown.exit_code is not None else hint
-    rest = hint if hint and shown.exit_code is not None else ""
-    lines.append(f"[session {session}, in {shown.folder}: {state}]" + (f" {rest}" if rest else ""))
-    return "\n".join(lines)
+    ended = f"exit code {shown.exit_code}" if shown.exit_code is not None else ""
+    state = "; ".join(part for part in (ended, hint) if part)
+    lines.append(f"[session {session}, in {shown.folder}: {state}]")
+    return "\n".join(line.removesuffix("\n") for line in lines)
 
 
 def _command_title(params: ExecuteParams) -> str:
-    first = params.command.strip().splitlines()[0] if params.command.strip() else "a command"
-    cut = first[:COMMAND_TITLE_CHARACTERS]
-    return f"Running {cut}{'…' if len(first) > len(cut) else ''}"
+    lines = params.command.strip().splitlines() or ["a command"]
+    cut = lines[0][:COMMAND_TITLE_CHARACTERS]
+    return f"Running {cut}{'…' if len(lines) > 1 or len(lines[0]) > len(cut) else ''}"
 
 
 execute_command = Tool(

@@ -1,34 +1,44 @@
 """Text out of files of unknown encoding, without loading them whole."""
 
 import codecs
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncGenerator
 
 from core.errors import ToolError
 from core.ports import Files
 
 HEAD_BYTES = 8192
+WORDS_COMPARED_MAX = 500
 
 
-async def text_lines(files: Files, path: str, *, line_characters_max: int) -> AsyncIterator[str]:
-    """Line by line with their ends; a line longer than the limit comes in pieces.
+async def numbered_lines(
+    files: Files, path: str, *, start_line: int, line_characters_max: int
+) -> AsyncGenerator[tuple[int, str], None]:
+    """Line by line, counted from 1, with their ends; a line longer than the limit comes in pieces of the same number.
 
+    What lies before `start_line` is passed over in heaps; then the number of the last line passed comes, without text.
     Raises ToolError for a binary file.
     """
     decoder: codecs.IncrementalDecoder | None = None
-    rest = ""
+    number, rest = 1, ""
     async for piece in files.read(path):
         if decoder is None:
             decoder = codecs.getincrementaldecoder(encoding_of(piece, path))(errors="replace")
         *lines, rest = (rest + decoder.decode(piece)).split("\n")
+        if lines and number + len(lines) < start_line:
+            number += len(lines)
+            yield number - 1, ""
+            lines.clear()
         for line in lines:
-            yield line + "\n"
+            yield number, line + "\n"
+            number += 1
         if len(rest) > line_characters_max:
-            yield rest
+            yield number, rest
             rest = ""
     if decoder is not None:
         rest += decoder.decode(b"", final=True)
     if rest:
-        yield rest
+        yield number, rest
 
 
 async def whole_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, str]:
@@ -40,11 +50,23 @@ async def whole_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, s
         raise ToolError(
             f"{path} is larger than {bytes_max} bytes; edit it with a command such as sed."
         )
-    encoding = encoding_of(bytes(content[:HEAD_BYTES]), path)
+    encoding = encoding_of(bytes(content), path)
     try:
         return content.decode(encoding), encoding
     except UnicodeDecodeError as error:
         raise ToolError(f"{path} is not valid {encoding} text; edit it with a program.") from error
+
+
+def encoded(text: str, encoding: str, path: str) -> bytes:
+    """Raises ToolError for a character that the encoding does not have: nothing is put in its place."""
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        character = ascii(text[error.start])
+        raise ToolError(
+            f"{path} is {encoding} text, which cannot hold the character {character}. Nothing was written. Leave the"
+            " character out, or convert the file to UTF-8 first."
+        ) from error
 
 
 def encoding_of(head: bytes, path: str) -> str:
@@ -65,11 +87,20 @@ def encoding_of(head: bytes, path: str) -> str:
     return "utf-8"
 
 
-def lines_of(text: str, piece: str, *, places_max: int) -> list[int]:
-    """The lines, counted from 1, at which the piece stands in the text."""
+def places_of(text: str, piece: str, *, places_max: int) -> list[int]:
+    """Where the piece begins in the text; places that overlap count each."""
     places: list[int] = []
     at = text.find(piece)
     while at >= 0 and len(places) < places_max:
-        places.append(text.count("\n", 0, at) + 1)
+        places.append(at)
         at = text.find(piece, at + 1)
     return places
+
+
+def line_like(text: str, piece: str) -> int | None:
+    """The line, counted from 1, that begins a place which differs from the piece in white space alone."""
+    words = [re.escape(word) for word in piece.split()]
+    if not 0 < len(words) <= WORDS_COMPARED_MAX:
+        return None
+    found = re.search(r"\s+".join(words), text)
+    return text.count("\n", 0, found.start()) + 1 if found else None

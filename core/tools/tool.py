@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
 from core.dialects.spec import ToolSpec
 from core.errors import ToolError
@@ -100,14 +101,18 @@ def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
         params = tool.params.model_validate(arguments)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
-            for problem in error.errors(include_url=False, include_input=False)
+            _problem(problem) for problem in error.errors(include_url=False, include_input=False)
         )
         raise ToolError(
             f"The arguments of {name} do not fit: {problems}. Nothing was run; call it again with the arguments right."
         ) from error
     title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
     return Prepared(tool=tool, params=params, title=title)
+
+
+def _problem(problem: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ').rstrip('.')}"
 
 
 def _schema(params: type[BaseModel]) -> JsonObject:

@@ -1,0 +1,161 @@
+"""The catalogue: exact names and parameters, and one definition behind every dialect's schema."""
+
+import pytest
+from inline_snapshot import snapshot
+
+from core.dialects.dialect import CallComplete
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.dialects.xml_prompt import tools_prompt, written_call
+from core.messages import JsonObject
+from core.ports import TextDelta
+from core.tools.catalogue import catalogue, toolbox
+from core.tools.tool import TITLE_CHARACTERS_MAX, prepare
+
+# name: parameters, those that are required with a star, those with a default with it
+PARAMETERS = {
+    "ask": "text* attachments options",
+    "complete": "text attachments",
+    "web_browser_takeover": "text* attachments",
+    "execute_command": "command* folder session_name blocking=False timeout=60",
+    "check_command_output": "session_name* kill_session=False",
+    "terminate_command": "session_name*",
+    "list_commands": "",
+    "create_file": "file_path* file_contents* permissions=644",
+    "full_file_rewrite": "file_path* file_contents* permissions=644",
+    "str_replace": "file_path* old_str* new_str*",
+    "delete_file": "file_path*",
+    "read_file": "file_path* start_line=1 end_line",
+    "list_files": "path=.",
+}
+
+
+def written(parameters: JsonObject) -> str:
+    properties, required = parameters["properties"], parameters.get("required", [])
+    assert isinstance(properties, dict)
+    assert isinstance(required, list)
+    words: list[str] = []
+    for name, schema in properties.items():
+        assert isinstance(schema, dict)
+        default = schema.get("default")
+        shown = "" if default is None or default == [] or default == "" else f"={default}"
+        words.append(f"{name}*" if name in required else f"{name}{shown}")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_a_tool_has_its_exact_parameters(name: str) -> None:
+    assert written(catalogue()[name].spec().parameters) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
+    tool = catalogue()[name]
+    assert tool.example is not None
+    prepared = prepare(name, tool.example, toolbox())
+    assert 0 < len(prepared.title) <= TITLE_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_a_tool_and_its_parameters_are_described(name: str) -> None:
+    spec = catalogue()[name].spec()
+    assert spec.description.endswith(".")
+    properties = spec.parameters["properties"]
+    assert isinstance(properties, dict)
+    for schema in properties.values():
+        assert isinstance(schema, dict)
+        assert str(schema["description"]).endswith(".")
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
+    example = catalogue()[name].example
+    assert example is not None
+    parser = XmlDialect().parser(toolbox().specs)
+    text = written_call(name, example)
+    parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
+    (complete,) = [one for one in parsed if isinstance(one, CallComplete)]
+    assert (complete.call.name, complete.call.arguments) == (name, example)
+
+
+def test_one_definition_gives_the_native_schema() -> None:
+    ((schema,), prompt) = NativeDialect().request_parts([catalogue()["str_replace"].spec()])
+    assert prompt == ""
+    assert schema == snapshot(
+        {
+            "type": "function",
+            "function": {
+                "name": "str_replace",
+                "description": "Replace one piece of a text file. old_str must be in the file exactly once, to the letter, with its spaces.",
+                "parameters": {
+                    "properties": {
+                        "file_path": {
+                            "description": "Path relative to /workspace.",
+                            "maxLength": 4096,
+                            "minLength": 1,
+                            "type": "string",
+                        },
+                        "old_str": {
+                            "description": "The text to replace.",
+                            "minLength": 1,
+                            "type": "string",
+                        },
+                        "new_str": {"description": "The text to put there.", "type": "string"},
+                    },
+                    "required": ["file_path", "old_str", "new_str"],
+                    "type": "object",
+                },
+            },
+        }
+    )
+
+
+def test_one_definition_gives_the_xml_prompt() -> None:
+    schemas, prompt = XmlDialect().request_parts([catalogue()["str_replace"].spec()])
+    assert schemas == ()
+    assert prompt[prompt.index("## ") :] == snapshot("""\
+## str_replace
+Replace one piece of a text file. old_str must be in the file exactly once, to the letter, with its spaces.
+- file_path (string, required): Path relative to /workspace.
+- old_str (string, required): The text to replace.
+- new_str (string, required): The text to put there.
+<function_calls>
+<invoke name="str_replace">
+<parameter name="file_path">src/main.py</parameter>
+<parameter name="old_str">hello</parameter>
+<parameter name="new_str">good morning</parameter>
+</invoke>
+</function_calls>\
+""")
+    assert prompt == tools_prompt([catalogue()["str_replace"].spec()])
+
+
+def test_a_disabled_tool_is_unknown_to_a_model() -> None:
+    box = toolbox(disabled=frozenset({"ask"}))
+    assert "ask" not in box.specs
+    assert "ask" in toolbox().specs
+
+
+def test_without_a_sandbox_its_tools_are_left_out() -> None:
+    assert sorted(toolbox(needs_sandbox=False).tools) == [
+        "ask",
+        "complete",
+        "web_browser_takeover",
+    ]
+
+
+TITLES: list[tuple[str, JsonObject, str]] = [
+    ("execute_command", {"command": "ls -l\nrm x"}, "Running ls -l…"),
+    ("execute_command", {"command": "x" * 300}, f"Running {'x' * 80}…"),
+    ("execute_command", {"command": "\n\n  make   all \n"}, "Running make all"),
+    ("create_file", {"file_path": "/workspace/a/b.py", "file_contents": ""}, "Creating a/b.py"),
+    ("list_files", {}, "Looking into the workspace"),
+    ("list_files", {"path": "src"}, "Looking into src"),
+    ("check_command_output", {"session_name": "build"}, "Looking at build"),
+    ("ask", {"text": "x"}, "Asking a question"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "title"), TITLES)
+def test_a_title_is_one_readable_line(name: str, arguments: JsonObject, title: str) -> None:
+    assert prepare(name, arguments, toolbox()).title == title
