@@ -69,14 +69,15 @@ class Files:
 
     def list(self, call: Call) -> None:
         path = self._path(call)
+        plain = "/".join(part for part in path.split("/") if part not in ("", "."))
         with opened_parent(self._root, path) as (parent, name):
             facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(facts.st_mode):
-                call.answer({"entries": [_entry(path.strip("/"), facts)]})
+                call.answer({"entries": [_entry(plain, facts)]})
                 return
             folder = os.open(name, paths.FOLDER, dir_fd=parent)
         try:
-            call.answer({"entries": _entries(folder, shown(path).strip("/"))})
+            call.answer({"entries": _entries(folder, shown(plain))})
         finally:
             os.close(folder)
 

@@ -127,6 +127,14 @@ async def test_a_listing_is_sorted_and_relative(sandbox: Sandbox) -> None:
     assert [entry.path for entry in await sandbox.files.list("a/inner.txt")] == ["a/inner.txt"]
 
 
+@pytest.mark.parametrize("root", ["", ".", "./", "/workspace"])
+async def test_the_root_is_listed_by_plain_paths(sandbox: Sandbox, root: str) -> None:
+    await sandbox.files.write("a/b", pieces(b"x"))
+    assert [entry.path for entry in await sandbox.files.list(root)] == ["a"]
+    assert [entry.path for entry in await sandbox.files.list("./a/")] == ["a/b"]
+    assert [entry.path for entry in await sandbox.files.list("a/./b")] == ["a/b"]
+
+
 async def test_a_deleted_folder_takes_all_it_holds(sandbox: Sandbox) -> None:
     await sandbox.files.write("a/b/c.txt", pieces(b"x"))
     await sandbox.files.write("keep.txt", pieces(b"x"))
