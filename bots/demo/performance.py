@@ -7,23 +7,30 @@ import sys
 import webbrowser
 
 from bots.demo.stage import Stage, staged
-from bots.demo.story import Played, StoryBroken, play_discord, play_slack
+from bots.demo.story import PATIENCE_SECONDS, PROMPT, Played, play_discord, play_slack, sales
+from bots.demo.watch import StoryBroken
 from bots.settings import Settings
-from bots.simulator.page.server import served_page
+from bots.simulator.page.server import Sample, served_page
 
 log = logging.getLogger(__name__)
+
+MODEL_PATIENCE_SECONDS = 600.0
+"""A real model takes its time."""
 
 
 async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
     """The exit code: 1 where anything that the story needs is missing."""
+    if "log_level" not in settings.model_fields_set:
+        logging.getLogger().setLevel(logging.WARNING)
+        # it warns of each rate limit that it obeys
+        logging.getLogger("discord.http").setLevel(logging.ERROR)
     async with staged(settings) as stage:
         for note in stage.notes:
             _say(note)
         if headless:
             return await _headless(stage)
-        async with served_page(
-            {"slack": stage.slack, "discord": stage.discord}, port=port
-        ) as address:
+        platforms = {"slack": stage.slack, "discord": stage.discord}
+        async with served_page(platforms, port=port, sample=SAMPLE) as address:
             _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
             if sys.stdout.isatty():
                 # a machine without a browser just shows the address
@@ -33,8 +40,11 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
 
 
 async def _headless(stage: Stage) -> int:
+    patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
     results = await asyncio.gather(
-        play_slack(stage.slack), play_discord(stage.discord), return_exceptions=True
+        play_slack(stage.slack, patience_seconds=patience),
+        play_discord(stage.discord, patience_seconds=patience),
+        return_exceptions=True,
     )
     verdict: dict[str, object] = {
         "ok": True,
@@ -63,6 +73,14 @@ async def _headless(stage: Stage) -> int:
     _say("")
     _say(json.dumps(verdict))
     return 0 if verdict["ok"] else 1
+
+
+SAMPLE = Sample(
+    label="Try: sum up a table",
+    text=PROMPT,
+    file_name="sales.csv",
+    content=sales().content.decode(),
+)
 
 
 def _say(line: str) -> None:

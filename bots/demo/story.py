@@ -1,19 +1,25 @@
 """The story that the demonstration plays: a person attaches a table, is asked a question, and gets a report."""
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
-from bots.simulator.view import PlatformView, SeenMessage, SentFile, SimulatedPlatform
+import aiohttp
+
+from bots.demo.transcript import buttons_of, text_of, transcript
+from bots.demo.watch import StoryBroken, Watch, until
+from bots.simulator.view import Button, PlatformView, SeenFile, SeenMessage, SentFile
+from bots.simulator.view import SimulatedPlatform as Platform
 
 PATIENCE_SECONDS = 60.0
-PROMPT = "Please sum up the sales in this table by region and write me a short report."
-QUESTION = "How should I hand over the report"
+PROMPT = (
+    "Please add up the sales in this table by region. Before you write anything up, ask me how I want it: "
+    "Markdown, or Chart only. Then give me report.md with the table, and a chart."
+)
 CHOICE = "Markdown"
 REPORT = "report.md"
-ANSWER = "The report is attached"
+BEST_REGION = "North"
+TOTAL = "6300"
 SALES = """region,month,amount
 North,January,1200
 South,January,800
@@ -22,15 +28,12 @@ West,February,700
 South,March,950
 West,March,1150
 """
-
-
-class StoryBroken(Exception):
-    """Something that the story needs did not happen in time; the text says what, and shows the thread."""
+TICKS = ("white_check_mark", "✅")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """One telling of the story. `edits` counts those that a reader saw happen to status messages."""
+    """One telling of the story. `runs` and `edits` were counted on the screen: status messages, and their changes."""
 
     thread_id: str
     runs: int
@@ -40,93 +43,130 @@ class Played:
     transcript: str
 
 
-async def play_slack(slack: SimulatedPlatform, *, person: str = "alice") -> Played:
-    """Mentions the agent in a channel, and answers its question by a button."""
+async def play_slack(
+    slack: Platform, *, person: str = "alice", patience_seconds: float = PATIENCE_SECONDS
+) -> Played:
+    """Mentions the agent in a channel, and answers its question by a button. Raises StoryBroken."""
     started = time.monotonic()
     channel = _first_channel(slack.view())
     thread_id = await slack.say(
-        person, channel, f"@{slack.view().bot_name} {PROMPT}", files=[_sales()]
+        person, channel, f"@{slack.view().bot_name} {PROMPT}", files=[sales()]
     )
-    question = await _asked(slack, thread_id)
-    button = next((one for one in buttons_of(question) if one.label == CHOICE), None)
-    if button is None:
-        raise StoryBroken(f"the question has no button {CHOICE!r}:\n{text_of(question)}")
+    watch = Watch(platform=slack, thread_id=thread_id, patience_seconds=patience_seconds)
+    question, button = await _asked(watch)
     await slack.press(person, channel, question.message_id, button.control_id)
-    return await _told(slack, thread_id, started)
+    return await _told(watch, question.message_id, person, started)
 
 
-async def play_discord(discord: SimulatedPlatform, *, person: str = "bob") -> Played:
-    """Calls the slash command with an attachment, and answers by a reply in the thread."""
+async def play_discord(
+    discord: Platform, *, person: str = "bob", patience_seconds: float = PATIENCE_SECONDS
+) -> Played:
+    """Calls the slash command with an attachment, and answers by a reply in the thread. Raises StoryBroken."""
     started = time.monotonic()
     channel = _first_channel(discord.view())
-    await _until(discord, lambda view: bool(view.commands), "the slash commands are registered")
+    wait = patience_seconds
+    await until(discord, lambda view: bool(view.commands), "the slash commands come up", wait)
     before = _threads(discord.view())
     await discord.command(
-        person, channel, "agent run", {"prompt": PROMPT}, files={"attachment": _sales()}
+        person, channel, "agent run", {"prompt": PROMPT}, files={"attachment": sales()}
     )
-    await _until(discord, lambda view: bool(_threads(view) - before), "a thread is opened")
+    await until(discord, lambda view: bool(_threads(view) - before), "a thread is opened", wait)
     thread_id = min(_threads(discord.view()) - before)
-    await _asked(discord, thread_id)
+    watch = Watch(platform=discord, thread_id=thread_id, patience_seconds=patience_seconds)
+    question, _ = await _asked(watch)
     await discord.say(person, channel, f"{CHOICE}, please", thread_id=thread_id)
-    return await _told(discord, thread_id, started)
+    return await _told(watch, question.message_id, person, started)
 
 
-async def _asked(platform: SimulatedPlatform, thread_id: str) -> SeenMessage:
-    def question(view: PlatformView) -> SeenMessage | None:
-        found = [
-            one for one in messages_of(view, thread_id) if one.is_bot and QUESTION in text_of(one)
+def sales() -> SentFile:
+    """The table that the story begins with."""
+    return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
+
+
+async def _asked(watch: Watch) -> tuple[SeenMessage, Button]:
+    def found() -> list[tuple[SeenMessage, Button]]:
+        return [
+            (message, button)
+            for message in watch.messages
+            if message.is_bot
+            for button in buttons_of(message)
+            if button.label == CHOICE
         ]
-        with_buttons = [one for one in found if buttons_of(one)]
-        return (with_buttons or [None])[-1]
 
-    await _until(platform, lambda view: question(view) is not None, "the agent asks", thread_id)
-    found = question(platform.view())
-    if found is None:
-        raise StoryBroken("the question is gone again")
-    return found
+    await watch.until(lambda: bool(found()), f"the agent asks, with a button {CHOICE!r}")
+    return found()[-1]
 
 
-async def _told(platform: SimulatedPlatform, thread_id: str, started: float) -> Played:
-    def is_done(view: PlatformView) -> bool:
-        messages = messages_of(view, thread_id)
-        has_answer = any(one.is_bot and ANSWER in text_of(one) for one in messages)
-        has_report = any(file.name == REPORT for one in messages for file in one.files)
-        is_still = not any(button.label == "Stop" for one in messages for button in buttons_of(one))
-        return has_answer and has_report and is_still
-
-    await _until(platform, is_done, "the report arrives", thread_id)
-    messages = messages_of(platform.view(), thread_id)
-    ours = [one for one in messages if one.is_bot]
+async def _told(watch: Watch, question_id: str, person: str, started: float) -> Played:
+    """Waits for the end that a reader sees, then looks at what is there."""
+    for what, holds in _endings(watch, question_id, person):
+        await watch.until(holds, what)
+    seconds = time.monotonic() - started
+    messages = watch.messages
+    sent = [file for message in messages if message.is_bot for file in message.files]
+    await _check(watch, sent)
     return Played(
-        thread_id=thread_id,
-        runs=2,
-        edits=sum(one.edits for one in ours),
-        files=sum(len(one.files) for one in ours),
-        seconds=round(time.monotonic() - started, 2),
+        thread_id=watch.thread_id,
+        runs=len(watch.status_ids),
+        edits=watch.edits(),
+        files=len(sent),
+        seconds=round(seconds, 2),
         transcript=transcript(messages),
     )
 
 
-async def _until(
-    platform: SimulatedPlatform,
-    holds: Callable[[PlatformView], bool],
-    what: str,
-    thread_id: str | None = None,
-) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            async for _ in platform.changes():
-                if holds(platform.view()):
-                    return
-    except TimeoutError as error:
-        shown = transcript(messages_of(platform.view(), thread_id)) if thread_id else ""
-        raise StoryBroken(
-            f"{what}: this did not happen within {PATIENCE_SECONDS:.0f} s.\n{shown}"
-        ) from error
+def _endings(
+    watch: Watch, question_id: str, person: str
+) -> tuple[tuple[str, Callable[[], bool]], ...]:
+    """What a reader waits for, in words and as a test, in the order in which it is looked for."""
+
+    def shows_who_answered() -> bool:
+        question = next((one for one in watch.messages if one.message_id == question_id), None)
+        text = text_of(question).casefold() if question is not None else ""
+        return f"{person} answered" in text.replace("*", "") and CHOICE.casefold() in text
+
+    def has_answer() -> bool:
+        said = [text_of(one) for one in watch.ours if one.message_id != question_id]
+        return any(BEST_REGION in text and TOTAL in text.replace(",", "") for text in said)
+
+    def has_report() -> bool:
+        return any(file.name == REPORT for one in watch.ours for file in one.files)
+
+    def is_over() -> bool:
+        return not any(
+            button.label == "Stop" for one in watch.messages for button in buttons_of(one)
+        )
+
+    def has_tick() -> bool:
+        signs = [reaction.emoji for reaction in watch.messages[0].reactions]
+        return len(signs) == 1 and signs[0] in TICKS
+
+    return (
+        ("the question shows who answered it", shows_who_answered),
+        (f"an answer names {BEST_REGION} and {TOTAL}", has_answer),
+        (f"{REPORT} arrives", has_report),
+        ("the work ends", is_over),
+        ("the request's only reaction is a tick", has_tick),
+    )
 
 
-def _sales() -> SentFile:
-    return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
+async def _check(watch: Watch, sent: Sequence[SeenFile]) -> None:
+    if max((len(watch.shown[one]) for one in watch.status_ids), default=0) < 3:
+        raise watch.broken("no status message was seen to change twice")
+    report = next(file for file in sent if file.name == REPORT)
+    text = (await _download(report)).decode("utf-8", "replace")
+    if BEST_REGION not in text or TOTAL not in text.replace(",", ""):
+        raise watch.broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
+
+
+async def _download(file: SeenFile) -> bytes:
+    """As the page's link does. Raises StoryBroken where that gives no file."""
+    async with aiohttp.ClientSession() as session, session.get(file.url) as response:
+        if response.status != 200:
+            raise StoryBroken(f"{file.name} cannot be downloaded: HTTP {response.status}")
+        if not response.headers.get("Content-Disposition", "").startswith("attachment"):
+            raise StoryBroken(f"{file.name} opens in the browser instead of being saved")
+        return await response.read()
 
 
 def _first_channel(view: PlatformView) -> str:
