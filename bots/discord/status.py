@@ -18,7 +18,7 @@ TITLE: dict[ViewState, str] = {
     "queued": "⏳ Waiting for its turn",
     "working": "⚙️ Working",
     "completed": "✅ Done",
-    "asking": "❓ Waiting for an answer",
+    "asking": "❓ Asked a question",
     "stopped": "⏹️ Stopped",
     "failed": "❌ Failed",
     "limited": "⚠️ A limit was reached",

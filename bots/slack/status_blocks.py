@@ -21,7 +21,7 @@ _HEADLINES: dict[ViewState, tuple[str, str]] = {
     "queued": (":hourglass_flowing_sand:", "Queued"),
     "working": (":gear:", "Working"),
     "completed": (":white_check_mark:", "Done"),
-    "asking": (":question:", "Waiting for your answer"),
+    "asking": (":question:", "Asked a question"),
     "stopped": (":octagonal_sign:", "Stopped"),
     "failed": (":x:", "Failed"),
     "limited": (":warning:", "Stopped at a limit"),
