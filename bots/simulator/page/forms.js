@@ -8,7 +8,7 @@ const dismissed = new Set();
 export function showForm(platform) {
   const form = platform.view.forms.find((one) => one.person === platform.person && !dismissed.has(one.form_id));
   const box = platform.find(".forms");
-  if (box.dataset.form === (form?.form_id ?? "")) return;
+  if ((box.dataset.form ?? "") === (form?.form_id ?? "")) return;
   box.dataset.form = form?.form_id ?? "";
   box.replaceChildren(...(form ? [formNode(platform, form)] : []));
   if (form) box.querySelector("input, textarea, select")?.focus();

@@ -48,7 +48,9 @@ export class Platform {
 
   // Channels, and one's own direct messages: they are named after the person.
   get channels() {
-    return this.view.channels.filter((one) => !one.is_direct || one.name === this.person || one.name.endsWith(`-${this.person}`));
+    const isMine = (one) => one.name === this.person || one.name.endsWith(`-${this.person}`);
+    const [open, direct] = [this.view.channels.filter((one) => !one.is_direct), this.view.channels.filter((one) => one.is_direct && isMine(one))];
+    return [...open, ...direct];
   }
 
   knows(threadId) {
