@@ -7,14 +7,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 
 from bots.brains import Brain, brain
 from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
-from bots.machines import Machines, machines
+from bots.machines import Machines, machines, prompt
 from bots.policy import Policy
 from bots.posting import Showroom, Surface
 from bots.reception import Reception
@@ -28,7 +27,6 @@ from bots.workers import enlisted, new_worker_id
 from core import failpoints
 from core.errors import StorageUnavailable
 from core.ports import FileSource
-from core.prompt import system_prompt
 from core.runs import Engine
 from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
@@ -143,8 +141,8 @@ class _Assembly:
 
     async def start(self, stack: AsyncExitStack, *, with_worker: bool) -> Running:
         """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
-        workers = self._settings.data_dir / "workers"
-        await stack.enter_async_context(enlisted(workers, self._worker_id, self._stores.claims))
+        folder, claims = self._settings.data_dir / "workers", self._stores.claims
+        await stack.enter_async_context(enlisted(folder, self._worker_id, claims))
         slack, discord = self._slack(), self._discord()
         web = web_app(self._web_ports())
         if slack is not None:
@@ -268,7 +266,7 @@ class _Assembly:
             file_sources=self._sources,
             file_bytes_max=settings.file_bytes_max,
             model=settings.model,
-            system_prompt=partial(_prompt, self._sandboxes),
+            system_prompt=partial(prompt, self._sandboxes),
             dialect=self._mind.dialect,
             toolbox=toolbox(needs_sandbox=self._sandboxes.provider is not None),
             policy=LoopPolicy(
@@ -297,7 +295,3 @@ async def _sweep_events(journal: SqlRunJournal) -> None:
         except StorageUnavailable as error:
             log.warning("old events were not deleted: %s", error)
         await asyncio.sleep(SWEEP_SECONDS)
-
-
-def _prompt(sandboxes: Machines) -> str:
-    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandboxes.for_the_model)

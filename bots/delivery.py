@@ -179,7 +179,7 @@ class _Show:
     ) -> None:
         """The last reaction, never before the first one is through; the answer waits for neither.
 
-        A show that goes on after a crash gives it again. Once a question is answered its request belongs to the next run.
+        A show that goes on after a crash gives it again. The request of an answered question belongs to the next run.
         """
         if after is not None:
             await asyncio.wait([after])

@@ -1,10 +1,12 @@
 """Choosing the sandbox: what the settings name, tried once at the start, never weaker in silence."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from bots.settings import Settings
 from core.errors import ConfigurationError
 from core.ports import SandboxProvider
+from core.prompt import system_prompt
 from sandbox.local import LocalJails
 from sandbox.unsafe_process import UnsafeProcesses
 
@@ -52,3 +54,8 @@ async def machines(settings: Settings) -> Machines:
                 f"THREADHAND_SANDBOX={settings.sandbox} is not part of this version; "
                 "use local, unsafe-process or none."
             )
+
+
+def prompt(sandboxes: Machines) -> str:
+    """The system prompt as of today."""
+    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandboxes.for_the_model)

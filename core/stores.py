@@ -148,6 +148,10 @@ class RunClaims(Protocol):
         """To be called every second; a worker is gone 4 s after its last one, by the database's clock."""
         ...
 
+    async def bury(self, worker_id: str) -> None:
+        """The worker's process is known to have ended: what it held is free at once."""
+        ...
+
     async def recoverable(self) -> tuple[str, ...]:
         """Runs that are queued, or running under a worker that is gone."""
         ...

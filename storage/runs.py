@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, not_, or_, select, update
 
 from core.failpoints import Failpoint
 from core.threads import Arrival, Lease, Run
@@ -21,6 +21,7 @@ WORKER_GONE_SECONDS = 4.0
 _CLAIM = Failpoint("storage.claim_run")
 _RELEASE = Failpoint("storage.release_run")
 _HEARTBEAT = Failpoint("storage.heartbeat")
+_BURY = Failpoint("storage.bury")
 _STOP = Failpoint("storage.request_stop")
 _RETRY = Failpoint("storage.retry")
 
@@ -39,6 +40,10 @@ class SqlRunClaims:
 
     async def heartbeat(self, worker_id: str) -> None:
         await self._database.write(_HEARTBEAT, lambda c: record_heartbeat(c, worker_id))
+
+    async def bury(self, worker_id: str) -> None:
+        statement = delete(workers).where(workers.c.worker_id == worker_id)
+        await self._database.write(_BURY, lambda c: c.execute(statement))
 
     async def recoverable(self) -> tuple[str, ...]:
         statement = (
