@@ -17,7 +17,7 @@ from core.threads import (
 )
 from storage.queued_runs import end_ask, end_unstarted, queue_run, touch_thread
 from storage.rows import values_of_arrival, values_of_thread
-from storage.tables import thread_inputs, threads
+from storage.tables import runs, thread_inputs, threads
 
 
 def take_in(
@@ -26,7 +26,8 @@ def take_in(
     """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
     thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
     active = snapshot.active_run if snapshot else None
-    run = active or queue_run(connection, thread, arrival.author, arrival.message_ref)
+    request_ref = _asking_request(connection, arrival, decision, snapshot) or arrival.message_ref
+    run = active or queue_run(connection, thread, arrival.author, request_ref)
     insert_input(connection, thread.thread_id, arrival)
     if active:
         touch_thread(connection, thread.thread_id)
@@ -71,12 +72,24 @@ def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> No
 def _answer(
     connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Ask | None:
+    ask = _asked(arrival, decision, snapshot)
+    return ask and end_ask(connection, ask, answer=arrival.text, person=arrival.author)
+
+
+def _asked(arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
     """Whatever a person says to a waiting thread answers its ask, unless it was meant for another one."""
     if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
         return None
-    if decision.ask_id not in (None, snapshot.open_ask.ask_id):
-        return None
-    return end_ask(connection, snapshot.open_ask, answer=arrival.text, person=arrival.author)
+    return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
+
+
+def _asking_request(
+    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+) -> str | None:
+    """An answer goes on with the request that led to the question, so that its question mark does not stay."""
+    ask = _asked(arrival, decision, snapshot)
+    statement = select(runs.c.request_ref).where(runs.c.run_id == (ask.run_id if ask else ""))
+    return connection.execute(statement).scalar_one_or_none() if ask else None
 
 
 def amend(

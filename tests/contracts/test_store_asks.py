@@ -48,6 +48,18 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     assert (said.kind, said.text) == ("answer", "b")
 
 
+async def test_an_answer_goes_on_with_the_request_that_led_to_the_question(stores: Stores) -> None:
+    lease, _ = await stores.asked()
+    asking_run = await stores.conversations.run(lease.run_id)
+    receipt = await stores.say("the second one", key="another message")
+    answering_run = await stores.conversations.run(receipt.run_id or "")
+
+    assert asking_run is not None
+    assert answering_run is not None
+    assert asking_run.request_ref
+    assert answering_run.request_ref == asking_run.request_ref
+
+
 async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     receipt = await stores.say("the second one")
