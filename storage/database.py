@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -99,6 +100,10 @@ def _connect(url: URL) -> Database:
     if url.get_backend_name() == "sqlite":
         from storage.sqlite import SqliteDatabase
 
+        # What people said is for this program alone; SQLite gives its journals the rights of the database.
+        # Where the file cannot be made, opening it says why.
+        with suppress(OSError):
+            Path(str(url.database)).touch(mode=0o600)
         return SqliteDatabase(str(url.database))
     from storage.postgresql import PostgresqlDatabase
 

@@ -59,7 +59,7 @@ class SqliteDatabase:
             return await asyncio.get_running_loop().run_in_executor(threads, transaction)
         except IntegrityError:
             raise
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(reason_of(error)) from error
 
 

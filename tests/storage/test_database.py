@@ -104,6 +104,15 @@ async def test_missing_folders_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/x.db").exists()
 
 
+async def test_what_people_said_is_for_the_program_alone(tmp_path: Path) -> None:
+    database = await open_database(f"sqlite:///{tmp_path}/x.db")
+    rights = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
+    await database.close()
+
+    assert set(rights.values()) == {"0o600"}
+    assert "x.db-wal" in rights
+
+
 async def test_sqlite_runs_with_the_promised_settings(tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{tmp_path}/x.db")
     names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
