@@ -79,33 +79,30 @@ def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
 
 
 def test_one_definition_gives_the_native_schema() -> None:
-    ((schema,), prompt) = NativeDialect().request_parts([catalogue()["str_replace"].spec()])
+    spec = catalogue()["str_replace"].spec()
+    ((schema,), prompt) = NativeDialect().request_parts([spec])
     assert prompt == ""
-    assert schema == snapshot(
+    function = schema["function"]
+    assert isinstance(function, dict)
+    assert (function["name"], function["description"]) == ("str_replace", spec.description)
+    assert function["parameters"] == snapshot(
         {
-            "type": "function",
-            "function": {
-                "name": "str_replace",
-                "description": "Replace one piece of a text file. old_str must be in the file exactly once, to the letter, with its spaces.",
-                "parameters": {
-                    "properties": {
-                        "file_path": {
-                            "description": "Path relative to /workspace.",
-                            "maxLength": 4096,
-                            "minLength": 1,
-                            "type": "string",
-                        },
-                        "old_str": {
-                            "description": "The text to replace.",
-                            "minLength": 1,
-                            "type": "string",
-                        },
-                        "new_str": {"description": "The text to put there.", "type": "string"},
-                    },
-                    "required": ["file_path", "old_str", "new_str"],
-                    "type": "object",
+            "properties": {
+                "file_path": {
+                    "description": "Path relative to /workspace.",
+                    "maxLength": 4096,
+                    "minLength": 1,
+                    "type": "string",
                 },
+                "old_str": {
+                    "description": "The text to replace.",
+                    "minLength": 1,
+                    "type": "string",
+                },
+                "new_str": {"description": "The text to put there.", "type": "string"},
             },
+            "required": ["file_path", "old_str", "new_str"],
+            "type": "object",
         }
     )
 
