@@ -45,7 +45,7 @@ class ExecuteParams(BaseModel):
 
 async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput:
     shell = (await context.sandbox()).shell
-    session = params.session_name or await _free_session(shell)
+    session = params.session_name or DEFAULT_SESSION
     while True:
         try:
             shown = await shell.execute(
@@ -56,7 +56,7 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
             )
             break
         except ToolError:
-            # a call beside this one may have taken the session meanwhile
+            # the session may be busy; asking first would double the way there for every command
             free = await _free_session(shell)
             if params.session_name or free == session:
                 raise
