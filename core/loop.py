@@ -9,7 +9,8 @@ from core.events import RunFinished
 from core.interrupt import Stopped, StopSwitch, first_leaf
 from core.messages import Message
 from core.ports import ModelRequest
-from core.threads import Reply
+from core.stuck import GOING_IN_CIRCLES, CircleWatch
+from core.threads import FinishReason, Reply
 from core.tools.tool import Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy, Turn, TurnEnd
 
@@ -44,14 +45,15 @@ async def run_agent(
     said = [message.content for message in history if message.is_llm_message]
     blank = blank_request(around)
     continuations, carried = 0, ""
+    watch = CircleWatch()
     for number in range(turns_done + 1, around.policy.turns_max + 1):
         turn = new_turn(number, around)
         try:
             async with around.switch.stoppable():
-                said.extend(message.content for message in await around.take_steering())
-            end = await _played(
-                turn, replace(blank, messages=(*blank.messages, *said)), around.switch
-            )
+                heard = await around.take_steering()
+            said.extend(message.content for message in heard)
+            messages = (*blank.messages, *said, *watch.notes(heard))
+            end = await _played(turn, replace(blank, messages=messages), around.switch)
         except Stopped:
             turn.cut_short("Stopped by a person before it was finished.")
             return RunFinished(
@@ -64,12 +66,14 @@ async def run_agent(
             continuations, carried = continuations + 1, carried + end.text
         elif not end.has_calls:
             return finished(end, carried)
-    return RunFinished(
-        status="completed",
-        finish_reason="max_iterations",
-        message=f"The limit of {around.policy.turns_max} turns is reached.",
-        can_continue=True,
-    )
+        if watch.is_stuck_after(end.text, end.outcomes):
+            return _cut_off("stop", GOING_IN_CIRCLES)
+    return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
+
+
+def _cut_off(reason: FinishReason, message: str) -> RunFinished:
+    """The end of a run that had not come to one by itself; a person may let it go on."""
+    return RunFinished(status="completed", finish_reason=reason, message=message, can_continue=True)
 
 
 async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnEnd:

@@ -62,13 +62,17 @@ class LoopPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """What a turn leaves. `text` is what a person may read; `has_calls`: the model wants to see results."""
+    """What a turn leaves. `text` is what a person may read; with `outcomes` the model wants to see them."""
 
     finish_reason: FinishReason
     text: str
     messages: tuple[Message, ...]
-    has_calls: bool
+    outcomes: tuple[CallOutcome, ...] = ()
     reply: Reply | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self.outcomes)
 
 
 @dataclass(slots=True)
@@ -283,6 +287,6 @@ class Turn:
             finish_reason=reason,
             text="".join(self._visible).strip(),
             messages=tuple(self._messages),
-            has_calls=bool(outcomes),
+            outcomes=tuple(outcomes),
             reply=reply,
         )
