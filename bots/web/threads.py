@@ -16,7 +16,7 @@ from core.wire import message_object
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
-_CALLER = Person(person_id="api", name="API")
+_CALLER = Person(person_id="api", name="")
 _RECEIVE = Failpoint("web.receive")
 
 
