@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from bots.reception import Reception
 from bots.settings import Settings
 from bots.slack.app import SlackApp
 from bots.web.app import served, web_app
-from bots.web.links import link_secret, sign_link
+from bots.web.links import Links, link_secret, local_url
 from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
 from bots.workers import enlisted, new_worker_id
@@ -44,7 +43,6 @@ from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from storage.runs import SqlRunClaims, SqlStopRequests
 
 log = logging.getLogger(__name__)
-LINK_SECONDS = 7 * 24 * 3600
 EVENTS_KEPT_HOURS = 24
 SWEEP_SECONDS = 3600
 
@@ -134,8 +132,7 @@ class _Assembly:
         self._spool = settings.data_dir / "uploads"
         self._surfaces: dict[str, Surface] = {}
         self._sources: dict[str, FileSource] = {"api": SpoolFiles(self._spool)}
-        self._public_url = settings.public_url
-        self._link_secret = link_secret(settings.data_dir)
+        self._links = Links(link_secret(settings.data_dir), settings.public_url)
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
@@ -150,7 +147,7 @@ class _Assembly:
         port = await stack.enter_async_context(
             served(web, host=self._settings.http_host, port=self._settings.http_port)
         )
-        self._public_url = self._public_url or f"http://{self._settings.http_host}:{port}"
+        self._links.public_url = self._links.public_url or local_url(self._settings.http_host, port)
         if with_worker:
             runs = Worker(self._engine(), self._stores.queue)
             runs.start()
@@ -183,7 +180,7 @@ class _Assembly:
             asks=stores.asks,
             bus=stores.bus,
             sandboxes=self._sandboxes.provider,
-            link_for=self._link_for,
+            link_for=self._links.file,
         )
 
     def _front(self) -> Reception:
@@ -244,7 +241,7 @@ class _Assembly:
             stop=self._stop,
             sandboxes=self._sandboxes.provider,
             spool_folder=self._spool,
-            link_secret=self._link_secret,
+            link_secret=self._links.secret,
             upload_bytes_max=settings.file_bytes_max,
             api_token=settings.api_token.get_secret_value(),
             public_url=settings.public_url,
@@ -277,13 +274,7 @@ class _Assembly:
                 xml_calls_max=settings.max_xml_tool_calls,
             ),
             ask_model=self._mind.ask_model,
-            preview_url=self._link_for,
-        )
-
-    def _link_for(self, thread_id: str, path: str) -> str | None:
-        expires_at = time.time() + LINK_SECONDS
-        return sign_link(
-            self._link_secret, self._public_url, thread_id, path, expires_at=expires_at
+            preview_url=self._links.preview,
         )
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import health, runs, sandboxes, spool, threads
+from bots.web import health, preview, runs, sandboxes, spool, threads
 from bots.web.guard import check_exposure, require_permission
 from bots.web.intake import JSON_BYTES_MAX
 from bots.web.ports import PORTS, WebPorts
@@ -46,6 +46,8 @@ def web_app(ports: WebPorts) -> web.Application:
                 "/api/sandboxes/{sandbox_id}/files/content", sandboxes.send_file, allow_head=False
             ),
             web.get("/files/{token}", sandboxes.send_linked_file, allow_head=False),
+            web.get("/preview/{token}", preview.show, allow_head=False),
+            web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
             web.get("/healthz", health.live),
             web.get("/readyz", health.ready),
             web.get("/metrics", health.metrics),

@@ -1,4 +1,4 @@
-"""Signed links to one file of a sandbox, which work without a token until they expire."""
+"""Signed links into a sandbox, which work without a token until they expire: to one file, or to all as a preview."""
 
 import base64
 import binascii
@@ -8,37 +8,72 @@ import json
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 from bots.web.refusals import Refusal
 
-_PURPOSE = b"threadhand file link\0"
+LINK_SECONDS = 7 * 24 * 3600
+_FILE, _PREVIEW = b"threadhand file link\0", b"threadhand preview\0"
+
+
+@dataclass(slots=True)
+class Links:
+    """Makes links that hold for a week. `public_url` may become known late: with the port that is listened on."""
+
+    secret: bytes
+    public_url: str
+
+    def file(self, thread_id: str, path: str) -> str | None:
+        """Downloads one file."""
+        return sign_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
+
+    def preview(self, thread_id: str, path: str) -> str | None:
+        """Shows a page of the workspace, with whatever it refers to."""
+        return sign_preview(self.secret, self.public_url, thread_id, path, expires_at=_later())
+
+
+def local_url(host: str, port: int) -> str:
+    """Where the server is found from its own machine, when no public address is set."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is named here is replaced
+    name = everywhere.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def _later() -> float:
+    return time.time() + LINK_SECONDS
 
 
 def sign_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
     """A URL under `public_url` that downloads the file until `expires_at` (seconds since the epoch)."""
-    claim = json.dumps([sandbox_id, path, int(expires_at)], separators=(",", ":")).encode()
-    return f"{public_url.rstrip('/')}/files/{_encode(claim)}.{_encode(_sign(secret, claim))}"
+    token = _sealed(secret, _FILE, [sandbox_id, path, int(expires_at)])
+    return f"{public_url.rstrip('/')}/files/{token}"
 
 
 def open_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
     """Sandbox id and path of a token. Raises Refusal: 404 for a forged or broken one, 410 for an expired one."""
-    payload, _, signature = token.partition(".")
-    try:
-        claim, given = _decode(payload), _decode(signature)
-    except (binascii.Error, ValueError):
-        raise Refusal(404, "not_found", "This link is not one of ours.") from None
-    if not hmac.compare_digest(given, _sign(secret, claim)):
-        raise Refusal(404, "not_found", "This link is not one of ours.")
-    sandbox_id, path, expires_at = cast(tuple[str, str, int], json.loads(claim))
-    if expires_at < (time.time() if now is None else now):
-        raise Refusal(
-            410, "link_expired", "This link has expired; ask the agent for the file again."
-        )
+    sandbox_id, path, expires_at = cast(tuple[str, str, int], _unsealed(secret, _FILE, token))
+    _check_time(expires_at, now)
     return sandbox_id, path
+
+
+def sign_preview(
+    secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
+) -> str:
+    """A URL under which a page and its neighbours are shown. The token is for the whole workspace, not for the path."""
+    token = _sealed(secret, _PREVIEW, [sandbox_id, int(expires_at)])
+    return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
+
+
+def open_preview(secret: bytes, token: str, *, now: float | None = None) -> str:
+    """The sandbox id of a preview's token. Raises Refusal as `open_link`."""
+    sandbox_id, expires_at = cast(tuple[str, int], _unsealed(secret, _PREVIEW, token))
+    _check_time(expires_at, now)
+    return sandbox_id
 
 
 def link_secret(folder: Path) -> bytes:
@@ -58,8 +93,29 @@ def link_secret(folder: Path) -> bytes:
     return file.read_bytes()
 
 
-def _sign(secret: bytes, claim: bytes) -> bytes:
-    return hmac.digest(secret, _PURPOSE + claim, hashlib.sha256)
+def _sealed(secret: bytes, purpose: bytes, content: list[str | int]) -> str:
+    claim = json.dumps(content, separators=(",", ":")).encode()
+    return f"{_encode(claim)}.{_encode(_sign(secret, purpose, claim))}"
+
+
+def _unsealed(secret: bytes, purpose: bytes, token: str) -> object:
+    payload, _, signature = token.partition(".")
+    try:
+        claim, given = _decode(payload), _decode(signature)
+    except (binascii.Error, ValueError):
+        raise Refusal(404, "not_found", "This link is not one of ours.") from None
+    if not hmac.compare_digest(given, _sign(secret, purpose, claim)):
+        raise Refusal(404, "not_found", "This link is not one of ours.")
+    return json.loads(claim)
+
+
+def _check_time(expires_at: int, now: float | None) -> None:
+    if expires_at < (time.time() if now is None else now):
+        raise Refusal(410, "link_expired", "This link has expired; ask the agent for a new one.")
+
+
+def _sign(secret: bytes, purpose: bytes, claim: bytes) -> bytes:
+    return hmac.digest(secret, purpose + claim, hashlib.sha256)
 
 
 def _encode(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """Files of a sandbox over HTTP: listed, downloaded, and by signed link."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ PATH_CHARACTERS_MAX = 4096
 async def list_files(request: web.Request) -> web.Response:
     """`GET /api/sandboxes/{sandbox_id}/files?path=`: the entries of a folder."""
     path = workspace_path(request.query.get("path", ""))
-    files = await _files(request, intake.path_id(request, "sandbox_id"))
+    files = await files_of(request, intake.path_id(request, "sandbox_id"))
     entries: list[JsonObject] = [
         {
             "name": entry.path.rsplit("/", 1)[-1],
@@ -64,7 +64,7 @@ def workspace_path(path: str) -> str:
     return "/".join(parts)
 
 
-async def _files(request: web.Request, sandbox_id: str) -> Files:
+async def files_of(request: web.Request, sandbox_id: str) -> Files:
     """Raises Refusal 404 where the thread has no sandbox; starting one for a look would make an empty one."""
     ports = request.app[PORTS]
     snapshot = await ports.conversations.snapshot(sandbox_id)
@@ -84,24 +84,25 @@ async def _entries(files: Files, path: str) -> tuple[FileEntry, ...]:
 async def _download(request: web.Request, sandbox_id: str, path: str) -> web.StreamResponse:
     if not path:
         raise Refusal(400, "bad_path", "Name a file.")
-    files = await _files(request, sandbox_id)
+    files = await files_of(request, sandbox_id)
     entries = await _entries(files, path)
     if len(entries) != 1 or entries[0].path.strip("/") != path or entries[0].kind != "file":
         raise Refusal(400, "not_a_file", "This is not a file.")
-    return await _send(request, files, entries[0])
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": attachment(path.rsplit("/", 1)[-1]),
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Cache-Control": "no-store",
+    }
+    return await send(request, files, entries[0], headers)
 
 
-async def _send(request: web.Request, files: Files, entry: FileEntry) -> web.StreamResponse:
+async def send(
+    request: web.Request, files: Files, entry: FileEntry, headers: Mapping[str, str]
+) -> web.StreamResponse:
     """Sends exactly the announced size; a file that shrinks meanwhile breaks the connection, not the promise."""
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": attachment(entry.path.rsplit("/", 1)[-1]),
-            "X-Content-Type-Options": "nosniff",
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            "Cache-Control": "no-store",
-        }
-    )
+    response = web.StreamResponse(headers=headers)
     response.content_length = entry.size_bytes
     sent = 0
     async with aclosing(_read(files, entry)) as pieces:
