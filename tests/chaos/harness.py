@@ -1,6 +1,7 @@
 """A stage for whole stories: simulated platforms and a scripted model here, the program as a child process."""
 
 import asyncio
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -121,6 +122,15 @@ class Stage:
         except sqlite3.OperationalError:
             return []
 
+    @property
+    def http_port(self) -> int:
+        """Where the newest start listens; 0 as long as it does not say."""
+        said = re.findall(r"listens on 127.0.0.1 port (\d+)", self.program.log())
+        return int(said[-1]) if said else 0
+
+    def threads(self) -> set[str]:
+        return {one.thread_id for channel in self.view().channels for one in channel.threads}
+
     def runs(self) -> list[str]:
         """The states of all runs, oldest first."""
         return [str(row[0]) for row in self.rows("SELECT status FROM run ORDER BY run_id")]
@@ -130,7 +140,7 @@ class Stage:
         runs = self.runs()
         is_open = self.rows("SELECT run_id FROM rendering WHERE is_open")
         waiting = self.rows("SELECT input_id FROM thread_input WHERE taken_by IS NULL")
-        return bool(runs) and not {"queued", "running"} & set(runs) and not is_open and not waiting
+        return not {"queued", "running"} & set(runs) and not is_open and not waiting
 
     async def settled(self, runs: int) -> None:
         await self.until(

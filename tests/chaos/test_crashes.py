@@ -1,98 +1,138 @@
 """Killed at any named place in the middle of a run and started again, the program tells the story to its end."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import pytest
 
+import bots.bootstrap
+from core import failpoints
 from core.tasks import cancel, spawn
-from tests.chaos import report_story
+from tests.chaos import stories
 from tests.chaos.harness import Stage, staged
+from tests.chaos.stories import Story
 
+STORIES: dict[str, Story] = {
+    name.lower(): story for name, story in vars(stories).items() if isinstance(story, Story)
+}
+PASSED: dict[str, dict[str, tuple[int, ...]]] = {
+    "report": {
+        "storage.open": (1,),
+        "storage.migrate": (1,),
+        "storage.accept": (1, 2),
+        "storage.claim_run": (1, 2),
+        "storage.heartbeat": (3,),
+        "storage.claim_rendering": (1, 2),
+        "storage.plan": (1, 2, 4),
+        "storage.record": (1, 2, 3, 5, 8),
+        "storage.close_rendering": (1, 2),
+        "storage.write": (1, 2, 4, 6),
+        "storage.finish": (1, 2),
+        "slack.post": (1, 2, 4),
+        "slack.edit": (1, 3),
+        "slack.upload": (1, 2),
+        "slack.react": (1, 2),
+        "slack.download": (1,),
+        "slack.typing": (1,),
+        "sandbox.open": (1,),
+        "sandbox.execute": (1, 2),
+        "sandbox.write": (1, 2),
+        "sandbox.delete": (1,),
+        "sandbox.terminate": (1,),
+        "llm.openai.request": (1, 3, 5),
+    },
+    "report_in_discord": {
+        "storage.forward": (1, 2),
+        "storage.accept": (1,),
+        "storage.finish": (1,),
+        "discord.post": (1, 2, 4),
+        "discord.edit": (1, 2),
+        "discord.upload": (1, 2),
+        "discord.react": (1, 2),
+        "discord.download": (1,),
+        "discord.open_thread": (1,),
+        "discord.acknowledge": (1,),
+    },
+    "stop": {"sandbox.interrupt": (1,), "storage.request_stop": (1,)},
+    "retry": {"storage.retry": (1,)},
+    "status": {"storage.claim_key": (1,), "slack.notice": (1,)},
+    "new": {"storage.renew": (1,)},
+    "forget": {"storage.forget": (1,)},
+    "status_in_discord": {"discord.reply": (1,)},
+    "slash": {"discord.acknowledge": (1,)},
+    "end": {"storage.release_run": (1,)},
+    "http": {"storage.create_thread": (1,), "web.receive": (1,), "web.spool": (1,)},
+}
+"""Story, place, and the how-manieth passing of it that is the last."""
+TWICE = {
+    "storage.bury": "storage.write.before:kill:2",
+    "slack.find": "slack.post.after:kill:2",
+}
+"""Places that only a program passes which was killed before."""
+NOT_PASSED = {
+    "storage.sweep_events": "no part of the program calls it yet",
+    "llm.litellm.request": "stands at the same point of a turn as llm.openai.request",
+    "sandbox.destroy": "only jails have it: see test_forgetting_in_a_jail",
+}
 
-@dataclass(frozen=True)
-class Crash:
-    point: str
-    hit: int = 1
-
-
-REPORT = [
-    ("storage.open", 1),
-    ("storage.migrate", 1),
-    ("storage.accept", 1),
-    ("storage.accept", 2),
-    ("storage.claim_run", 1),
-    ("storage.claim_run", 2),
-    ("storage.heartbeat", 3),
-    ("storage.claim_rendering", 1),
-    ("storage.claim_rendering", 2),
-    ("storage.plan", 1),
-    ("storage.plan", 2),
-    ("storage.plan", 4),
-    ("storage.record", 1),
-    ("storage.record", 2),
-    ("storage.record", 3),
-    ("storage.record", 5),
-    ("storage.record", 8),
-    ("storage.close_rendering", 1),
-    ("storage.close_rendering", 2),
-    ("storage.write", 1),
-    ("storage.write", 2),
-    ("storage.write", 4),
-    ("storage.write", 6),
-    ("storage.finish", 1),
-    ("storage.finish", 2),
-    ("slack.post", 1),
-    ("slack.post", 2),
-    ("slack.post", 4),
-    ("slack.edit", 1),
-    ("slack.edit", 3),
-    ("slack.upload", 1),
-    ("slack.upload", 2),
-    ("slack.react", 1),
-    ("slack.react", 2),
-    ("slack.download", 1),
-    ("slack.typing", 1),
-    ("sandbox.open", 1),
-    ("sandbox.execute", 1),
-    ("sandbox.execute", 2),
-    ("sandbox.write", 1),
-    ("sandbox.write", 2),
-    ("sandbox.delete", 1),
-    ("sandbox.terminate", 1),
-    ("llm.openai.request", 1),
-    ("llm.openai.request", 3),
-    ("llm.openai.request", 5),
+CASES = [
+    pytest.param(story, f"{place}.{when}:kill:{hit}", id=f"{story}-{place}.{when}-{hit}")
+    for story, places in PASSED.items()
+    for place, hits in places.items()
+    for hit in hits
+    for when in ("before", "after")
 ]
 
 
-async def crashed(stage: Stage, point: str) -> None:
-    """Waits for the death at the point, and starts the program again."""
-    assert await stage.program.ended(60) == -9
-    stage.shown_before = {one.message_id for one in stage.ours()} if stage.thread_id else set()
-    stage.program.start()
+def test_every_place_of_the_program_is_tried() -> None:
+    assert bots.bootstrap
+    of_adapters = {name.rpartition(".")[0] for name in failpoints.names()}
+    of_adapters = {name for name in of_adapters if not name.startswith("test.")}
+    tried = {place for places in PASSED.values() for place in places}
+
+    assert tried | set(TWICE) | set(NOT_PASSED) == of_adapters
+    assert {name.partition(".")[0] for name in of_adapters} == {
+        "storage", "slack", "discord", "sandbox", "llm", "web",
+    }  # fmt: skip
 
 
-async def play(stage: Stage, failpoint: str) -> None:
-    stage.program.start(failpoints=failpoint)
-    crash = spawn(crashed(stage, failpoint), name="crash")
-    try:
-        await report_story.tell(stage)
-        try:
-            await asyncio.wait_for(asyncio.shield(crash), 5)
-        except TimeoutError:
-            raise AssertionError(f"the story never passes {failpoint}\n{stage.report()}") from None
-        await stage.settled(2)
-    finally:
-        await cancel(crash)
-    try:
-        report_story.check(stage)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{stage.report()}") from error
+@pytest.mark.parametrize(("story", "failpoint"), CASES)
+async def test_a_crash(story: str, failpoint: str) -> None:
+    await play(STORIES[story], [failpoint])
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("name", "hit"), REPORT)
-async def test_in_slack(name: str, hit: int, when: str) -> None:
-    async with staged("slack", report_story.SCENARIO) as stage:
-        await play(stage, f"{name}.{when}:kill:{hit}")
+@pytest.mark.parametrize("place", TWICE)
+async def test_a_crash_after_a_crash(place: str, when: str) -> None:
+    await play(stories.REPORT, [TWICE[place], f"{place}.{when}:kill"])
+
+
+async def play(story: Story, deaths: Sequence[str]) -> None:
+    async with staged(
+        story.platform, story.scenario, sandbox=story.sandbox, **story.settings
+    ) as stage:
+        stage.program.start(failpoints=deaths[0])
+        crash = spawn(_crashes(stage, deaths[1:]), name="crash")
+        try:
+            await story.tell(stage)
+            try:
+                await asyncio.wait_for(asyncio.shield(crash), 5)
+            except TimeoutError:
+                raise AssertionError(f"it never passes {deaths}\n{stage.report()}") from None
+            await stage.settled(story.runs)
+        finally:
+            await cancel(crash)
+        try:
+            assert stage.script.problems == []
+            story.check(stage)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{stage.report()}") from error
+
+
+async def _crashes(stage: Stage, later: Sequence[str]) -> None:
+    """Waits for the death, and starts the program again; once more for each later one."""
+    for failpoint in (*later, ""):
+        assert await stage.program.ended(60) == -9
+        if stage.thread_id:
+            stage.shown_before |= {one.message_id for one in stage.ours()}
+        stage.program.start(failpoints=failpoint)

@@ -1,0 +1,211 @@
+"""Shorter stories, for the places that the report does not come by."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from bots.demo.transcript import text_of
+from tests.chaos import report_story
+from tests.chaos.harness import PERSON, PlatformName, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """`runs`: how many there are in the end. `settings` by their names in small letters, without prefix."""
+
+    scenario: str
+    tell: Callable[[Stage], Awaitable[None]]
+    check: Callable[[Stage], None]
+    platform: PlatformName = "slack"
+    runs: int = 1
+    sandbox: str = "unsafe-process"
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def _answers(text: str, name: str = "talk", when: str = "Hello") -> str:
+    return f"""
+  - name: {name}
+    when: {{user: {{contains: "{when}"}}}}
+    steps:
+      - text: "{text}"
+"""
+
+
+TALK = "conversations:" + _answers("Hi there.")
+SLEEP = """
+conversations:
+  - name: sleep
+    when: {user: {contains: "Sleep"}}
+    steps:
+      - calls:
+          - name: execute_command
+            arguments: {command: "echo asleep >> marks.txt; sleep 30", blocking: true, session_name: main}
+      - text: "Slept well."
+"""
+FAILING = """
+conversations:
+  - name: failing
+    when: {user: {contains: "Hello"}}
+    steps:
+      - text: "Hi there."
+        fault: {kind: status, status: 401, message: "bad key"}
+"""
+
+
+async def stop(stage: Stage) -> None:
+    await stage.connected()
+    await stage.say("Sleep, please.")
+    await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
+    await stage.press("Stop")
+    await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
+    await stage.until(lambda: stage.button("Stop") is None, "the button goes")
+
+
+def check_stopped(stage: Stage) -> None:
+    assert stage.runs() == ["stopped"]
+    assert len(stage.ours()) == 1, "one status message and no answer"
+    assert stage.workspace_file("marks.txt").split() == ["asleep"]
+
+
+async def retry(stage: Stage) -> None:
+    await stage.connected()
+    await stage.say("Hello")
+    await stage.press("Retry")
+    await stage.until(lambda: stage.shows("Hi there."), "it answers")
+
+
+def check_retried(stage: Stage) -> None:
+    assert stage.runs() == ["failed", "completed"]
+    assert _count(stage, "Hi there.") == 1
+    assert len(stage.ours()) == 3, "two status messages and an answer"
+
+
+def word(said: str, answered: str) -> Callable[[Stage], Awaitable[None]]:
+    """After a talk somebody says the word, and says it again where nothing comes of it."""
+
+    async def tell(stage: Stage) -> None:
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        await stage.settled(1)
+        for _ in range(3):
+            await stage.connected()
+            await stage.say(f"@{stage.view().bot_name} {said}")
+            try:
+                await stage.until(lambda: stage.shows(answered), said, seconds=4)
+                return
+            except AssertionError:
+                continue
+        raise AssertionError(f"no answer to {said}\n{stage.report()}")
+
+    return tell
+
+
+def check_talk(stage: Stage) -> None:
+    assert stage.runs() in (["completed"], [])
+    assert _count(stage, "Hi there.") == 1
+
+
+async def asked_to_end(stage: Stage) -> None:
+    """The operator ends the program in the middle of a run."""
+    await stage.connected()
+    await stage.say("Sleep, please.")
+    await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
+    stage.program.terminate()
+    await stage.until(lambda: stage.shows("Slept well."), "it goes on")
+
+
+def check_ended(stage: Stage) -> None:
+    assert stage.runs() == ["completed"]
+    assert _count(stage, "Slept well.") == 1
+    assert stage.workspace_file("marks.txt").split() == ["asleep"]
+    assert report_story.INTERRUPTED in str(stage.script.requests[-1])
+
+
+async def over_http(stage: Stage) -> None:
+    """A caller of the HTTP API repeats what was not answered."""
+    thread = await _call(stage, "/api/thread", json={"title": "x"}, key="t")
+    stage.thread_id = str(thread["thread_id"])
+    path = f"/api/thread/{stage.thread_id}/messages"
+    sent = await _call(stage, path, file=b"a,b\n", key="m")
+    assert sent["agent_run_id"]
+    await stage.until(lambda: stage.runs() == ["completed"], "the run ends")
+
+
+def check_http(stage: Stage) -> None:
+    assert stage.runs() == ["completed"]
+    assert len(stage.rows("SELECT input_id FROM thread_input")) == 1
+    assert "table.csv" in str(stage.script.requests[-1])
+
+
+async def _call(
+    stage: Stage, path: str, *, key: str, json: object = None, file: bytes = b""
+) -> dict[str, object]:
+    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        while True:
+            body: aiohttp.FormData | None = None
+            if file:
+                body = aiohttp.FormData()
+                body.add_field("text", "Hello")
+                body.add_field("file", file, filename="table.csv", content_type="text/csv")
+            try:
+                async with session.post(
+                    f"http://127.0.0.1:{stage.http_port}{path}",
+                    json=json,
+                    data=body,
+                    headers={"Idempotency-Key": key, "Authorization": "Bearer secret"},
+                ) as answer:
+                    if answer.status < 500:
+                        assert answer.status in (201, 202), await answer.text()
+                        return await answer.json()
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.1)
+
+
+async def slash(stage: Stage) -> None:
+    """`/agent run` in Discord; called again where Discord says that the application did not respond."""
+    await stage.connected()
+    await stage.until(lambda: stage.view().commands, "the commands are there")
+    for _ in range(3):
+        await stage.connected()
+        before = stage.threads()
+        try:
+            await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": "Hello"})
+            await stage.until(lambda before=before: stage.threads() - before, "a thread", seconds=5)
+        except (TimeoutError, AssertionError):
+            continue
+        stage.thread_id = min(stage.threads() - before)
+        break
+    await stage.until(lambda: stage.shows("Hi there."), "it answers")
+
+
+def _count(stage: Stage, text: str) -> int:
+    return sum(text in text_of(one) for one in stage.ours())
+
+
+REPORT = Story(
+    scenario=report_story.SCENARIO, tell=report_story.tell, check=report_story.check, runs=2
+)
+REPORT_IN_DISCORD = Story(
+    scenario=report_story.SCENARIO,
+    tell=report_story.tell,
+    check=report_story.check,
+    runs=2,
+    platform="discord",
+)
+STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
+RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
+STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
+NEW = Story(scenario=TALK, tell=word("new", "starts afresh"), check=check_talk)
+FORGET = Story(
+    scenario=TALK, tell=word("forget", "no conversation with me here"), check=check_talk, runs=0
+)
+STATUS_IN_DISCORD = Story(
+    scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord"
+)
+SLASH = Story(scenario=TALK, tell=slash, check=check_talk, platform="discord")
+END = Story(scenario=SLEEP, tell=asked_to_end, check=check_ended)
+HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})
