@@ -7,6 +7,7 @@ ThreadhandError
 │   │   ├── ModelUnavailable  429, 5xx, timeout, network: may pass, is retried
 │   │   ├── ModelRejected     wrong key, unknown model, bad request: will not pass
 │   │   └── ContextOverflow   the conversation is larger than the model's window
+│   ├── DocumentError         a document cannot be read: broken, protected, empty, too large, hostile
 │   ├── SandboxUnavailable    no sandbox can be had (also raised by the file and shell calls of a lost one)
 │   └── BudgetExceeded        a limit on cost or turns holds
 ├── LeaseLost                 another worker owns the thread: write nothing, say nothing
@@ -58,6 +59,10 @@ class ModelRejected(ModelError):
 
 class ContextOverflow(ModelError):
     """The request is larger than the model's context window."""
+
+
+class DocumentError(AgentError):
+    """A document cannot be read, and why; it will not pass with the same file."""
 
 
 class SandboxUnavailable(AgentError):

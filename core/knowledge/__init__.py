@@ -1,0 +1,1 @@
+"""Documents that an agent can look things up in: parsed, cut, indexed, searched, asked about."""

@@ -1,0 +1,42 @@
+"""What a file becomes once it is read: pages of text, tables as Markdown."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html", "md", "txt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A stretch of a document. `number` counts from 1 where the format has pages or slides, else None.
+
+    `place` is what people call it there: the heading it stands under, the sheet, the slide's title.
+    """
+
+    number: int | None
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """`title` is the document's own, empty where it has none. Some page holds text."""
+
+    title: str
+    kind: DocumentKind
+    pages: tuple[Page, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseLimits:
+    """What one document may cost. `zip_bytes_max` bounds the unpacked parts of an office file all together."""
+
+    file_bytes_max: int = 50_000_000
+    text_characters_max: int = 12_000_000
+    pages_max: int = 5_000
+    cells_max: int = 2_000_000
+    zip_bytes_max: int = 300_000_000
+    zip_parts_max: int = 10_000
+    memory_bytes_max: int = 1_000_000_000
+    cpu_seconds_max: int = 60
+    wall_seconds_max: float = 120

@@ -1,0 +1,148 @@
+"""Web pages: their text with headings, lists and tables, without scripts and styles."""
+
+import re
+from html.parser import HTMLParser
+
+from core.knowledge.document import Document, ParseLimits
+from core.knowledge.formats.encodings import decoded
+from core.knowledge.formats.plain import by_headings
+from core.knowledge.formats.tables import markdown_table
+
+_DECLARED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
+_UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
+_LAYOUT = (
+    "p",
+    "div",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "main",
+    "aside",
+    "nav",
+    "hr",
+    "pre",
+)
+_LISTS = ("ul", "ol", "dl", "dt", "dd", "details", "summary")
+_OTHERS = ("blockquote", "figure", "figcaption", "form", "fieldset", "address")
+_BLOCKS = frozenset((*_LAYOUT, *_LISTS, *_OTHERS))
+_BEGINNINGS = {"li": "- "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
+
+
+def read_html(content: bytes, limits: ParseLimits) -> Document:
+    declared = _DECLARED.search(content[:4096])
+    text = decoded(content, declared[1].decode("ascii") if declared else "")
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    return Document(title=reader.title(), kind="html", pages=by_headings(reader.text()))
+
+
+class _Reader(HTMLParser):
+    """Keeps no tree: depth costs nothing. State: the blocks so far, and the table that is open."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._blocks: list[str] = []
+        self._line: list[str] = []
+        self._title: list[str] = []
+        self._unseen: str | None = None
+        self._unseen_depth = 0
+        self._is_in_title = False
+        self._rows: list[list[str]] | None = None
+        self._table_depth = 0
+
+    def title(self) -> str:
+        return " ".join("".join(self._title).split())
+
+    def text(self) -> str:
+        self._end_table()
+        self._end_block()
+        return "\n\n".join(self._blocks)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "title":
+            self._is_in_title = True
+        elif tag == "body":
+            self._unseen = None
+        elif self._unseen is not None:
+            self._unseen_depth += tag == self._unseen
+        elif tag in _UNSEEN:
+            self._unseen, self._unseen_depth = tag, 1
+        elif tag == "img":
+            self._line.append(f" {dict(attrs).get('alt') or ''} ")
+        else:
+            self._open(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title":
+            self._is_in_title = False
+        elif self._unseen is not None:
+            self._unseen_depth -= tag == self._unseen
+            if self._unseen_depth <= 0:
+                self._unseen = None
+        elif tag == "table":
+            self._table_depth -= 1
+            if self._table_depth <= 0:
+                self._end_table()
+        elif tag in _BLOCKS or tag in _BEGINNINGS:
+            self._end_block()
+
+    def handle_data(self, data: str) -> None:
+        if self._is_in_title:
+            self._title.append(data)
+        elif self._unseen is None:
+            self._line.append(data)
+
+    def _open(self, tag: str) -> None:
+        if tag == "br":
+            self._line.append("\n")
+        elif tag == "table":
+            self._table_depth += 1
+            if self._rows is None:
+                self._end_block()
+                self._rows = []
+        elif tag in ("tr", "td", "th"):
+            self._begin_cell(is_row=tag == "tr")
+        elif tag in _BLOCKS or tag in _BEGINNINGS:
+            self._end_block()
+            self._line.append(_BEGINNINGS.get(tag, ""))
+
+    def _begin_cell(self, *, is_row: bool) -> None:
+        if self._rows is None:
+            return
+        self._end_cell()
+        if is_row or not self._rows:
+            self._rows.append([])
+        if not is_row:
+            self._rows[-1].append("")
+
+    def _end_cell(self) -> None:
+        """What was said since the last cell began belongs to it; before the first cell it is text of its own."""
+        text = " ".join("".join(self._line).split())
+        self._line.clear()
+        if not text or self._rows is None:
+            return
+        if self._rows and self._rows[-1]:
+            self._rows[-1][-1] = f"{self._rows[-1][-1]} {text}".strip()
+        else:
+            self._blocks.append(text)
+
+    def _end_table(self) -> None:
+        if self._rows is None:
+            return
+        self._end_cell()
+        table = markdown_table(self._rows)
+        self._rows, self._table_depth = None, 0
+        if table:
+            self._blocks.append(table)
+
+    def _end_block(self) -> None:
+        if self._rows is not None:
+            self._line.append(" ")
+            return
+        lines = (" ".join(line.split()) for line in "".join(self._line).split("\n"))
+        text = "\n".join(line for line in lines if line)
+        self._line.clear()
+        if text.strip("#- \n"):
+            self._blocks.append(text)

@@ -1,0 +1,54 @@
+"""PDF files."""
+
+import io
+
+from pypdf import PdfReader
+from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
+
+from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.formats.unreadable import Unreadable
+
+
+def read_pdf(content: bytes, limits: ParseLimits) -> Document:
+    """Page by page. A page that cannot be read is left out as long as others can."""
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        # many are encrypted against editing alone, and open without a password
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise Unreadable("protected")
+        count = len(reader.pages)
+    except (FileNotDecryptedError, DependencyError) as error:
+        raise Unreadable("protected") from error
+    if count > limits.pages_max:
+        raise Unreadable("pages", str(count))
+    pages, failed = _pages(reader, count, limits.text_characters_max)
+    if not pages:
+        raise Unreadable("broken" if failed else "scanned" if count else "empty")
+    return Document(title=_title(reader), kind="pdf", pages=tuple(pages))
+
+
+def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Page], int]:
+    pages, failed, characters = list[Page](), 0, 0
+    for index in range(count):
+        try:
+            text = reader.pages[index].extract_text()
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:
+            # pypdf raises whatever its code meets in a broken page; the others may be whole
+            failed += 1
+            continue
+        characters += len(text)
+        if characters > characters_max:
+            raise Unreadable("text", str(characters_max))
+        if text.strip():
+            pages.append(Page(index + 1, "", text))
+    return pages, failed
+
+
+def _title(reader: PdfReader) -> str:
+    try:
+        found = reader.metadata
+        return str(found.title or "") if found else ""
+    except (PyPdfError, ValueError, TypeError, KeyError, AttributeError):
+        return ""

@@ -1,0 +1,79 @@
+"""Plain text, Markdown, and values separated by commas or tabs."""
+
+import csv
+import io
+import re
+
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits
+from core.knowledge.formats.encodings import decoded
+from core.knowledge.formats.tables import counted, markdown_table
+from core.knowledge.formats.unreadable import Unreadable
+
+_DELIMITERS = ",;\t|"
+_CELL_CHARACTERS_MAX = 1_000_000
+_HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*$")
+_FENCE = re.compile(r"\s{0,3}(```|~~~)")
+
+
+def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -> Document:
+    """Form feeds, where there are some, divide pages."""
+    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    parts = text.split("\f")
+    if len(parts) > limits.pages_max:
+        raise Unreadable("pages", str(len(parts)))
+    is_paged = sum(bool(part.strip()) for part in parts) > 1
+    pages = [
+        Page(number if is_paged else None, "", part)
+        for number, part in enumerate(parts, start=1)
+        if part.strip()
+    ]
+    return Document(title="", kind=kind, pages=tuple(pages))
+
+
+def read_markdown(content: bytes, limits: ParseLimits) -> Document:
+    """One page per heading."""
+    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    return Document(title=_first_heading(text), kind="md", pages=by_headings(text))
+
+
+def by_headings(text: str) -> tuple[Page, ...]:
+    """Markdown divided at its headings; the heading stays with its text. One in a code fence is none."""
+    pages: list[Page] = []
+    place, lines, fence = "", list[str](), ""
+    for line in text.split("\n"):
+        if mark := _FENCE.match(line):
+            fence = "" if fence == mark[1] else fence or mark[1]
+        heading = None if fence else _HEADING.match(line)
+        if heading:
+            pages.append(Page(None, place, "\n".join(lines)))
+            place, lines = heading[1].strip(), []
+        lines.append(line)
+    pages.append(Page(None, place, "\n".join(lines)))
+    return tuple(page for page in pages if page.text.strip())
+
+
+def _first_heading(text: str) -> str:
+    return next((found[1] for line in text.split("\n")[:50] if (found := _HEADING.match(line))), "")
+
+
+def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
+    """A table; commas may be semicolons, where the first lines say so."""
+    text = decoded(content)
+    csv.field_size_limit(_CELL_CHARACTERS_MAX)
+    delimiter = "\t" if kind == "tsv" else _delimiter(text[:10_000])
+    try:
+        rows = counted(
+            csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), limits.cells_max
+        )
+        table = markdown_table(rows)
+    except csv.Error as error:
+        raise Unreadable("broken") from error
+    return Document(title="", kind=kind, pages=(Page(None, "", table),))
+
+
+def _delimiter(head: str) -> str:
+    """The one that most evenly divides the first lines."""
+    lines = [line for line in head.splitlines()[:20] if line.strip()]
+    if not lines:
+        return ","
+    return max(_DELIMITERS, key=lambda mark: min(line.count(mark) for line in lines[:5]))

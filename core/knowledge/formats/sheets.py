@@ -1,0 +1,88 @@
+"""Excel files, new (xlsx) and old (xls)."""
+
+import io
+from collections.abc import Iterator
+from datetime import datetime
+
+import openpyxl
+import xlrd
+from xlrd.biffh import XLRDError
+
+from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.formats.package import check_package
+from core.knowledge.formats.tables import counted, markdown_table
+from core.knowledge.formats.unreadable import Unreadable
+
+_COLUMNS_MAX = 1_000
+
+
+def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
+    """One page per sheet, with values, not formulas."""
+    check_package(content, limits)
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    pages: list[Page] = []
+    for sheet in book.worksheets:
+        # a sheet may claim to be larger than it is
+        sheet.reset_dimensions()
+        rows = ([_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
+        _add(pages, sheet.title, rows, limits)
+    return Document(title="", kind="xlsx", pages=tuple(pages))
+
+
+def read_xls(content: bytes, limits: ParseLimits) -> Document:
+    try:
+        book = xlrd.open_workbook(file_contents=content, on_demand=True, logfile=io.StringIO())
+    except XLRDError as error:
+        reason = "protected" if "encrypted" in str(error).lower() else "broken"
+        raise Unreadable(reason) from error
+    pages: list[Page] = []
+    for name in book.sheet_names():
+        _add(pages, name, _old_rows(book, name), limits)
+        book.unload_sheet(name)
+    return Document(title="", kind="xls", pages=tuple(pages))
+
+
+def _add(pages: list[Page], name: str, rows: Iterator[list[str]], limits: ParseLimits) -> None:
+    table = markdown_table(counted(rows, limits.cells_max))
+    if table:
+        pages.append(Page(None, name, table))
+    if sum(len(page.text) for page in pages) > limits.text_characters_max:
+        raise Unreadable("text", str(limits.text_characters_max))
+
+
+def _old_rows(book: xlrd.Book, name: str) -> Iterator[list[str]]:
+    sheet = book.sheet_by_name(name)
+    for number in range(sheet.nrows):
+        yield [
+            _old_text(cell.ctype, cell.value, book.datemode)
+            for cell in sheet.row(number)[:_COLUMNS_MAX]
+        ]
+
+
+def _old_text(kind: int, value: object, datemode: int) -> str:
+    if kind == xlrd.XL_CELL_DATE and isinstance(value, float):
+        try:
+            return _text(xlrd.xldate_as_datetime(value, 1 if datemode else 0))
+        except (xlrd.XLDateError, ValueError, OverflowError):
+            return _text(value)
+    if kind == xlrd.XL_CELL_BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    if kind == xlrd.XL_CELL_ERROR and isinstance(value, int):
+        return str(xlrd.error_text_from_code.get(value, "#ERROR"))
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case float() if value.is_integer() and abs(value) < 1e15:
+            return str(int(value))
+        case datetime() if value.hour == value.minute == value.second == 0:
+            return value.date().isoformat()
+        case datetime():
+            return value.isoformat(sep=" ", timespec="seconds")
+        case _:
+            return str(value)
