@@ -1,8 +1,8 @@
 """Setting the demonstration up: both platforms, the model, the program, and the page, all on this machine."""
 
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +14,7 @@ from bots.settings import Settings
 from bots.simulator.discord.server import DiscordSimulator
 from bots.simulator.slack.server import SlackSimulator
 from core.errors import ConfigurationError
-from core.llm.scripted import load_scenario
+from core.llm.scripted import Scenario, load_scenario
 from core.llm.scripted_server import ScriptedServer, serve
 from sandbox.local import LocalJails
 
@@ -36,19 +36,22 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(settings: Settings) -> AsyncGenerator[Stage, None]:
-    """The stage while entered; its data goes with it. Raises ConfigurationError for what keeps it from starting."""
+async def staged(
+    settings: Settings, *, scenario: Scenario | None = None
+) -> AsyncGenerator[Stage, None]:
+    """The stage while entered; its data goes with it. Another scenario than the story's may be played.
+
+    Raises ConfigurationError for what keeps it from starting.
+    """
     async with AsyncExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory(prefix="threadhand-demo-"))
-        folder = _passable(Path(made))
+        folder = stack.enter_context(_own_folder())
         slack = await stack.enter_async_context(SlackSimulator(people=PEOPLE, channels=CHANNELS))
         discord = await stack.enter_async_context(
             DiscordSimulator(people=PEOPLE, channels=CHANNELS)
         )
         script = None
         if not settings.model:
-            scenario = load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
-            script = await stack.enter_async_context(serve(scenario))
+            script = await stack.enter_async_context(serve(scenario or story()))
         sandbox, skipped, notes = await _sandbox(settings, folder, is_scripted=script is not None)
         played = _settings(settings, folder, slack, discord, script, sandbox)
         program = await stack.enter_async_context(running(played))
@@ -62,10 +65,24 @@ async def staged(settings: Settings) -> AsyncGenerator[Stage, None]:
         )
 
 
-def _passable(folder: Path) -> Path:
-    """The jail's user has to be able to pass through to its workspace."""
-    folder.chmod(0o711)
-    return folder
+def story() -> Scenario:
+    """What the scripted model says in the demonstration."""
+    return load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
+
+
+@contextmanager
+def _own_folder() -> Generator[Path, None, None]:
+    """A folder that the jail's user can pass through to its workspace."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="threadhand-demo-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The demo needs a folder for temporary files, and could not make one: {error.strerror}."
+        ) from error
+    with made as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
 
 
 def _settings(
@@ -107,6 +124,8 @@ async def _sandbox(
     settings: Settings, folder: Path, *, is_scripted: bool
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
+    if settings.sandbox == "none":
+        raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox != "local":
         return settings.sandbox, (), ()
     jails = LocalJails(folder / "sandboxes")
