@@ -41,6 +41,8 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """The first record of an Excel file from before there were containers."""
 _NICENESS = 5
+_XML_NO_MEMORY = 2
+"""XML_ERR_NO_MEMORY of libxml2."""
 
 
 def kind_of(content: bytes, name: str) -> DocumentKind:
@@ -103,8 +105,10 @@ def read(content: bytes, name: str, limits: ParseLimits) -> Document:
 
 
 def _reason_of(error: Exception) -> Reason:
-    # libxml2 knows no MemoryError; its words are all there is
-    if isinstance(error, MemoryError) or "memory alloc" in str(error).lower():
+    has_no_memory = (
+        type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
+    )
+    if isinstance(error, MemoryError) or has_no_memory:
         return "memory"
     return "nested" if isinstance(error, RecursionError) else "broken"
 
