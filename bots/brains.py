@@ -1,7 +1,6 @@
 """Choosing how the model is reached: straight over HTTP where it speaks OpenAI's protocol, else through litellm."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from bots.settings import Settings
@@ -39,10 +38,8 @@ class ModelRouter:
 
     adapters: Mapping[str, Adapter]
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        async with aclosing(self.adapters[request.model].stream(request)) as deltas:
-            async for delta in deltas:
-                yield delta
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        return self.adapters[request.model].stream(request)
 
     async def close(self) -> None:
         for adapter in self.adapters.values():
