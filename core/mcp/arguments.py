@@ -1,0 +1,239 @@
+"""Checking a call's arguments against the schema of an MCP tool, in bounded time."""
+
+import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from pydantic import JsonValue, RootModel, model_validator
+
+from core.messages import JsonObject
+
+STEPS_MAX = 20_000
+PROBLEMS_MAX = 5
+DEPTH_MAX = 60
+
+
+class McpArguments(RootModel[dict[str, JsonValue]]):
+    """The arguments of a tool of an MCP server; each tool has its own subclass with its schema."""
+
+    checked_by: ClassVar[JsonObject] = {}
+    shown_as: ClassVar[JsonObject] = {}
+
+    @model_validator(mode="after")
+    def _fits(self) -> "McpArguments":
+        found = problems(self.checked_by, self.root)
+        if found:
+            raise ValueError("; ".join(found))
+        return self
+
+    @classmethod
+    def model_json_schema(cls, *_args: Any, **_options: Any) -> dict[str, Any]:
+        """The server's own schema, instead of one made from the fields."""
+        return cast(dict[str, Any], deepcopy(cls.shown_as))
+
+
+def arguments_model(
+    name: str, description: str, checked_by: JsonObject, shown_as: JsonObject
+) -> type[McpArguments]:
+    """The params model of one tool."""
+    fields = {"__doc__": description, "__module__": __name__}
+    made = cast(type[McpArguments], type(name, (McpArguments,), fields))
+    made.checked_by = checked_by
+    made.shown_as = shown_as
+    return made
+
+
+class _Exhausted(Exception):
+    """The schema asks for more work than a call is worth."""
+
+
+@dataclass(slots=True)
+class _Check:
+    root: JsonObject
+    steps: int = STEPS_MAX
+
+
+def problems(schema: JsonObject, value: JsonValue) -> list[str]:
+    """What does not fit, in sentences for the model; empty when all does.
+
+    Never says no to what fits: regular expressions, negations and other rules that are costly or rare are left to the
+    server, and so is a schema that takes too long, which is judged by whoever wrote it.
+    """
+    try:
+        return _problems(_Check(schema), schema, value, "", 0)[:PROBLEMS_MAX]
+    except _Exhausted:
+        return []
+
+
+def _problems(
+    check: _Check, schema: JsonValue, value: JsonValue, place: str, depth: int
+) -> list[str]:
+    check.steps -= 1
+    if check.steps < 0 or depth > DEPTH_MAX:
+        raise _Exhausted
+    if schema is False:
+        return [f"{place or 'arguments'}: nothing is allowed here"]
+    if not isinstance(schema, dict):
+        return []
+    said = _of_itself(schema, value)
+    if said is not None:
+        return [f"{place or 'arguments'}: {said}"]
+    found: list[str] = []
+    if isinstance(value, dict):
+        found += _of_object(check, schema, value, place, depth)
+    elif isinstance(value, list):
+        found += _of_list(check, schema, value, place, depth)
+    return found + _of_combinations(check, schema, value, place, depth)
+
+
+def _of_itself(schema: JsonObject, value: JsonValue) -> str | None:
+    kinds = schema.get("type")
+    allowed = kinds if isinstance(kinds, list) else [kinds] if kinds is not None else []
+    if allowed and not any(_is(value, str(kind)) for kind in allowed):
+        return f"should be {' or '.join(map(str, allowed))}"
+    choices = schema.get("enum")
+    if isinstance(choices, list) and not any(_same(value, choice) for choice in choices):
+        return f"should be one of {json.dumps(choices, ensure_ascii=False)[:300]}"
+    if "const" in schema and not _same(value, schema["const"]):
+        return f"should be {json.dumps(schema['const'], ensure_ascii=False)[:300]}"
+    return _of_size(schema, value)
+
+
+def _is(value: JsonValue, kind: str) -> bool:
+    match kind:
+        case "integer":
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return is_whole and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, _TYPES.get(kind, object))
+
+
+_TYPES: Mapping[str, type] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def _same(one: JsonValue, other: JsonValue) -> bool:
+    """Equal as JSON: 1 is 1.0 and not true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return one == other
+
+
+_SIZES: tuple[tuple[type, str, Callable[[Any, Any], bool], str], ...] = (
+    (str, "minLength", lambda size, least: size >= least, "should have at least {} characters"),
+    (str, "maxLength", lambda size, most: size <= most, "should have at most {} characters"),
+    (list, "minItems", lambda size, least: size >= least, "should have at least {} items"),
+    (list, "maxItems", lambda size, most: size <= most, "should have at most {} items"),
+    (dict, "minProperties", lambda size, least: size >= least, "should have at least {} entries"),
+    (dict, "maxProperties", lambda size, most: size <= most, "should have at most {} entries"),
+)
+_RANGES: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("minimum", lambda value, bound: value >= bound, "should be at least {}"),
+    ("maximum", lambda value, bound: value <= bound, "should be at most {}"),
+    ("exclusiveMinimum", lambda value, bound: value > bound, "should be greater than {}"),
+    ("exclusiveMaximum", lambda value, bound: value < bound, "should be less than {}"),
+)
+
+
+def _of_size(schema: JsonObject, value: JsonValue) -> str | None:
+    for kind, key, fits, said in _SIZES:
+        if (
+            key in schema
+            and isinstance(value, kind)
+            and not fits(len(cast(Any, value)), schema[key])
+        ):
+            return said.format(schema[key])
+    if not _is(value, "number"):
+        return None
+    for key, fits, said in _RANGES:
+        if key in schema and not fits(value, schema[key]):
+            return said.format(schema[key])
+    return None
+
+
+def _of_object(
+    check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int
+) -> list[str]:
+    required = schema.get("required")
+    missing = [name for name in required if name not in value] if isinstance(required, list) else []
+    found = [f"{_in(place, str(name))}: is missing" for name in missing]
+    named = schema.get("properties")
+    properties = named if isinstance(named, dict) else {}
+    others = schema.get("additionalProperties", True)
+    for name, one in value.items():
+        if name in properties:
+            found += _problems(check, properties[name], one, _in(place, name), depth + 1)
+        elif "patternProperties" not in schema and others is False:
+            found.append(f"{_in(place, name)}: there is no such parameter")
+        elif "patternProperties" not in schema:
+            found += _problems(check, others, one, _in(place, name), depth + 1)
+    return found
+
+
+def _of_list(
+    check: _Check, schema: JsonObject, value: list[JsonValue], place: str, depth: int
+) -> list[str]:
+    items = schema.get("items")
+    if not isinstance(items, dict | bool) or "prefixItems" in schema:
+        return []
+    return [
+        said
+        for index, one in enumerate(value)
+        for said in _problems(check, items, one, _in(place, str(index)), depth + 1)
+    ]
+
+
+def _in(place: str, name: str) -> str:
+    return f"{place}.{name[:80]}" if place else name[:80]
+
+
+def _of_combinations(
+    check: _Check, schema: JsonObject, value: JsonValue, place: str, depth: int
+) -> list[str]:
+    found: list[str] = []
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        found += _problems(check, _target(reference, check.root), value, place, depth + 1)
+    for part in _parts(schema, "allOf"):
+        found += _problems(check, part, value, place, depth + 1)
+    for word in ("anyOf", "oneOf"):
+        parts = _parts(schema, word)
+        tried = [_problems(check, part, value, place, depth + 1) for part in parts]
+        if tried and all(tried):
+            found += tried[0] if len(tried) == 1 else [_none_fits(place, tried)]
+    if schema.get("not") == {}:
+        found.append(f"{place or 'arguments'}: nothing is allowed here")
+    return found
+
+
+def _none_fits(place: str, tried: list[list[str]]) -> str:
+    said = " or ".join(dict.fromkeys(one[0] for one in tried[:PROBLEMS_MAX]))
+    return f"{place or 'arguments'}: fits none of the allowed forms ({said[:300]})"
+
+
+def _parts(schema: JsonObject, word: str) -> list[JsonValue]:
+    parts = schema.get(word)
+    return parts if isinstance(parts, list) else []
+
+
+def _target(reference: str, root: JsonObject) -> JsonValue:
+    """What a reference points at; anything fits one that points nowhere."""
+    place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
+    for step in filter(None, reference.removeprefix("#").split("/")):
+        if not isinstance(place, dict):
+            return True
+        place = place.get(step.replace("~1", "/").replace("~0", "~"), True)
+    return place

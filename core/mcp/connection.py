@@ -1,0 +1,239 @@
+"""One live connection to an MCP server, entered and left in a task of its own, as the SDK demands."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import httpx2
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    Implementation,
+    ListToolsResult,
+    Tool,
+)
+from pydantic import ValidationError
+
+from core.failpoints import Failpoint
+from core.mcp.settings import McpServerConfig
+from core.mcp.text import cleaned, line
+from core.mcp.transports import Watch, watched_transport
+from core.messages import JsonObject
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+CONNECT = Failpoint("mcp.connect")
+LIST = Failpoint("mcp.list")
+CALL = Failpoint("mcp.call")
+
+PAGES_MAX = 50
+TOOLS_MAX = 2_000
+LIST_SECONDS = 30.0
+CLOSE_SECONDS = 8.0
+SLACK_SECONDS = 2.0
+"""How much longer than the SDK's own limit a call is waited for, where the SDK itself hangs."""
+
+SESSION_ENDED = "Session terminated"
+"""The SDK's words for an HTTP server that has forgotten us; the request was not carried out."""
+
+
+class ServerUnreachable(Exception):
+    """There is no connection, and nothing was asked of the server; the text is for the operator and the model."""
+
+
+class CallLost(Exception):
+    """The connection ended while the server worked, or it never answered; the text says which."""
+
+
+class CallRefused(Exception):
+    """The server answered with an error of the protocol."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """A connection from `open` to `close`. `is_open` turns False by itself when the server is gone."""
+
+    config: McpServerConfig
+    tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    _client: Client | None = None
+    _owner: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._client is not None and not self._ended.is_set()
+
+    async def open(self, host_environment: Mapping[str, str]) -> None:
+        """Raises ServerUnreachable."""
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._owner = spawn(self._own(host_environment, ready), name=f"mcp {self.config.name}")
+        seconds = self.config.connect_timeout_seconds
+        try:
+            with CONNECT:
+                async with asyncio.timeout(seconds):
+                    self._client = await ready
+        except TimeoutError:
+            raise ServerUnreachable(f"it did not answer within {seconds:g} s") from None
+        finally:
+            if self._client is None:
+                await self.close()
+
+    async def _own(
+        self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]
+    ) -> None:
+        watch = Watch(on_tools_changed=self.tools_changed.set, on_end=self._ended.set)
+        try:
+            async with (
+                Client(
+                    watched_transport(self.config, host_environment, watch),
+                    mode="legacy" if self.config.transport == "sse" else "auto",
+                    cache=None,
+                    client_info=Implementation(name="threadhand", version="1"),
+                    read_timeout_seconds=self.config.connect_timeout_seconds,
+                ) as client,
+                _listening(client),
+            ):
+                if not ready.done():
+                    ready.set_result(client)
+                await _first(self._leaving, self._ended)
+        except Exception as error:
+            # an edge: whatever the SDK and its transports raise ends in one sentence
+            if not ready.done():
+                ready.set_exception(ServerUnreachable(explained(error)))
+            elif not self._leaving.is_set():
+                log.info(
+                    "the connection to the MCP server %s ended: %s",
+                    self.config.name,
+                    explained(error),
+                )
+        finally:
+            self._ended.set()
+            if not ready.done():
+                ready.cancel()
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """All pages of the list, as far as the bounds allow. Raises ServerUnreachable."""
+        client = self._reached()
+        found: list[Tool] = []
+        cursor: str | None = None
+        self.tools_changed.clear()
+        try:
+            with LIST:
+                async with asyncio.timeout(LIST_SECONDS):
+                    for _ in range(PAGES_MAX):
+                        page: ListToolsResult = await client.list_tools(cursor=cursor)
+                        found.extend(page.tools)
+                        if (
+                            not page.next_cursor
+                            or page.next_cursor == cursor
+                            or len(found) > TOOLS_MAX
+                        ):
+                            break
+                        cursor = page.next_cursor
+        except Exception as error:
+            raise ServerUnreachable(f"its tools could not be listed: {explained(error)}") from error
+        return tuple(found[:TOOLS_MAX])
+
+    async def call(self, tool: str, arguments: JsonObject) -> CallToolResult:
+        """Raises ServerUnreachable (nothing was done), CallLost or CallRefused."""
+        client = self._reached()
+        seconds = self.config.call_timeout_seconds
+        sent = cleaned(arguments)
+        try:
+            with CALL:
+                async with asyncio.timeout(seconds + SLACK_SECONDS):
+                    return await client.call_tool(
+                        tool, sent if isinstance(sent, dict) else {}, read_timeout_seconds=seconds
+                    )
+        except MCPError as error:
+            raise self._meaning(error) from error
+        except TimeoutError as error:
+            raise CallLost(f"it did not answer within {seconds:g} s") from error
+        except (ValidationError, RuntimeError) as error:
+            raise CallRefused("its answer does not follow the protocol") from error
+        except OSError as error:
+            raise CallLost(explained(error)) from error
+
+    def _meaning(self, error: MCPError) -> Exception:
+        if error.message == SESSION_ENDED:
+            self._ended.set()
+            return ServerUnreachable("it was started anew and has forgotten the session")
+        match error.code:
+            case code if code == CONNECTION_CLOSED:
+                return CallLost("the connection ended before its answer")
+            case code if code == REQUEST_TIMEOUT:
+                return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
+            case _:
+                return CallRefused(line(error.message, 2_000) or f"error {error.code}")
+
+    def _reached(self) -> Client:
+        if self._client is None or not self.is_open:
+            raise ServerUnreachable("there is no connection")
+        return self._client
+
+    async def close(self) -> None:
+        """Leaves the server; of one over stdio no process remains."""
+        self._leaving.set()
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        if self._client is not None:
+            await asyncio.wait([owner], timeout=CLOSE_SECONDS)
+        if not owner.done():
+            await cancel(owner)
+
+
+@asynccontextmanager
+async def _listening(client: Client) -> AsyncGenerator[None, None]:
+    """Asks to be told of changed tools, where the protocol's version wants that asked for."""
+    capabilities = client.server_capabilities.tools
+    is_asked = client.session.discover_result is not None
+    async with AsyncExitStack() as stack:
+        if is_asked and capabilities is not None and capabilities.list_changed:
+            try:
+                await stack.enter_async_context(client.listen(tools_list_changed=True))
+            except (MCPError, RuntimeError, TimeoutError) as error:
+                log.info("an MCP server does not tell of changed tools: %s", explained(error))
+        yield
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Waits until one of them is set."""
+    tasks = [spawn(event.wait(), name="wait for an event") for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def explained(error: BaseException) -> str:
+    """An error of the SDK or of a transport in a sentence without addresses, keys or content."""
+    if isinstance(error, BaseExceptionGroup):
+        return explained(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
+    if isinstance(error, ServerUnreachable | CallLost | CallRefused):
+        return str(error)
+    if isinstance(error, httpx2.HTTPStatusError):
+        return f"it answered with the status {error.response.status_code}"
+    if isinstance(error, MCPError):
+        return f"it answered with an error: {line(error.message, 300)}"
+    said = (sentence for kind, sentence in _SENTENCES if isinstance(error, kind))
+    return next(said, f"it failed ({type(error).__name__})")
+
+
+_SENTENCES: tuple[tuple[type[Exception], str], ...] = (
+    (httpx2.TimeoutException, "it did not answer in time"),
+    (TimeoutError, "it did not answer in time"),
+    (FileNotFoundError, "its command (or its folder) does not exist"),
+    (PermissionError, "its command may not be run"),
+    (httpx2.TransportError, "no connection could be made"),
+    (OSError, "no connection could be made"),
+)

@@ -1,0 +1,103 @@
+"""What an MCP server offers, checked: its tools as far as a model can be given them."""
+
+import asyncio
+import fnmatch
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from core.mcp.arguments import McpArguments, arguments_model
+from core.mcp.names import full_names
+from core.mcp.schema import UnusableSchema, presentable, usable
+from core.mcp.settings import WRITES, McpServerConfig
+from core.mcp.text import line
+
+log = logging.getLogger(__name__)
+
+OFFERS_MAX = 128
+"""More tools than this from one server would fill a model's window and confuse it: name those you want."""
+
+DESCRIPTION_CHARACTERS_MAX = 1_000
+SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
+OFFERS_AT_ONCE = 8
+
+
+class Hints(Protocol):
+    @property
+    def read_only_hint(self) -> bool | None: ...
+
+
+class ListedTool(Protocol):
+    """A tool as the SDK lists it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str | None: ...
+    @property
+    def input_schema(self) -> dict[str, Any]: ...
+    @property
+    def annotations(self) -> Hints | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One tool of a server. `name` is what it is called here, `tool` the server's own name."""
+
+    name: str
+    tool: str
+    server: str
+    params: type[McpArguments]
+    needs_approval: bool
+
+
+async def offers_of(config: McpServerConfig, listed: Sequence[ListedTool]) -> tuple[Offer, ...]:
+    """The enabled tools in the server's order. What is left out is told to the operator in one line."""
+    wanted = [one for one in listed if matches(one.name, config.enabled_tools)]
+    names = full_names(config.name, (one.name for one in wanted))
+    found: dict[str, Offer] = {}
+    left_out: list[str] = []
+    room = SCHEMA_CHARACTERS_OF_ALL_MAX
+    for index, one in enumerate(wanted):
+        if len(found) == OFFERS_MAX or room <= 0:
+            left_out.append(f"{len(wanted) - index} more: name those you want in enabled_tools")
+            break
+        if index % OFFERS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        try:
+            offer = _offer(config, one, names[one.name])
+        except UnusableSchema as error:
+            left_out.append(f"{line(one.name, 60)}: {error}")
+            continue
+        room -= len(str(offer.params.shown_as))
+        found.setdefault(offer.name, offer)
+    if left_out:
+        log.warning(
+            "tools of the MCP server %s are left out: %s", config.name, "; ".join(left_out)[:2_000]
+        )
+    return tuple(found.values())
+
+
+def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> Offer:
+    schema = usable(listed.input_schema)
+    shown, rest = presentable(schema)
+    said = line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
+    description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"
+    is_read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
+    if config.needs_approval == WRITES:
+        needs_approval = not is_read_only
+    else:
+        needs_approval = matches(listed.name, tuple(config.needs_approval))
+    return Offer(
+        name=name,
+        tool=listed.name,
+        server=config.name,
+        params=arguments_model(name, description, schema, shown),
+        needs_approval=needs_approval,
+    )
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name fits one of the patterns, in which * stands for anything."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,163 @@
+"""Parameter schemas from MCP servers: made safe to send to any model, nothing of what they ask for lost."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from core.mcp.text import cleaned, line
+from core.messages import JsonObject
+
+SCHEMA_CHARACTERS_MAX = 20_000
+DEPTH_MAX = 24
+TEXT_CHARACTERS_MAX = 1_000
+KINDS = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+_PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""The names of parameters that every provider takes; one other refuses the whole request."""
+
+_COMBINED = ("anyOf", "oneOf", "allOf")
+_LISTED = frozenset((*_COMBINED, "prefixItems", "items"))
+"""A list under `items` is the older spelling of `prefixItems`."""
+
+_NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+_NESTED = frozenset(
+    ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+)
+_COUNTS = frozenset(
+    ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+)
+_BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
+
+
+class UnusableSchema(ValueError):
+    """No model could be sent this; the text says why, for the operator."""
+
+
+def usable(raw: object) -> JsonObject:
+    """The schema of a tool's parameters, checked and cleaned: a valid one comes out meaning the same.
+
+    Keywords that break the rules of JSON schema are left out (the tool then accepts more), as are references out of
+    the document. Raises UnusableSchema where too little would remain.
+    """
+    if not isinstance(raw, dict):
+        raise UnusableSchema("its schema is no object")
+    schema = _with_reference(_checked(cast(JsonObject, raw), 0))
+    if schema.setdefault("type", "object") != "object":
+        raise UnusableSchema("its schema is not of type object")
+    properties = schema.setdefault("properties", {})
+    names = list(properties) if isinstance(properties, dict) else []
+    bad = [name for name in names if not _PROPERTY.fullmatch(name)]
+    if bad:
+        raise UnusableSchema(f"a parameter's name does not fit: {line(bad[0], 40)!r}")
+    if len(json.dumps(schema)) > SCHEMA_CHARACTERS_MAX:
+        raise UnusableSchema(f"its schema is longer than {SCHEMA_CHARACTERS_MAX} characters")
+    return schema
+
+
+def _with_reference(schema: JsonObject) -> JsonObject:
+    """The top level with what it refers to in place: providers want the properties there."""
+    steps = str(schema.get("$ref", "")).split("/")
+    target: JsonValue = schema
+    for step in steps[1:]:
+        target = target.get(step) if isinstance(target, dict) else None
+    if len(steps) < 2 or not isinstance(target, dict) or "$ref" in target:
+        return schema
+    return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def presentable(schema: JsonObject) -> tuple[JsonObject, str]:
+    """The schema as providers take it, and in words what they do not: combinations at the top level."""
+    apart = {key: schema[key] for key in (*_COMBINED, "not", "if", "then", "else") if key in schema}
+    if not apart:
+        return schema, ""
+    shown = {key: value for key, value in schema.items() if key not in apart}
+    said = json.dumps(apart, ensure_ascii=False)
+    return (
+        shown,
+        f" The arguments must also fit this JSON schema: {line(said, TEXT_CHARACTERS_MAX)}",
+    )
+
+
+def _checked(schema: JsonObject, depth: int) -> JsonObject:
+    if depth > DEPTH_MAX:
+        raise UnusableSchema("its schema is nested too deeply")
+    found: JsonObject = {}
+    for key, value in schema.items():
+        kept = _kept(key, value, depth + 1)
+        if kept is not None:
+            found[kept[0]] = kept[1]
+    kinds = found.get("type")
+    if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+        found.setdefault("items", {})
+    return found
+
+
+def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | None:
+    """One keyword as it stays; None for what is no rule of JSON schema, or breaks its rules."""
+    match value:
+        case dict() if key in _NAMED:
+            parts = ((str(cleaned(name)), _object(one)) for name, one in value.items())
+            return key, {name: _checked(one, depth) for name, one in parts}
+        case dict() if key in _NESTED:
+            return key, _checked(value, depth)
+        case bool() if key in _NESTED:
+            return key, value
+        case list() if key in _LISTED and value:
+            name = "prefixItems" if key == "items" else key
+            return name, [_checked(_object(one), depth) for one in value]
+        case str() if key in ("description", "title"):
+            return key, line(value, TEXT_CHARACTERS_MAX)
+        case _:
+            return (key, cleaned(value)) if key in _FIT and _FIT[key](value) else None
+
+
+def _object(value: JsonValue) -> JsonObject:
+    """A schema may be `true` or `false` too."""
+    if isinstance(value, dict):
+        return value
+    return {"not": {}} if value is False else {}
+
+
+def _is_count(value: JsonValue) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_kind(value: JsonValue) -> bool:
+    kinds = value if isinstance(value, list) else [value]
+    return bool(kinds) and all(isinstance(kind, str) and kind in KINDS for kind in kinds)
+
+
+def _is_list_of_names(value: JsonValue) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_regular(value: JsonValue) -> bool:
+    if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
+        return False
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+_FIT: Mapping[str, Callable[[JsonValue], bool]] = {
+    "type": _is_kind,
+    "required": _is_list_of_names,
+    "enum": lambda value: isinstance(value, list) and bool(value),
+    "$ref": lambda value: isinstance(value, str) and value.startswith("#"),
+    "pattern": _is_regular,
+    "format": lambda value: isinstance(value, str) and len(value) <= 64,
+    "const": lambda _value: True,
+    "default": lambda _value: True,
+    "examples": lambda value: isinstance(value, list),
+    "uniqueItems": lambda value: isinstance(value, bool),
+    **dict.fromkeys(_COUNTS, _is_count),
+    **dict.fromkeys(_BOUNDS, _is_number),
+}

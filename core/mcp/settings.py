@@ -1,0 +1,212 @@
+"""Which MCP servers there are: parsed from a file in YAML or JSON, secrets filled in."""
+
+import re
+from collections.abc import Mapping
+from itertools import permutations
+from typing import Annotated, Literal, cast
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from core.errors import ConfigurationError
+from core.mcp.names import prefix
+
+NAME_CHARACTERS_MAX = 32
+SERVERS_MAX = 50
+SECRET_CHARACTERS_MIN = 4
+WRITES = "writes"
+"""As `needs_approval`: every tool that its server does not mark as read-only."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TRANSPORTS: Mapping[object, str] = {
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamablehttp": "http",
+}
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("it must be an address that starts with http:// or https://")
+    return value
+
+
+def _header_lines(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if not text.isprintable() or not text.isascii():
+            raise ValueError(f"the value of {name} has characters that a header cannot hold")
+    return value
+
+
+def _environment(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not name or "=" in name or "\0" in name + text:
+            raise ValueError(f"{name!r} cannot be set as a variable")
+    return value
+
+
+def _strings(value: object) -> object:
+    """Numbers and truth values as their text: YAML reads `PORT: 8080` as a number."""
+    if not isinstance(value, dict):
+        return value
+    items = cast(dict[object, object], value).items()
+    return {key: _spelled(one) for key, one in items}
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Variables = Annotated[
+    dict[str, str], BeforeValidator(_strings), AfterValidator(_environment), Field(repr=False)
+]
+Headers = Annotated[
+    dict[str, str], BeforeValidator(_strings), AfterValidator(_header_lines), Field(repr=False)
+]
+
+
+class McpServerConfig(BaseModel):
+    """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
+
+    `secrets` are the values that came in by reference; they are blotted out of what the server logs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(max_length=NAME_CHARACTERS_MAX)
+    transport: Annotated[
+        Literal["stdio", "sse", "http"],
+        BeforeValidator(lambda value: _TRANSPORTS.get(value, value)),
+    ]
+    command: str = ""
+    args: tuple[str, ...] = Field(default=(), repr=False)
+    env: Variables = Field(default_factory=dict[str, str])
+    cwd: str | None = None
+    url: Annotated[str, AfterValidator(_web_address)] = Field(default="", repr=False)
+    headers: Headers = Field(default_factory=dict[str, str])
+    enabled_tools: tuple[str, ...] = ("*",)
+    needs_approval: tuple[str, ...] | Literal["writes"] = ()
+    connect_timeout_seconds: float = Field(default=30, gt=0, le=600)
+    call_timeout_seconds: float = Field(default=120, gt=0, le=3600)
+    secrets: frozenset[str] = Field(default=frozenset(), repr=False)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "McpServerConfig":
+        if not _NAME.fullmatch(self.name):
+            raise ValueError("its name may hold letters, digits, - and _ and starts with no sign")
+        if self.transport == "stdio":
+            if not self.command:
+                raise ValueError("a server over stdio needs a command")
+            if self.url or self.headers:
+                raise ValueError("url and headers belong to sse and http, not to stdio")
+        elif not self.url:
+            raise ValueError(f"a server over {self.transport} needs a url")
+        elif self.command or self.args or self.env or self.cwd:
+            raise ValueError("command, args, env and cwd belong to stdio")
+        return self
+
+
+def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
+    """The servers of a settings file: a mapping `servers` (or `mcpServers`) of names to what each one is.
+
+    `${NAME}` in a command, argument, variable, address or header is filled from `secrets`; `${NAME:-text}` falls back
+    to the text. Raises ConfigurationError; its text holds no values.
+    """
+    entries = _entries(text)
+    configs = tuple(_server(name, entry, secrets) for name, entry in entries.items())
+    for one, other in permutations(configs, 2):
+        if prefix(other.name).startswith(prefix(one.name)):
+            raise ConfigurationError(
+                f"The MCP servers {one.name!r} and {other.name!r} could not be told apart in the names of their tools: "
+                "rename one, for example with a - in place of the _."
+            )
+    return configs
+
+
+def _entries(text: str) -> dict[str, object]:
+    try:
+        whole: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigurationError(
+            f"The MCP settings are neither YAML nor JSON{line}: correct the file."
+        ) from None
+    if whole is None:
+        return {}
+    found = cast(dict[object, object], whole) if isinstance(whole, dict) else {}
+    unknown = [str(key) for key in found if key not in ("servers", "mcpServers")]
+    entries = found.get("servers", found.get("mcpServers"))
+    if unknown or not isinstance(entries, dict):
+        raise ConfigurationError(
+            "The MCP settings are a mapping with one key, servers (or mcpServers), that maps each server's name to "
+            "its command or url."
+        )
+    named = cast(dict[object, object], entries)
+    if len(named) > SERVERS_MAX:
+        raise ConfigurationError(f"The MCP settings name more than {SERVERS_MAX} servers.")
+    return {str(name): entry for name, entry in named.items()}
+
+
+def _server(name: str, entry: object, secrets: Mapping[str, str]) -> McpServerConfig:
+    if not isinstance(entry, dict):
+        raise ConfigurationError(f"In the MCP settings, {name} must be a mapping.")
+    used: set[str] = set()
+    fields = cast(
+        dict[str, object], _filled(cast(dict[object, object], entry), secrets, used, name)
+    )
+    if "type" in fields:
+        fields["transport"] = fields.pop("type")
+    fields.setdefault("transport", "stdio" if "command" in fields else "http")
+    known = frozenset(value for value in used if len(value) >= SECRET_CHARACTERS_MIN)
+    try:
+        return McpServerConfig.model_validate({**fields, "name": name, "secrets": known})
+    except ValidationError as error:
+        problems = "; ".join(
+            _problem(one) for one in error.errors(include_url=False, include_input=False)
+        )
+        raise ConfigurationError(f"In the MCP settings, {name}: {problems}.") from None
+
+
+def _problem(problem: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    said = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{place}: {said}" if place else said
+
+
+def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: str) -> object:
+    """The value with every reference replaced; what was put in is added to `used`."""
+    if isinstance(value, dict):
+        items = cast(dict[object, object], value).items()
+        return {key: _filled(one, secrets, used, server) for key, one in items}
+    if isinstance(value, list):
+        return [_filled(one, secrets, used, server) for one in cast(list[object], value)]
+    if not isinstance(value, str):
+        return value
+
+    def put(match: re.Match[str]) -> str:
+        text = secrets.get(match[1]) or match[2]
+        if text is None:
+            raise ConfigurationError(
+                f"In the MCP settings, {server} refers to {match[1]}, which is not set: set that variable."
+            )
+        used.add(text)
+        return text
+
+    return _REFERENCE.sub(put, value)

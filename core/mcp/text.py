@@ -1,0 +1,45 @@
+"""Text from MCP servers, made fit to be shown: valid, without hidden characters, and no longer than agreed."""
+
+import re
+import unicodedata
+
+from pydantic import JsonValue
+
+# what is invisible to people but not to a model: controls, joiners and marks of direction, the tag block
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
+)
+
+
+def clean(text: str, characters_max: int) -> str:
+    """Without lone surrogates and control characters (line ends and tabs stay), cut with a mark where too long."""
+    valid = text[: characters_max + 1].encode("utf-8", "replace").decode("utf-8")
+    visible = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", valid.replace("\r\n", "\n"))
+    if len(text) <= characters_max:
+        return visible
+    return f"{visible[:characters_max]}\n[{len(text) - characters_max} characters are left out]"
+
+
+def line(text: str, characters_max: int) -> str:
+    """One line for a description or a log, without anything that only a machine would read."""
+    valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
+    words = " ".join(
+        _HIDDEN.sub("", unicodedata.normalize("NFC", valid).replace("\n", " ")).split()
+    )
+    return words if len(words) <= characters_max else f"{words[: characters_max - 1]}…"
+
+
+def cleaned(value: JsonValue) -> JsonValue:
+    """JSON with every text and key valid."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode("utf-8")
+        case list():
+            return [cleaned(one) for one in value]
+        case dict():
+            return {
+                key.encode("utf-8", "replace").decode("utf-8"): cleaned(one)
+                for key, one in value.items()
+            }
+        case _:
+            return value

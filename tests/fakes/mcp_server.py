@@ -1,0 +1,135 @@
+"""A real MCP server whose tools do what servers do, well and badly: `python mcp_server.py [stdio|sse|http] [port]`."""
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from pathlib import Path
+
+import mcp.types as types
+from mcp.server.mcpserver import Context, MCPServer
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+server = MCPServer("fake")
+
+
+@server.tool()
+def echo(text: str, times: int = 1) -> str:
+    """Says it again."""
+    return text * times
+
+
+@server.tool()
+def who_am_i() -> str:
+    """Its process and its environment."""
+    environment = dict(os.environ)  # noqa: TID251 - it is what the test asks for
+    return json.dumps({"pid": os.getpid(), "environment": environment})
+
+
+@server.tool()
+def headers(context: Context) -> str:
+    """The header that a request came with."""
+    request = context.request_context.request
+    return str(request.headers.get("x-key")) if request is not None else "none"
+
+
+@server.tool()
+def fail(why: str) -> str:
+    """Fails."""
+    raise ValueError(why)
+
+
+@server.tool()
+def die() -> str:
+    """Ends the server in the middle of the call."""
+    os._exit(3)
+
+
+@server.tool()
+async def hang(started: str = "", cancelled: str = "") -> str:
+    """Never answers; makes the files named when it starts and when it is cancelled."""
+    if started:
+        Path(started).touch()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        if cancelled:
+            Path(cancelled).touch()
+    return ""
+
+
+@server.tool()
+def freeze() -> str:
+    """Stops reading and writing altogether."""
+    while True:
+        os.read(os.pipe()[0], 1)
+
+
+@server.tool()
+def huge(characters: int) -> str:
+    """Much text."""
+    return "x" * characters
+
+
+@server.tool()
+def sums(numbers: list[int]) -> dict[str, int]:
+    """Structured content."""
+    return {"sum": sum(numbers), "count": len(numbers)}
+
+
+@server.tool(structured_output=False)
+def mixed() -> list[types.ContentBlock]:
+    """Every kind of content."""
+    picture = base64.b64encode(PNG).decode()
+    return [
+        types.TextContent(text="Look:"),
+        types.ImageContent(data=picture, mime_type="image/png"),
+        types.ImageContent(data=base64.b64encode(b"<svg/>").decode(), mime_type="image/png"),
+        types.AudioContent(data=base64.b64encode(b"123").decode(), mime_type="audio/wav"),
+        types.EmbeddedResource(
+            resource=types.TextResourceContents(
+                uri="note://one", mime_type="text/plain", text="the note"
+            )
+        ),
+        types.EmbeddedResource(
+            resource=types.BlobResourceContents(
+                uri="file://x.bin", mime_type="application/zip", blob="MTIz"
+            )
+        ),
+        types.ResourceLink(uri="note://two", name="two", description="another note"),
+    ]
+
+
+@server.tool()
+def say_on_stderr(text: str) -> str:
+    """Writes to its log."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+    return "said"
+
+
+@server.tool()
+async def learn(name: str, context: Context) -> str:
+    """Gets a new tool while connected."""
+    server.add_tool(lambda: "new", name=name, description="New.")
+    await context.session.send_tool_list_changed()
+    return "learnt"
+
+
+def main() -> None:
+    kind = sys.argv[1] if len(sys.argv) > 1 else "stdio"
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    match kind:
+        case "sse":
+            server.run("sse", host="127.0.0.1", port=port)
+        case "http":
+            server.run("streamable-http", host="127.0.0.1", port=port)
+        case _:
+            server.run("stdio")
+
+
+if __name__ == "__main__":
+    main()
