@@ -108,6 +108,7 @@ def blank_request(around: Surroundings) -> ModelRequest:
         model=around.model,
         messages=({"role": "system", "content": system},),
         tools=schemas,
+        stop_sequences=around.dialect.stop_sequences,
         is_streamed=around.policy.is_streamed,
     )
 

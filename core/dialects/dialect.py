@@ -59,7 +59,12 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """The setting's word for it: native or xml."""
+        """The setting's word for it: native, xml or react."""
+        ...
+
+    @property
+    def stop_sequences(self) -> tuple[str, ...]:
+        """Where a model must stop writing, because what follows is not its own to say."""
         ...
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:

@@ -24,6 +24,7 @@ class NativeDialect:
     """Tool calls as the model's own API carries them."""
 
     name: str = "native"
+    stop_sequences: tuple[str, ...] = ()
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
         """One function schema per tool; the prompt needs nothing."""

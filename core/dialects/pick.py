@@ -4,6 +4,7 @@ import re
 
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.errors import ConfigurationError
 
@@ -22,9 +23,11 @@ def pick(model: str, setting: str) -> Dialect:
             return NativeDialect()
         case "xml":
             return XmlDialect()
+        case "react":
+            return ReactDialect()
         case "auto":
             return XmlDialect() if _WITHOUT_TOOL_CALLS.search(model) else NativeDialect()
         case _:
             raise ConfigurationError(
-                f"The dialect {setting!r} is not available. Set THREADHAND_DIALECT to auto, native or xml."
+                f"The dialect {setting!r} is not available. Set THREADHAND_DIALECT to auto, native, xml or react."
             )

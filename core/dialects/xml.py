@@ -17,6 +17,7 @@ class XmlDialect:
     """`<function_calls>` blocks, and the older form with one tag per tool."""
 
     name: str = "xml"
+    stop_sequences: tuple[str, ...] = ()
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
         """No schemas; the prompt explains everything."""

@@ -145,5 +145,5 @@ def test_the_dialect_follows_the_setting_or_the_model(model: str, setting: str, 
 
 
 def test_a_dialect_that_there_is_not_is_told_to_the_operator():
-    with pytest.raises(ConfigurationError, match="auto, native or xml"):
-        pick("gpt-4o", "react")
+    with pytest.raises(ConfigurationError, match="auto, native, xml or react"):
+        pick("gpt-4o", "morse")

@@ -1,0 +1,76 @@
+"""The ReAct dialect: Thought, Action, Action Input, Observation; for models that can do neither of the others."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.dialects.envelope import result_text
+from core.dialects.react_parser import ReactParser
+from core.dialects.spec import ToolSpec
+from core.dialects.xml_prompt import example_arguments
+from core.messages import JsonObject, ToolCall
+
+_RULES = """# Calling tools
+
+Write every answer in lines that begin with one of these labels. To use a tool:
+
+Thought: what you know, and what to do next
+Action: the name of one tool
+Action Input: its arguments, as one JSON object
+
+Then stop writing. The observation, the tool's result as JSON, comes back in the next message; never write one yourself.
+When you know enough, or no tool is needed:
+
+Thought: why this is enough
+Final Answer: the answer for the people, in Markdown
+
+People see the final answer and not your thoughts.
+
+# Tools"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReactDialect:
+    """Labelled lines, one action at a time."""
+
+    name: str = "react"
+    stop_sequences: tuple[str, ...] = ("\nObservation:",)
+
+    def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
+        """No schemas; the prompt explains everything."""
+        return (), "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
+
+    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> ReactParser:
+        """Names are checked later, as for every dialect."""
+        del tools
+        return ReactParser(calls_max=calls_max)
+
+    def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
+        """The calls are part of the text."""
+        return {"role": "assistant", "content": text, "tool_calls": None}
+
+    def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
+        """A user message: models without tool calls know no role for results."""
+        return {"role": "user", "content": result_text(call, result, call_id=None)}
+
+    def parsing_details(self, call: ToolCall) -> JsonObject:
+        """`raw_parameters` are the arguments as JSON."""
+        return {
+            "format": "react",
+            "raw_xml": None,
+            "raw_text": call.raw,
+            "function_name": call.name,
+            "raw_parameters": json.dumps(call.arguments, ensure_ascii=False),
+        }
+
+
+def _described(tool: ToolSpec) -> str:
+    example = json.dumps(example_arguments(tool), ensure_ascii=False)
+    schema = json.dumps(tool.parameters, ensure_ascii=False)
+    lines = (
+        f"## {tool.name}",
+        tool.description,
+        f"Arguments (JSON schema): {schema}",
+        f"Action: {tool.name}\nAction Input: {example}",
+    )
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,248 @@
+"""Reading an answer of the ReAct dialect as it streams: thoughts are hidden, actions become calls, answers show."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from core.dialects.dialect import CallComplete, Parsed, VisibleText
+from core.dialects.json_arguments import read_arguments
+from core.dialects.react_input import ObjectReader
+from core.dialects.react_lines import Label, is_fence, label_at, may_become_label
+from core.ids import new_id
+from core.messages import JsonObject, ToolCall
+from core.ports import TextDelta, ToolCallDelta
+
+FENCE_LINE_CHARACTERS_MAX = 32
+_State = Literal["prose", "thought", "name", "expected", "lead", "object", "raw", "after", "answer"]
+
+
+class ReactParser:
+    """Reads one answer. Work is linear in the text, whatever the size of the pieces.
+
+    Words before the first label are for people, thoughts are not; an answer of thoughts alone is shown after all, so
+    that nothing that a model said last is lost. What follows an `Observation:` that the model made up is left unread.
+    """
+
+    def __init__(self, *, calls_max: int = 0) -> None:
+        self._calls_max = calls_max
+        self._state: _State = "prose"
+        self._raw: list[str] = []
+        self._buffer, self._at, self._passed = "", 0, 0
+        self._is_line_start, self._is_fenced = True, False
+        self._is_ending = self._is_done = False
+        self._object = ObjectReader()
+        self._call_start: int | None = None
+        self._call_raw: list[str] = []
+        self._name: list[str] = []
+        self._input: list[str] = []
+        self._calls_count = 0
+        self._stored_end: int | None = None
+        self._thoughts: list[str] = []
+        self._has_shown = False
+        self._parsed: list[Parsed] = []
+        self._steps: dict[_State, Callable[[], bool]] = {
+            "name": self._read_name,
+            "expected": self._read_expected,
+            "lead": self._read_lead,
+            "object": self._read_object,
+        }
+
+    @property
+    def text(self) -> str:
+        """The answer as it was written, up to where it was read."""
+        raw = "".join(self._raw)
+        return raw if self._stored_end is None else raw[: self._stored_end].rstrip()
+
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+        """Native calls are no part of this dialect and are passed over."""
+        if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
+            return ()
+        self._raw.append(delta.text)
+        self._passed += self._at
+        self._buffer, self._at = self._buffer[self._at :] + delta.text, 0
+        self._read()
+        return self._taken()
+
+    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+        """A call that lacks only its input is complete with none; in an interrupted answer it vanishes."""
+        if self._is_done:
+            return ()
+        self._is_ending = True
+        if is_whole or not self._is_doubtful():
+            self._read()
+        if self._call_start is not None:
+            if is_whole:
+                self._complete()
+            else:
+                self._stored_end = self._call_start
+        if not self._calls_count and not self._has_shown:
+            self._show("".join(self._thoughts).strip())
+        if is_whole and not self._is_done:
+            self._stored_end = None
+        self._is_done = True
+        return self._taken()
+
+    def _read(self) -> None:
+        while not self._is_done and self._at < len(self._buffer):
+            if not self._steps.get(self._state, self._read_line)():
+                return
+
+    def _is_doubtful(self) -> bool:
+        return self._is_line_start and may_become_label(self._buffer, self._at)
+
+    def _read_line(self) -> bool:
+        """One line, or what there is of it."""
+        if self._is_line_start and self._state != "answer":
+            found = None if self._is_fenced else label_at(self._buffer, self._at)
+            if found is not None:
+                self._begin(*found)
+                return True
+            if not self._is_ending and self._is_doubtful():
+                return False
+            if self._state in ("prose", "thought") and is_fence(self._buffer, self._at):
+                self._is_fenced = not self._is_fenced
+        newline = self._buffer.find("\n", self._at)
+        self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
+        return True
+
+    def _begin(self, label: Label, end: int) -> None:
+        """A label: it ends what was before it."""
+        if label == "Action Input" and self._state == "expected":
+            self._take(end)
+            self._state = "lead"
+            return
+        if self._call_start is not None:
+            self._complete()
+            if self._is_done:
+                return
+        if label == "Observation" or (label == "Final Answer" and self._calls_count):
+            self._stored_end = self._passed + self._at
+            self._is_done = True
+            return
+        if label in ("Action", "Action Input"):
+            self._call_start = self._passed + self._at
+            self._call_raw.clear()
+        self._take(end)
+        states: dict[Label, _State] = {
+            "Thought": "after" if self._calls_count else "thought",
+            "Action": "name",
+            "Action Input": "lead",
+            "Final Answer": "answer",
+        }
+        self._state = states[label]
+
+    def _read_name(self) -> bool:
+        newline = self._buffer.find("\n", self._at)
+        self._name.append(self._take(newline if newline >= 0 else len(self._buffer)))
+        if newline >= 0:
+            self._take(newline + 1)
+            self._state = "expected"
+        return True
+
+    def _read_expected(self) -> bool:
+        """Between the name and the input; an object is one without its label, too."""
+        if self._skip_space():
+            return True
+        if self._is_line_start and self._buffer[self._at] == "{":
+            self._state = "lead"
+            return True
+        return self._read_line()
+
+    def _read_lead(self) -> bool:
+        """White space and the opening of a code fence in front of an input."""
+        if self._skip_space():
+            return True
+        if self._buffer[self._at] == "{":
+            self._state, self._object = "object", ObjectReader()
+            return True
+        if self._is_fence_unread():
+            return False
+        if self._buffer.startswith("```", self._at):
+            newline = self._buffer.find("\n", self._at, self._at + FENCE_LINE_CHARACTERS_MAX)
+            if newline >= 0:
+                self._take(newline + 1)
+                return True
+        self._state = "raw"
+        return True
+
+    def _is_fence_unread(self) -> bool:
+        if self._is_ending:
+            return False
+        rest = self._buffer[self._at : self._at + FENCE_LINE_CHARACTERS_MAX]
+        if "```".startswith(rest):
+            return True
+        is_short = len(rest) < FENCE_LINE_CHARACTERS_MAX
+        return rest.startswith("```") and is_short and "\n" not in rest
+
+    def _read_object(self) -> bool:
+        end = self._object.feed(self._buffer, self._at)
+        self._input.append(self._take(len(self._buffer) if end is None else end))
+        if end is not None:
+            self._complete()
+        return True
+
+    def _take(self, end: int) -> str:
+        text = self._buffer[self._at : end]
+        self._at = end
+        if self._call_start is not None:
+            self._call_raw.append(text)
+        if text:
+            self._is_line_start = text.endswith("\n")
+        return text
+
+    def _skip_space(self) -> bool:
+        """Indentation counts as the start of a line here. Whether there was any."""
+        end, was_start = self._at, self._is_line_start
+        while end < len(self._buffer) and self._buffer[end].isspace():
+            end += 1
+        if end == self._at:
+            return False
+        self._is_line_start = "\n" in self._take(end) or was_start
+        return True
+
+    def _hear(self, text: str) -> None:
+        match self._state:
+            case "prose" | "answer":
+                self._show(text if self._has_shown else text.lstrip())
+            case "thought":
+                self._thoughts.append(text)
+            case "raw":
+                self._input.append(text)
+            case _:
+                pass
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._has_shown = True
+            self._parsed.append(VisibleText(text=text))
+
+    def _complete(self) -> None:
+        name = "".join(self._name).strip().strip("`\"'*[]() ")
+        arguments, problem = _read_input("".join(self._input))
+        if not name:
+            arguments, problem = {}, "An Action line must name the tool. Nothing was run."
+        call = ToolCall(
+            name=name,
+            arguments=arguments,
+            call_id=f"call_{new_id()}",
+            raw="".join(self._call_raw).strip(),
+            problem=problem,
+        )
+        self._parsed.append(CallComplete(index=self._calls_count, call=call))
+        self._calls_count += 1
+        self._name.clear()
+        self._input.clear()
+        self._call_start = None
+        self._stored_end = self._passed + self._at
+        self._state = "after"
+        self._is_done = self._calls_count == self._calls_max
+
+    def _taken(self) -> Sequence[Parsed]:
+        parsed, self._parsed = self._parsed, []
+        return parsed
+
+
+def _read_input(text: str) -> tuple[JsonObject, str | None]:
+    try:
+        return read_arguments(text), None
+    except ValueError as error:
+        return {}, str(error)
