@@ -5,14 +5,13 @@ import asyncio
 import json
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.bench.figure import Figure, Unmeasurable, figures, note
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 1 where a figure is over its bound or its measurement broke, 2 for an unknown name."""
-    known = figures()
+def main(arguments: Sequence[str], known: Mapping[str, Figure]) -> int:
+    """The exit code: 1 where a figure is over its bound or its measurement broke. An unknown name exits with 2."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures speed and size.")
     parser.add_argument("figure", nargs="*", help=f"one of {', '.join(known)}; all without a name")
     wanted = parser.parse_args(arguments).figure
@@ -50,4 +49,4 @@ async def _measured(figure: Figure) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:], figures()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bots.simulator.slack.server import SlackSimulator
@@ -10,10 +9,9 @@ from core.llm.scripted import Conversation, Scenario, ScriptedCall, Step, TextCo
 from tests.bench.program import PERSON, Program, until
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and nobody is any the wiser for it. "
-TEXT = (SENTENCE * 3)[:200]
+TEXT_CHARACTERS = 200
 CHUNK_CHARACTERS = 24
 SETTLING_SECONDS = 0.3
-COMMAND = ScriptedCall(name="execute_command", arguments={"command": "true", "blocking": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +53,25 @@ async def converse(running: Program, turns: int) -> Cost:
 
 
 def _conversation(turns: int) -> Conversation:
-    working = Step(text=TEXT, calls=(COMMAND,), chunk_characters=CHUNK_CHARACTERS)
     handing_over = ScriptedCall(name="complete", arguments={"text": f"{turns} turns are done."})
-    last = Step(text=TEXT, calls=(handing_over,), chunk_characters=CHUNK_CHARACTERS)
-    steps: Sequence[Step] = [*[working] * (turns - 1), last]
+    calls = [*map(_command, range(1, turns)), handing_over]
     return Conversation(
         name=f"turns-{turns}",
         when=When(user=TextCondition(contains=_request(turns))),
-        steps=tuple(steps),
+        steps=tuple(map(_step, range(1, turns + 1), calls)),
     )
+
+
+def _command(number: int) -> ScriptedCall:
+    """No two are alike: an agent that repeats itself is stopped."""
+    return ScriptedCall(
+        name="execute_command", arguments={"command": f"true step {number}", "blocking": True}
+    )
+
+
+def _step(number: int, call: ScriptedCall) -> Step:
+    text = f"Step {number}. {SENTENCE * 3}"[:TEXT_CHARACTERS]
+    return Step(text=text, calls=(call,), chunk_characters=CHUNK_CHARACTERS)
 
 
 def _request(turns: int) -> str:

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ async def program(
     slack: bool = False,
     discord: bool = False,
     settings: Mapping[str, str] | None = None,
-) -> AsyncIterator[Program]:
+) -> AsyncGenerator[Program]:
     """`threadhand up` in an empty folder, connected. The platforms set no rate limits: theirs are not measured."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(passable_folder())
@@ -92,7 +92,7 @@ async def until(holds: Callable[[], object], what: str, *, child: Process | None
 
 
 @contextmanager
-def passable_folder() -> Iterator[Path]:
+def passable_folder() -> Generator[Path]:
     """A temporary folder that the user of a jail may pass through."""
     with tempfile.TemporaryDirectory(prefix="threadhand-bench-") as made:
         folder = Path(made)
@@ -101,7 +101,7 @@ def passable_folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _child(folder: Path, settings: Mapping[str, str]) -> AsyncIterator[Process]:
+async def _child(folder: Path, settings: Mapping[str, str]) -> AsyncGenerator[Process]:
     environment = {**ENVIRONMENT, "HOME": str(folder)}
     environment |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
     child = await asyncio.create_subprocess_exec(

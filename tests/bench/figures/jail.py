@@ -1,7 +1,7 @@
 """How long a jail takes to start, and a command in it to come back."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
@@ -16,7 +16,7 @@ SETTLING = 20
 
 
 @asynccontextmanager
-async def jails() -> AsyncIterator[LocalJails]:
+async def jails() -> AsyncGenerator[LocalJails]:
     """The provider, tried out. Raises Unmeasurable where this machine allows no jail."""
     with passable_folder() as folder:
         provider = LocalJails(Path(folder) / "sandboxes")
