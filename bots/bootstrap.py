@@ -18,6 +18,7 @@ from bots.posting import Showroom, Surface
 from bots.reception import Reception
 from bots.settings import Settings
 from bots.slack.app import SlackApp
+from bots.warehouse import Stores
 from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
 from bots.web.ports import WebPorts
@@ -31,16 +32,9 @@ from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
 from core.turn import LoopPolicy
 from core.worker import Worker
-from storage.asks import SqlAsks
-from storage.conversations import SqlConversations
-from storage.database import Database, open_database
 from storage.database import migrate as migrate_database
-from storage.deliveries import SqlDeliveries
-from storage.inbox import SqlInbox
+from storage.database import open_database
 from storage.journal import SqlRunJournal
-from storage.memory_bus import MemoryEventBus
-from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
-from storage.runs import SqlRunClaims, SqlStopRequests
 
 log = logging.getLogger(__name__)
 EVENTS_KEPT_HOURS = 24
@@ -85,22 +79,6 @@ async def migrate(settings: Settings) -> None:
     await migrate_database(settings.storage_url)
 
 
-class _Stores:
-    """Every role of the database, and the signals beside it."""
-
-    def __init__(self, database: Database) -> None:
-        self.inbox = SqlInbox(database)
-        self.conversations = SqlConversations(database)
-        self.claims = SqlRunClaims(database)
-        self.stops = SqlStopRequests(database)
-        self.journal = SqlRunJournal(database)
-        self.deliveries = SqlDeliveries(database)
-        self.asks = SqlAsks(database)
-        self.bus = MemoryEventBus()
-        self.queue = MemoryRunQueue()
-        self.signals = MemoryStopSignals()
-
-
 @asynccontextmanager
 async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGenerator[Running, None]:
     """The program while entered. Raises ConfigurationError with one sentence for what keeps it from starting."""
@@ -108,7 +86,7 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        stores = _Stores(database)
+        stores = Stores(database)
         sandboxes = await machines(settings)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
@@ -122,7 +100,7 @@ class _Assembly:
     """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
 
     def __init__(
-        self, settings: Settings, stores: _Stores, sandboxes: Machines, mind: Brain
+        self, settings: Settings, stores: Stores, sandboxes: Machines, mind: Brain
     ) -> None:
         self._settings = settings
         self._stores = stores

@@ -1,0 +1,27 @@
+"""The adapters behind the stores and signals: one process on one database."""
+
+from storage.asks import SqlAsks
+from storage.conversations import SqlConversations
+from storage.database import Database
+from storage.deliveries import SqlDeliveries
+from storage.inbox import SqlInbox
+from storage.journal import SqlRunJournal
+from storage.memory_bus import MemoryEventBus
+from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+from storage.runs import SqlRunClaims, SqlStopRequests
+
+
+class Stores:
+    """Every role of the database, and the signals beside it."""
+
+    def __init__(self, database: Database) -> None:
+        self.inbox = SqlInbox(database)
+        self.conversations = SqlConversations(database)
+        self.claims = SqlRunClaims(database)
+        self.stops = SqlStopRequests(database)
+        self.journal = SqlRunJournal(database)
+        self.deliveries = SqlDeliveries(database)
+        self.asks = SqlAsks(database)
+        self.bus = MemoryEventBus()
+        self.queue = MemoryRunQueue()
+        self.signals = MemoryStopSignals()
