@@ -29,6 +29,8 @@ South,March,950
 West,March,1150
 """
 TICKS = ("white_check_mark", "✅")
+CROSSES = ("x", "❌")
+OVER = (*TICKS, *CROSSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +92,28 @@ async def _asked(watch: Watch) -> tuple[SeenMessage, Button]:
             for message in watch.messages
             if message.is_bot
             for button in buttons_of(message)
-            if button.label == CHOICE
+            if CHOICE.casefold() in button.label.casefold()
         ]
 
-    await watch.until(lambda: bool(found()), f"the agent asks, with a button {CHOICE!r}")
+    what = f"the agent asks, with a button {CHOICE!r}"
+    await watch.until(lambda: bool(found()) or _signs(watch, OVER), what)
+    if not found():
+        raise watch.broken(f"{what}: it ended without asking.")
     return found()[-1]
+
+
+def _signs(watch: Watch, signs: Sequence[str]) -> bool:
+    """Whether the request has one reaction, and it is one of these."""
+    seen = [reaction.emoji for reaction in watch.messages[0].reactions]
+    return len(seen) == 1 and seen[0] in signs
 
 
 async def _told(watch: Watch, question_id: str, person: str, started: float) -> Played:
     """Waits for the end that a reader sees, then looks at what is there."""
     for what, holds in _endings(watch, question_id, person):
-        await watch.until(holds, what)
+        await watch.until(lambda holds=holds: holds() or _signs(watch, CROSSES), what)
+        if not holds():
+            raise watch.broken(f"{what}: it failed before that.")
     seconds = time.monotonic() - started
     messages = watch.messages
     sent = [file for message in messages if message.is_bot for file in message.files]
@@ -137,16 +150,12 @@ def _endings(
             button.label == "Stop" for one in watch.messages for button in buttons_of(one)
         )
 
-    def has_tick() -> bool:
-        signs = [reaction.emoji for reaction in watch.messages[0].reactions]
-        return len(signs) == 1 and signs[0] in TICKS
-
     return (
         ("the question shows who answered it", shows_who_answered),
         (f"an answer names {BEST_REGION} and {TOTAL}", has_answer),
         (f"{REPORT} arrives", has_report),
         ("the work ends", is_over),
-        ("the request's only reaction is a tick", has_tick),
+        ("the request's only reaction is a tick", lambda: _signs(watch, TICKS)),
     )
 
 

@@ -58,6 +58,7 @@ async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path)
         await reader.says("discord", "markdown, please")
         await expect(reader.message("discord", "Alice answered:")).to_be_visible()
         await check_answer(reader, "discord", tmp_path)
+        await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
         seen = await discord.locator(".messages").inner_text()
         assert not {"\u2060", "\u200b", "\u200c"} & set(seen)
         assert "-#" not in seen
@@ -78,6 +79,7 @@ async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
         assert size["height"] >= 40
         await button.click()
         await check_answer(reader, "discord", tmp_path)
+        await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
         wide = await reader.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE[0]
         for box in await reader.side("discord").locator(".messages").all():
