@@ -83,6 +83,15 @@ class Conversations(Protocol):
         """The LLM messages, in sequence."""
         ...
 
+    async def recent(self, thread_id: str) -> tuple[Message, ...]:
+        """What the next model call is made from, in sequence: the newest `summary` and the LLM messages that it does
+        not replace, with the newest `browser_state` and the newest `image_context`."""
+        ...
+
+    async def message(self, thread_id: str, message_id: str) -> Message | None:
+        """One message of the thread; None also for one of another thread."""
+        ...
+
     async def run(self, run_id: str) -> Run | None: ...
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:

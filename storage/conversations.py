@@ -10,6 +10,7 @@ from core.messages import Message
 from core.threads import Address, Run, Thread, ThreadSnapshot, Usage
 from storage.database import Database
 from storage.inputs import insert_thread
+from storage.recent import recent_messages
 from storage.rows import event_of, message_of, run_of
 from storage.snapshots import bound_to, lock_thread, read_thread, snapshot_of
 from storage.tables import messages, run_events, runs, threads, usages
@@ -81,6 +82,16 @@ class SqlConversations:
         return await self._database.read(
             lambda c: tuple(map(message_of, c.execute(statement).mappings()))
         )
+
+    async def recent(self, thread_id: str) -> tuple[Message, ...]:
+        return await self._database.read(lambda c: recent_messages(c, thread_id))
+
+    async def message(self, thread_id: str, message_id: str) -> Message | None:
+        statement = select(messages).where(
+            messages.c.message_id == message_id, messages.c.thread_id == thread_id
+        )
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        return message_of(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
         statement = select(runs).where(runs.c.run_id == run_id)

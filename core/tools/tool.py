@@ -22,12 +22,14 @@ class ToolContext:
     """What a tool may touch. `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
+    `message` reads a stored message of this thread by its id.
     """
 
     thread_id: str
     run_id: str
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
+    message: Callable[[str], Awaitable[Message | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,87 @@
+"""The checklist in todo.md: read from its text, and followed through the calls that write the file."""
+
+import posixpath
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from core.events import ChecklistChanged, ChecklistItem
+from core.messages import JsonObject
+
+TODO_PATH = "todo.md"
+TODO_BYTES_MAX = 64 * 1024
+ITEMS_MAX = 200
+ITEM_CHARACTERS_MAX = 300
+DEFAULT_TITLE = "todo.md"
+_WRITERS = frozenset(("create_file", "full_file_rewrite", "str_replace", "delete_file"))
+_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[([ xX~/>!-])\]\s+(.*)")
+_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*)")
+_FENCE = re.compile(r"\s{0,3}(```|~~~)")
+_DONE, _ACTIVE, _BLOCKED = "xX", "~/>", "!"
+_State = Literal["pending", "active", "done", "blocked"]
+
+
+def writes_todo(name: str, arguments: JsonObject) -> bool:
+    """Whether the call of a file tool changes /workspace/todo.md."""
+    path = arguments.get("file_path")
+    if name not in _WRITERS or not isinstance(path, str):
+        return False
+    return posixpath.normpath(path.strip().removeprefix("/workspace/").lstrip("/")) == TODO_PATH
+
+
+def checklist_of(text: str) -> ChecklistChanged:
+    """The items in order, with their section before them where there are several. Without an item under way the first
+    open one counts as active: items are worked through in order."""
+    title, section, found = "", "", list[tuple[str, str, str]]()
+    for line in _outside_code(text.splitlines()):
+        if heading := _HEADING.fullmatch(line):
+            words = _plain(heading[2])
+            if not title and not found and len(heading[1]) == 1:
+                title = words
+            else:
+                section = words
+        elif (item := _ITEM.fullmatch(line)) and len(found) < ITEMS_MAX:
+            found.append((section, item[1], _plain(item[2])))
+    has_sections = len({one[0] for one in found}) > 1
+    has_active = any(sign in _ACTIVE for _, sign, _ in found)
+    items: list[ChecklistItem] = []
+    for section, sign, words in found:
+        shown = f"{section}: {words}" if has_sections and section else words
+        is_next = not has_active and sign not in _DONE + _BLOCKED
+        has_active = has_active or is_next
+        items.append(ChecklistItem(text=shown, state="active" if is_next else _state(sign)))
+    return ChecklistChanged(title=title or DEFAULT_TITLE, items=tuple(items))
+
+
+def _state(sign: str) -> _State:
+    if sign in _DONE:
+        return "done"
+    if sign in _ACTIVE:
+        return "active"
+    return "blocked" if sign in _BLOCKED else "pending"
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"[*_`]{1,3}(\S(?:.*?\S)?)[*_`]{1,3}", r"\1", words.strip())[:ITEM_CHARACTERS_MAX]
+
+
+def _outside_code(lines: Iterable[str]) -> Iterable[str]:
+    fence = ""
+    for line in lines:
+        if mark := _FENCE.match(line):
+            fence = "" if fence == mark[1] else fence or mark[1]
+        elif not fence:
+            yield line
+
+
+def todo_after(text: str | None, name: str, arguments: JsonObject) -> str | None:
+    """The text of todo.md after a successful call on it; None where there is none, or it is not known any more."""
+    contents = arguments.get("file_contents")
+    if name in ("create_file", "full_file_rewrite"):
+        return contents if isinstance(contents, str) else None
+    old, new = arguments.get("old_str"), arguments.get("new_str")
+    if name == "delete_file" or text is None:
+        return None
+    if isinstance(old, str) and isinstance(new, str) and text.count(old) == 1:
+        return text.replace(old, new)
+    return None

@@ -1,0 +1,44 @@
+"""A stored message as one readable text."""
+
+import json
+
+from pydantic import JsonValue
+
+from core.messages import Message
+
+
+def original_text(message: Message) -> str:
+    """All of it: what was said, the calls that were made, and of a tool's result its call and its output."""
+    content = message.content.get("content")
+    parts = [_result(content) if message.type == "tool" else text_of(content)]
+    calls = message.content.get("tool_calls")
+    if calls:
+        parts.append(json.dumps(calls, ensure_ascii=False))
+    return "\n".join(part for part in parts if part)
+
+
+def text_of(content: JsonValue) -> str:
+    """The text of a message's content, with a word for each picture in it."""
+    if isinstance(content, list):
+        return "\n".join(
+            str(part["text"]) if isinstance(part, dict) and "text" in part else "[an image]"
+            for part in content
+        )
+    return content if isinstance(content, str) else ""
+
+
+def _result(content: JsonValue) -> str:
+    """The output with its own line ends, which are easier to read than JSON's."""
+    text = text_of(content)
+    try:
+        envelope: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    execution = envelope.get("tool_execution") if isinstance(envelope, dict) else None
+    result = execution.get("result") if isinstance(execution, dict) else None
+    if not isinstance(execution, dict) or not isinstance(result, dict):
+        return text
+    called = json.dumps(execution.get("arguments"), ensure_ascii=False)
+    output = result.get("output") if result.get("output") is not None else result.get("error")
+    shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    return f"{execution.get('function_name')} {called}\n{shown}"

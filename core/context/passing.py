@@ -1,0 +1,68 @@
+"""What goes along with one call only: the newest look of the browser, and the picture that is being looked at."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from core.context.untrusted import fenced
+from core.messages import JsonObject, Message
+
+BROWSER_MESSAGES = 3
+"""The browser is in use while one of the last so many messages used it."""
+TEXT_CHARACTERS_MAX = 12_000
+_PICTURE = "The picture that was looked at last:"
+
+
+def passing_contents(
+    passing: Sequence[Message], *, messages_since_browser: int, sees_images: bool
+) -> tuple[JsonObject, ...]:
+    """User messages for the call. `messages_since_browser`: how many messages came after the browser's state."""
+    contents: list[JsonObject] = []
+    for message in passing:
+        if message.type == "browser_state":
+            if messages_since_browser <= BROWSER_MESSAGES:
+                contents.append(_browser(message.content, sees_images=sees_images))
+        elif sees_images and (url := _picture_url(message.content)):
+            contents.append({"role": "user", "content": [_text(_PICTURE), _image(url)]})
+    return tuple(contents)
+
+
+def _browser(content: JsonObject, *, sees_images: bool) -> JsonObject:
+    facts = [
+        f"{key}: {_one(content[key])}"
+        for key in ("url", "title", "tabs", "scroll", "elements")
+        if content.get(key)
+    ]
+    text = fenced("\n".join(facts)[:TEXT_CHARACTERS_MAX], source="the browser as it is now")
+    shot = content.get("screenshot_url") or content.get("screenshot")
+    if not sees_images or not isinstance(shot, str):
+        return {"role": "user", "content": text}
+    is_address = shot.startswith(("https://", "http://", "data:"))
+    url = shot if is_address else f"data:image/jpeg;base64,{shot}"
+    return {"role": "user", "content": [_text(text), _image(url)]}
+
+
+def _one(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return "\n" + "\n".join(_one(one) for one in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return str(value)
+
+
+def _picture_url(content: JsonObject) -> str:
+    url, encoded = content.get("url"), content.get("base64")
+    if isinstance(url, str) and url.startswith(("https://", "data:image/")):
+        return url
+    mime = content.get("mime_type")
+    if isinstance(encoded, str) and isinstance(mime, str) and mime.startswith("image/"):
+        return f"data:{mime};base64,{encoded}"
+    return ""
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _image(url: str) -> JsonObject:
+    return {"type": "image_url", "image_url": {"url": url}}

@@ -1,0 +1,156 @@
+"""Replacing the older part of a conversation by a summary that a model writes; the originals stay stored."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+
+from core.context.compress import fit
+from core.context.cutting import EXPAND_TOOL
+from core.context.original import text_of
+from core.context.tokens import counted, tokens_of
+from core.context.untrusted import fenced
+from core.messages import JsonObject, Message
+from core.ports import ModelRequest
+
+Complete = Callable[[ModelRequest], Awaitable[str]]
+"""One model call from the request to the whole text of the answer. Raises a ModelError."""
+
+OUTPUT_TOKENS_MAX = 8_000
+SUMMARY_CHARACTERS_MAX = 40_000
+REQUEST_CHARACTERS_MAX = 8_000
+NAMED_FROM_TOKENS = 500
+PROMPT_TOKENS = 2_000
+REPLACES_UP_TO = "replaces_up_to"
+RUN_TURNS = "run_turns"
+_NOTE = (
+    "[Notes of the program on the {count} messages that came before; no person wrote them. {expand} shows any message"
+    " whose id they name as it was.]"
+)
+_LOST = (
+    "[The {count} messages that came before are left out because the conversation is too long for the model. No person"
+    " wrote this. {expand} shows them one by one; the last of them are: {ids}]"
+)
+
+
+def turning_point(messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]) -> int:
+    """Where the older part ends, so that at most the tokens stay: never between a call and its results, and never so
+    that nothing stays. 0: there is nothing that could be replaced."""
+    last = left = len(messages)
+    room = kept_tokens
+    for index in range(len(messages) - 1, -1, -1):
+        room -= sizes.get(messages[index].message_id) or tokens_of(messages[index])
+        if messages[index].type == "tool":
+            continue
+        if room < 0 and left < last:
+            break
+        left = index
+        if room < 0:
+            break
+    return left if any(one.type != "summary" for one in messages[:left]) else 0
+
+
+async def summarised(
+    older: Sequence[Message], *, complete: Complete, model: str, room: int, run_id: str
+) -> Message:
+    """A `summary` message that stands for the older ones. Raises a ModelError, or ValueError for an empty answer."""
+    request = ModelRequest(
+        model=model,
+        messages=(
+            {"role": "system", "content": _prompt()},
+            {"role": "user", "content": fenced(record(older, room), source="the conversation")},
+        ),
+        output_tokens_max=OUTPUT_TOKENS_MAX,
+    )
+    text = (await complete(request)).strip()[:SUMMARY_CHARACTERS_MAX]
+    if not text:
+        raise ValueError("the summary is empty")
+    note = _NOTE.format(count=len(older), expand=EXPAND_TOOL)
+    return _standing_for(older, f"{note}\n\n{text}", run_id)
+
+
+def left_out(older: Sequence[Message], *, run_id: str) -> Message:
+    """A note in place of the older messages, for when no summary could be made."""
+    ids = ", ".join(one.message_id for one in older[-5:])
+    return _standing_for(older, _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids), run_id)
+
+
+def since_summary(messages: Sequence[Message]) -> list[Message]:
+    """A stored history as it is sent: the newest summary in front, then what it does not replace."""
+    newest = next((one for one in reversed(messages) if one.type == "summary"), None)
+    if newest is None:
+        return list(messages)
+    last_id = newest.metadata.get(REPLACES_UP_TO)
+    place = next((i for i, one in enumerate(messages) if one.message_id == last_id), -1)
+    return [newest, *(one for one in messages[place + 1 :] if one.type != "summary")]
+
+
+def record(older: Sequence[Message], room: int) -> str:
+    """The messages as one text of at most about `room` tokens; the oldest are left out where cutting is not enough."""
+    fitted = fit(older, room, {})
+    lines: list[str] = []
+    left = room
+    pairs = list(zip(older, fitted.contents, strict=True))
+    for message, content in reversed(pairs):
+        short = fitted.shown.get(message.message_id)
+        left -= short.tokens if short else tokens_of(message)
+        if left < 0 and lines:
+            lines.append("[What came before is left out: it is too long.]")
+            break
+        lines.append(_recorded(message, content))
+    return "\n\n".join(reversed(lines))
+
+
+def _recorded(message: Message, content: JsonObject) -> str:
+    name = f" {message.message_id}" if tokens_of(message) >= NAMED_FROM_TOKENS else ""
+    calls = content.get("tool_calls")
+    called = "\n" + json.dumps(calls, ensure_ascii=False) if calls else ""
+    return f"[{message.type}{name}]\n{text_of(content.get('content'))}{called}"
+
+
+def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
+    request = next((one for one in reversed(older) if _is_request(one)), None)
+    if request is not None:
+        said = text_of(request.content.get("content"))[:REQUEST_CHARACTERS_MAX]
+        text = (
+            f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
+        )
+    turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
+    before = sum(_turns_replaced(one, run_id) for one in older)
+    return counted(
+        Message(
+            type="summary",
+            content={"role": "user", "content": text},
+            is_llm_message=True,
+            thread_id=older[-1].thread_id,
+            run_id=run_id,
+            metadata={
+                REPLACES_UP_TO: older[-1].message_id,
+                "replaces_count": len(older),
+                RUN_TURNS: turns + before,
+            },
+        )
+    )
+
+
+def _is_request(message: Message) -> bool:
+    return message.type == "user" and not message.metadata.get("is_heard")
+
+
+def _turns_replaced(message: Message, run_id: str) -> int:
+    turns = message.metadata.get(RUN_TURNS)
+    is_of_run = message.type == "summary" and message.run_id == run_id
+    return turns if is_of_run and isinstance(turns, int) else 0
+
+
+def turns_in(messages: Sequence[Message], run_id: str) -> int:
+    """How many turns of the run are in the messages, counting those that a summary stands for."""
+    return sum(
+        _turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id)
+        for one in messages
+    )
+
+
+@cache
+def _prompt() -> str:
+    return (files("core.prompts") / "summary.md").read_text(encoding="utf-8").strip()

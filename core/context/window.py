@@ -1,0 +1,230 @@
+"""A run's view of its conversation: what the next model call is sent, always within the model's limit."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.context.compress import Fitted, fit
+from core.context.cutting import Cut, Shortened, shortened
+from core.context.limits import ContextLimit, limit_of
+from core.context.passing import passing_contents
+from core.context.summary import (
+    OUTPUT_TOKENS_MAX,
+    PROMPT_TOKENS,
+    Complete,
+    left_out,
+    since_summary,
+    summarised,
+    turning_point,
+)
+from core.context.tokens import count_message, counted, tokens_of
+from core.errors import ContextOverflow, ModelError
+from core.events import ActivityChanged, AgentEvent, MessageAdded
+from core.messages import JsonObject, Message
+
+log = logging.getLogger(__name__)
+CUTS = "cuts"
+INLINE_TOKENS_MAX = 20_000
+"""A conversation that is larger is cut in a thread, away from the loop."""
+HARDER_PERCENT = 60
+ROOM_TOKENS_MIN = 2_000
+RETRY_GROWTH_PERCENT = 120
+"""A summary that failed is tried again when the conversation has grown so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPolicy:
+    """How conversations are held. `limits` are by the model's whole name; others go by family."""
+
+    summary_tokens: int = 120_000
+    kept_tokens: int = 30_000
+    sees_images: bool = True
+    limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
+
+
+class Window:
+    """The conversation of one run. State: its messages, what of them is sent shortened, and the room there is."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        run_id: str,
+        policy: ContextPolicy,
+        overhead_tokens: int,
+        complete: Complete,
+        emit: Callable[[AgentEvent], None],
+    ) -> None:
+        """`overhead_tokens`: what the system prompt and the tools cost in every call."""
+        self._model = model
+        self._run_id = run_id
+        self._policy = policy
+        self._overhead = overhead_tokens
+        self._complete = complete
+        self._emit = emit
+        self._limit = limit_of(model, policy.limits)
+        self._room_max = self._limit.room - overhead_tokens
+        self._messages: list[Message] = []
+        self._passing: list[Message] = []
+        self._shown: Mapping[str, Shortened] = {}
+        self._unnoted: dict[str, Cut] = {}
+        self._summary_from = policy.summary_tokens
+        self._sent_tokens = 0
+        self._browser_place = 0
+
+    async def load(self, history: Sequence[Message]) -> None:
+        """Takes a stored history up, with the cuts that were made in it before."""
+        self.add(since_summary(history))
+        cuts = stored_cuts(self._messages)
+        if cuts:
+            known = [one for one in self._messages if one.message_id in cuts]
+            self._shown = await asyncio.to_thread(
+                lambda: {one.message_id: shortened(one, cuts[one.message_id]) for one in known}
+            )
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """What came next in the conversation; what no model is sent for good goes along where it stands."""
+        for message in messages:
+            if message.is_llm_message:
+                self._messages.append(counted(message))
+            elif message.type in ("browser_state", "image_context"):
+                self._passing = [one for one in self._passing if one.type != message.type]
+                self._passing.append(message)
+            else:
+                continue
+            if message.type == "browser_state":
+                self._browser_place = len(self._messages)
+
+    async def contents(self) -> tuple[JsonObject, ...]:
+        """The conversation for the next call. Raises ContextOverflow, with the figures, where nothing helps."""
+        passing = self._passing_contents()
+        room = self._room_max - sum(count_message(one) for one in passing)
+        if room < ROOM_TOKENS_MIN:
+            raise self._overflow(self._overhead)
+        if self._whole_tokens() > self._summary_from:
+            await self._summarise(room)
+        fitted = await self._fit(room)
+        if fitted.is_over:
+            await self._summarise(room)
+            fitted = await self._fit(room)
+        if fitted.is_over:
+            self._leave_out(room)
+            fitted = await self._fit(room)
+        self._sent_tokens = fitted.tokens
+        if fitted.is_over:
+            raise self._overflow(fitted.tokens + self._overhead)
+        return self._placed(fitted.contents, passing)
+
+    async def smaller_contents(self) -> tuple[JsonObject, ...]:
+        """The conversation once more, for a model that refused it as too long."""
+        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        return await self.contents()
+
+    def refused(self, error: ContextOverflow) -> ContextOverflow:
+        """What people are told when even the smaller conversation was refused."""
+        return self._overflow(self._sent_tokens + self._overhead, detail=error.detail)
+
+    def notes(self) -> JsonObject:
+        """The cuts since the last call of this, for the metadata of the message that the model answers with: so a later
+        run sends the same again."""
+        cuts, self._unnoted = self._unnoted, {}
+        if not cuts:
+            return {}
+        return {CUTS: {key: [cut.tokens, cut.keeps_tail] for key, cut in cuts.items()}}
+
+    def _whole_tokens(self) -> int:
+        return sum(tokens_of(one) for one in self._messages)
+
+    async def _fit(self, room: int) -> Fitted:
+        messages = self._messages
+        if self._whole_tokens() <= max(room, INLINE_TOKENS_MAX):
+            fitted = fit(messages, room, self._shown)
+        else:
+            fitted = await asyncio.to_thread(fit, messages, room, self._shown)
+        self._shown = fitted.shown
+        self._unnoted.update(fitted.made)
+        return fitted
+
+    async def _summarise(self, room: int) -> None:
+        """Puts a summary in place of the older messages. One that fails changes nothing: cutting remains."""
+        kept = min(self._policy.kept_tokens, room // 3)
+        place = turning_point(self._messages, kept, self._sizes())
+        if place == 0:
+            return
+        older, newer = self._messages[:place], self._messages[place:]
+        self._emit(ActivityChanged(text="Summing up the earlier conversation"))
+        try:
+            made = await summarised(
+                older,
+                complete=self._complete,
+                model=self._model,
+                room=max(1, self._limit.room - PROMPT_TOKENS - OUTPUT_TOKENS_MAX),
+                run_id=self._run_id,
+            )
+        except (ModelError, ValueError) as error:
+            log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
+            self._summary_from = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
+            return
+        self._emit(MessageAdded(message=made))
+        self._replace(made, newer)
+
+    def _leave_out(self, room: int) -> None:
+        """The last resort: the oldest messages go, and a note says so. Nothing of it is stored."""
+        place = turning_point(self._messages, room * 2 // 3, self._sizes())
+        if place:
+            note = left_out(self._messages[:place], run_id=self._run_id)
+            self._replace(note, self._messages[place:])
+
+    def _replace(self, message: Message, newer: Sequence[Message]) -> None:
+        gone = len(self._messages) - len(newer)
+        self._browser_place = max(0, self._browser_place - gone + 1)
+        self._messages = [message, *newer]
+        left = {one.message_id for one in newer}
+        self._shown = {key: short for key, short in self._shown.items() if key in left}
+
+    def _sizes(self) -> dict[str, int]:
+        return {key: short.tokens for key, short in self._shown.items()}
+
+    def _passing_contents(self) -> tuple[JsonObject, ...]:
+        if not self._passing:
+            return ()
+        return passing_contents(
+            self._passing,
+            messages_since_browser=len(self._messages) - self._browser_place,
+            sees_images=self._policy.sees_images,
+        )
+
+    def _placed(
+        self, contents: tuple[JsonObject, ...], passing: tuple[JsonObject, ...]
+    ) -> tuple[JsonObject, ...]:
+        """What is sent for this call alone stands in front of the last message of a person."""
+        if not passing:
+            return contents
+        users = [index for index, one in enumerate(self._messages) if one.type == "user"]
+        place = users[-1] if users else len(contents)
+        return (*contents[:place], *passing, *contents[place:])
+
+    def _overflow(self, tokens: int, *, detail: str = "") -> ContextOverflow:
+        return ContextOverflow(
+            f"The conversation is too long for {self._model} even when it is shortened: it comes to about {tokens:,}"
+            f" tokens, and the model takes {self._limit.window:,} with its answer. Start a new thread, or have a model"
+            " with a larger window set.",
+            detail=detail,
+        )
+
+
+def stored_cuts(messages: Sequence[Message]) -> dict[str, Cut]:
+    """The cuts that the assistant messages of a history tell of, the newest for each message."""
+    found: dict[str, Cut] = {}
+    for message in messages:
+        noted = message.metadata.get(CUTS)
+        if not isinstance(noted, dict):
+            continue
+        for key, value in noted.items():
+            match value:
+                case [int(tokens), bool(keeps_tail)]:
+                    found[key] = Cut(tokens=tokens, keeps_tail=keeps_tail)
+                case _:
+                    log.warning("a cut of message %s cannot be read", key)
+    return found

@@ -1,0 +1,57 @@
+"""Conversations to be shortened."""
+
+import random
+from collections.abc import Sequence
+
+from core.context.tokens import counted
+from core.dialects.native import NativeDialect
+from core.messages import JsonObject, Message, MessageType, ToolCall
+
+_WORDS = "the a plan file run of result table check 42 error path /workspace/data.csv value is None\n".split(
+    " "
+)
+_DIALECT = NativeDialect()
+
+
+def words(count: int, *, seed: int = 1) -> str:
+    """Text of so many words, the same each time."""
+    chooser = random.Random(seed)
+    return " ".join(chooser.choice(_WORDS) for _ in range(count))
+
+
+def message(
+    kind: MessageType, content: JsonObject, *, run_id: str = "run", is_llm: bool = True
+) -> Message:
+    return counted(
+        Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id=run_id)
+    )
+
+
+def said(text: str) -> Message:
+    return message("user", {"role": "user", "content": text})
+
+
+def answered(text: str) -> Message:
+    return message("assistant", {"role": "assistant", "content": text, "tool_calls": None})
+
+
+def call_and_result(number: int, *, argument: str, output: object) -> tuple[Message, Message]:
+    """A native call of a command, and what came back."""
+    call = ToolCall(
+        name="execute_command", arguments={"command": argument}, call_id=f"call_{number}"
+    )
+    result: JsonObject = {"success": True, "output": output, "error": None}  # type: ignore[dict-item]
+    return (
+        message("assistant", _DIALECT.assistant_content("I look.", [call])),
+        message("tool", _DIALECT.result_content(call, result)),
+    )
+
+
+def long_thread(turns: int, *, words_each: int) -> Sequence[Message]:
+    """A request, and turns of a call with its result."""
+    messages = [said(words(words_each))]
+    for number in range(turns):
+        messages += call_and_result(
+            number, argument=words(60, seed=number), output=words(words_each, seed=-number)
+        )
+    return messages

@@ -1,0 +1,109 @@
+"""What messages cost."""
+
+import base64
+import random
+import string
+
+import pytest
+
+from core.context.images import image_tokens, size_of, size_of_url
+from core.context.tokens import count_message, count_text, counted, tokens_of
+from core.messages import Message
+
+# what o200k_base makes of these texts
+KNOWN = [
+    ("The agent works in a chat thread: it plans tasks, runs commands and posts the answer.\n", 19),
+    ("def apply(view: RunView, event: AgentEvent) -> RunView:\n    return replace(view)\n", 20),
+    ("人工智能代理在聊天线程中工作，它会规划任务、运行命令、读取文件，并把结果发布出来。", 28),
+    ('{"name": "report.pdf", "size_bytes": 48213, "kind": "file"}\n', 20),
+]
+
+
+@pytest.mark.parametrize(("text", "tokens"), KNOWN)
+def test_a_count_is_near_the_tokenizers_and_rather_over_it(text: str, tokens: int) -> None:
+    assert 0.9 * tokens * 20 <= count_text(text * 20) <= 1.6 * tokens * 20
+
+
+def test_nothing_costs_nothing_and_anything_something() -> None:
+    assert count_text("") == 0
+    assert count_text("a") == 1
+    assert count_text("\ud800") >= 1
+
+
+def test_text_without_words_is_not_taken_for_cheap() -> None:
+    chooser = random.Random(1)
+    noise = base64.b64encode(chooser.randbytes(6000)).decode()
+    assert count_text(noise) > len(noise) / 2
+    assert count_text("".join(chooser.choice(string.digits) for _ in range(3000))) >= 950
+    assert count_text("好" * 1000) >= 1000
+
+
+def test_more_text_costs_more() -> None:
+    assert count_text("some words " * 10) < count_text("some words " * 11)
+
+
+@pytest.mark.parametrize(
+    ("size", "detail", "tokens"),
+    [
+        (None, "low", 85),
+        ((4000, 4000), "low", 85),
+        (None, "auto", 1024),
+        (None, "high", 765),
+        ((1024, 1024), "high", 765),
+        ((2048, 4096), "high", 1105),
+        ((512, 512), "auto", 765),
+        ((1920, 1080), "auto", 1105),
+    ],
+)
+def test_pictures_are_counted_by_tiles(
+    size: tuple[int, int] | None, detail: str, tokens: int
+) -> None:
+    assert image_tokens(size, detail) == tokens
+
+
+def test_a_picture_of_any_shape_has_a_bounded_price() -> None:
+    assert image_tokens((1, 100_000)) < 2000
+
+
+def test_the_size_is_read_from_the_file() -> None:
+    png = (
+        b"\x89PNG\r\n\x1a\n"
+        + b"\0\0\0\rIHDR"
+        + (1920).to_bytes(4, "big")
+        + (1080).to_bytes(4, "big")
+    )
+    assert size_of(png) == (1920, 1080)
+    frame = (
+        b"\xff\xc0\x00\x11\x08" + (1080).to_bytes(2, "big") + (1920).to_bytes(2, "big") + b"\0" * 9
+    )
+    assert size_of(b"\xff\xd8\xff\xe0\x00\x04ab" + frame) == (1920, 1080)
+    assert size_of(b"GIF89a" + b"\x02\x00\x03\x00") == (2, 3)
+    assert size_of(b"\x89PNG\r\n\x1a\n") is None
+    assert size_of(b"<svg/>") is None
+    assert size_of_url("data:image/png;base64," + base64.b64encode(png).decode()) == (1920, 1080)
+    assert size_of_url("data:image/png;base64,###") is None
+    assert size_of_url("https://example.org/a.png") is None
+
+
+def test_the_detail_inside_the_image_url_counts() -> None:
+    image = {
+        "type": "image_url",
+        "image_url": {"url": "https://example.org/a.png", "detail": "low"},
+    }
+    assert count_message({"role": "user", "content": [image]}) == 4 + 85
+
+
+def test_calls_and_names_are_counted() -> None:
+    function = {"name": "execute_command", "arguments": '{"command": "' + "ls " * 500 + '"}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    with_call = count_message({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert with_call > count_text("ls " * 500)
+
+
+def test_a_message_is_counted_once() -> None:
+    message = Message(
+        type="user", content={"role": "user", "content": "hi"}, is_llm_message=True, thread_id="t"
+    )
+    once = counted(message)
+    assert once.token_count == tokens_of(message) > 0
+    assert counted(once) is once
