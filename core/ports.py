@@ -132,8 +132,12 @@ class Files(Protocol):
         """Yields the bytes in pieces. Raises ToolError where there is no such file."""
         ...
 
-    async def write(self, path: str, pieces: AsyncIterator[bytes], *, mode: int = 0o644) -> int:
+    async def write(
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+    ) -> int:
         """Replaces the file as a whole (never half of it seen), making folders on the way; answers its size.
+
+        With the mode None the file keeps its permissions, and a new one gets 0644.
 
         Raises ToolError when the disk or the quota is full, or the path is a folder.
         """

@@ -118,7 +118,9 @@ class FilesClient:
                         raise SandboxUnavailable(LOST, detail="too many bytes")
                 yield piece
 
-    async def write(self, path: str, pieces: AsyncIterator[bytes], *, mode: int = 0o644) -> int:
+    async def write(
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+    ) -> int:
         with WRITE:
             answer = await self._connection.send_pieces(
                 "write", pieces, path=inside_path(path), mode=mode

@@ -71,10 +71,8 @@ async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
     except ToolError as error:
         raise about(params.file_path, error) from error
     line = _only_place(text, params)
-    # an edit keeps a script executable and a file in its encoding
-    mode = 0o755 if text.startswith("#!") else 0o644
     edited = text.replace(params.old_str, params.new_str)
-    await _write(files, params.file_path, edited, mode, encoding=encoding)
+    await _write(files, params.file_path, edited, mode=None, encoding=encoding)
     return f"Edited {params.file_path} at line {line}.{_preview(params.file_path, context)}"
 
 
@@ -224,7 +222,9 @@ async def _exists(files: Files, path: str) -> bool:
     return True
 
 
-async def _write(files: Files, path: str, text: str, mode: int, *, encoding: str = "utf-8") -> int:
+async def _write(
+    files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
+) -> int:
     content = encoded(text, encoding, path)
 
     async def pieces() -> AsyncIterator[bytes]:

@@ -157,7 +157,7 @@ class _Replacement:
 
     def _finish(self) -> None:
         try:
-            os.fchmod(self._file, int(self._call.request.get("mode", 0o644)) & 0o777)
+            os.fchmod(self._file, self._mode())
             os.replace(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except OSError as error:
             self._abandon()
@@ -166,6 +166,16 @@ class _Replacement:
         os.close(self._file)
         os.close(self._parent)
         self._call.answer({"size_bytes": self._size})
+
+    def _mode(self) -> int:
+        """What was asked for; without that, what the replaced file has."""
+        wanted = self._call.request.get("mode")
+        if wanted is None:
+            try:
+                wanted = os.stat(self._name, dir_fd=self._parent, follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                wanted = 0o644
+        return int(wanted) & 0o777
 
     def _abandon(self) -> None:
         os.close(self._file)

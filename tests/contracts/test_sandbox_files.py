@@ -202,6 +202,13 @@ async def test_a_mode_is_kept_without_special_bits(sandbox: Sandbox) -> None:
     assert (await run(sandbox, "stat -c %a run.sh; ./run.sh")).output == "755\nran\n"
 
 
+async def test_a_mode_can_be_left_as_it_is(sandbox: Sandbox) -> None:
+    await sandbox.files.write("a", pieces(b"1"), mode=0o750)
+    await sandbox.files.write("a", pieces(b"2"), mode=None)
+    await sandbox.files.write("b", pieces(b"3"), mode=None)
+    assert (await run(sandbox, "stat -c %a a b")).output == "750\n644\n"
+
+
 async def test_deep_and_locked_folders_are_deleted(sandbox: Sandbox) -> None:
     await run(sandbox, "mkdir -p a/b/c; touch a/b/c/f; chmod 000 a/b/c a/b")
     await sandbox.files.delete("a")

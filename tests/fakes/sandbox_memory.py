@@ -135,7 +135,9 @@ class MemorySandbox:
         content = self.content[name][offset:]
         yield content if length is None else content[:length]
 
-    async def write(self, path: str, pieces: AsyncIterator[bytes], *, mode: int = 0o644) -> int:
+    async def write(
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+    ) -> int:
         name = self._name(path)
         if name in self.folders:
             raise ToolError("The path is a folder.")
