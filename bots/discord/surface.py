@@ -5,6 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
@@ -69,6 +70,7 @@ class DiscordSurface:
         self._user_id = user_id
         self._file_limit = file_limit
         self._reactions: OrderedDict[str, str] = OrderedDict()
+        self._signing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
@@ -155,6 +157,12 @@ class DiscordSurface:
             log.info("a reaction was not shown: %s", error)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None) -> None:
+        """One sign after the other: the end of a run and the start of the next one may meet on a message."""
+        lock = self._signing.setdefault(place[1], asyncio.Lock())
+        async with lock:
+            await self._exchange(place, reaction)
+
+    async def _exchange(self, place: tuple[str, str], reaction: Reaction | None) -> None:
         message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
         if message_ref not in self._reactions and reaction in ("seen", "queued"):
             await self._reaction("PUT", wanted, place)

@@ -1,7 +1,9 @@
 """The one reaction of the bot on a message, changed as the work goes on."""
 
+import asyncio
 import logging
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from bots.slack.client import SlackClient
 from bots.slack.payload import children, strings, text
@@ -26,9 +28,18 @@ class Reactions:
     def __init__(self, client: SlackClient) -> None:
         self._client = client
         self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._showing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def show(self, channel: str, ts: str, reaction: Reaction | None) -> None:
-        """Makes this the bot's only reaction on the message. The new one comes first: it is what people wait for."""
+        """Makes this the bot's only reaction on the message. The new one comes first: it is what people wait for.
+
+        One after the other: the end of a run and the start of the next one may meet on a message.
+        """
+        lock = self._showing.setdefault((channel, ts), asyncio.Lock())
+        async with lock:
+            await self._exchange(channel, ts, reaction)
+
+    async def _exchange(self, channel: str, ts: str, reaction: Reaction | None) -> None:
         wanted = EMOJI[reaction] if reaction else ""
         before = self._shown.get((channel, ts))
         if wanted and wanted != before:
