@@ -56,7 +56,9 @@ class Stage:
         return tuple(one for one in self.messages() if one.is_bot and one.visible_to is None)
 
     def shows(self, text: str) -> bool:
-        return any(text in text_of(one) for one in self.messages() if one.is_bot)
+        """In the thread, or beside it to one person."""
+        beside = [one for channel in self.view().channels for one in channel.messages]
+        return any(text in text_of(one) for one in (*self.messages(), *beside) if one.is_bot)
 
     def button(self, label: str) -> tuple[SeenMessage, Button] | None:
         """The newest such button in the thread."""
@@ -78,7 +80,14 @@ class Stage:
             raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
 
     async def connected(self) -> None:
-        await self.until(lambda: self.view().is_bot_connected, "the program connects")
+        """In Discord the program has also noted where its channels stand."""
+        await self.until(
+            lambda: (
+                self.view().is_bot_connected
+                and (self.name == "slack" or self.rows("SELECT scope FROM inbound_cursor"))
+            ),
+            "the program connects",
+        )
 
     async def say(self, text: str, *, files: tuple[SentFile, ...] = ()) -> str:
         """Opens the story with a mention, or goes on in its thread."""

@@ -42,6 +42,18 @@ conversations:
       - calls:
           - name: execute_command
             arguments: {command: "echo asleep >> marks.txt; sleep 30", blocking: true, session_name: main}
+      - calls:
+          - name: execute_command
+            arguments: {command: "sleep 31", blocking: true, session_name: main}
+"""
+SHORT_SLEEP = """
+conversations:
+  - name: sleep
+    when: {user: {contains: "Sleep"}}
+    steps:
+      - calls:
+          - name: execute_command
+            arguments: {command: "echo asleep >> marks.txt; sleep 30", blocking: true, session_name: main}
       - text: "Slept well."
 """
 FAILING = """
@@ -207,5 +219,5 @@ STATUS_IN_DISCORD = Story(
     scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord"
 )
 SLASH = Story(scenario=TALK, tell=slash, check=check_talk, platform="discord")
-END = Story(scenario=SLEEP, tell=asked_to_end, check=check_ended)
+END = Story(scenario=SHORT_SLEEP, tell=asked_to_end, check=check_ended)
 HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})

@@ -42,7 +42,7 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
         "llm.openai.request": (1, 3, 5),
     },
     "report_in_discord": {
-        "storage.forward": (1, 2),
+        "storage.forward": (1, 2, 3),
         "storage.accept": (1,),
         "storage.finish": (1,),
         "discord.post": (1, 2, 4),

@@ -1,0 +1,221 @@
+"""Whatever is put in, there is one clear sentence for the right person, nothing is lost and nothing hangs."""
+
+import asyncio
+import re
+import socket
+import sqlite3
+
+import pytest
+
+from bots.demo.transcript import text_of
+from bots.simulator.view import SentFile
+from tests.chaos.harness import Stage, staged
+from tests.chaos.stories import TALK
+
+HELLO = """
+conversations:
+  - name: talk
+    when: {user: {contains: "Hello"}}
+    steps:
+      - text: "Hi there."
+"""
+
+
+async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
+    """The program ends by itself with one sentence, and no trace of a stack."""
+    stage.program.start()
+    assert await stage.program.ended() == code, stage.report()
+    log = stage.program.log()
+    assert "Traceback" not in log
+    told = [line for line in log.splitlines() if line.startswith("threadhand: ")]
+    assert len(told) == 1, log
+    assert says in told[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"modle": "x"}, "did you mean THREADHAND_MODEL?"),
+        ({"model": ""}, "No model is set"),
+        ({"slack_app_token": ""}, "THREADHAND_SLACK_APP_TOKEN"),
+        ({"slack_bot_token": "xoxb-wrong"}, "THREADHAND_SLACK_BOT_TOKEN"),
+        ({"slack_app_token": "xapp-wrong"}, "THREADHAND_SLACK_APP_TOKEN"),
+        ({"slack_bot_token": "", "slack_signing_secret": "x"}, "THREADHAND_SLACK_BOT_TOKEN"),
+        ({"data_dir": "/proc/nothing"}, "/proc/nothing"),
+        ({"failpoints": "x:explode"}, "THREADHAND_FAILPOINTS"),
+        ({"http_port": "70000"}, "THREADHAND_HTTP_PORT"),
+        ({"sandbox": "docker"}, "THREADHAND_SANDBOX"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_setting_is_named_with_its_remedy(
+    settings: dict[str, str], says: str
+) -> None:
+    async with staged("slack", TALK, **settings) as stage:
+        if "failpoints" in settings:
+            stage.program.start(failpoints=settings["failpoints"])
+            assert await stage.program.ended() == 2
+            assert says in stage.program.log()
+            return
+        await refused(stage, says)
+
+
+async def test_a_wrong_discord_token_is_named() -> None:
+    async with staged("discord", TALK, discord_token="wrong") as stage:
+        await refused(stage, "THREADHAND_DISCORD_TOKEN")
+
+
+async def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        async with staged("slack", TALK, http_port=port) as stage:
+            await refused(stage, port)
+
+
+async def test_a_database_of_a_newer_version_is_left_alone() -> None:
+    async with staged("slack", TALK) as stage:
+        path = stage.program.folder / "data" / "threadhand.db"
+        with sqlite3.connect(path) as made:
+            made.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+            made.execute("INSERT INTO alembic_version VALUES ('9999_from_the_future')")
+        made.close()
+        before = path.read_bytes()
+        await refused(stage, "newer")
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(platform: str) -> None:
+    async with staged(platform, HELLO) as stage:  # pyright: ignore[reportArgumentType] - a name
+        stage.program.start()
+        await stage.connected()
+        files = [
+            SentFile(name="../../etc/x", content=b"x"),
+            SentFile(name="a\x00b\x1b[31m\n.txt", content=b"y"),
+            SentFile(name="empty.txt", content=b""),
+            SentFile(name="\u202efdp.exe", content=b"z"),
+        ]
+        await stage.say("Hello 👩‍👩‍👧‍👦 שלום \u202eabc", files=tuple(files))
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        await stage.settled(1)
+
+        sent = str(stage.script.requests[-1])
+        assert "👩‍👩‍👧‍👦 שלום" in sent
+        workspaces = stage.program.folder / "data" / "sandboxes"
+        stored = [path for path in workspaces.glob("**/uploads/*") if path.is_file()]
+        assert all(re.fullmatch(r"[^\x00-\x1f\u202e/]+", path.name) for path in stored)
+        assert {b"x", b"y", b"z"} <= {path.read_bytes() for path in stored}
+        assert sent.count("Attached file") == len(files)
+
+
+def _calls(*calls: str, then: str = "That was it.") -> str:
+    listed = "\n".join(f"          - {call}" for call in calls)
+    return f"""
+conversations:
+  - name: odd
+    when: {{user: {{contains: "Hello"}}}}
+    steps:
+      - calls:
+{listed}
+      - text: "{then}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "heard"),
+    [
+        ("{name: no_such_tool, arguments: {a: 1}}", "no_such_tool"),
+        ("{name: execute_command, arguments: {command: 7, timeout: many}}", "timeout"),
+        (
+            "{name: execute_command, arguments: {command: 'timeout 2 yes', blocking: true}}",
+            "left out in the middle",
+        ),
+        (
+            "{name: execute_command, arguments: {command: 'head -c 200000 /dev/urandom', blocking: true}}",
+            "exit code 0",
+        ),
+        ("{name: read_file, arguments: {file_path: ../../../etc/passwd}}", '"success": false'),
+    ],
+    ids=["unknown tool", "wrong arguments", "endless output", "binary output", "outside"],
+)
+async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: str) -> None:
+    async with staged("slack", _calls(call)) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("That was it."), "it goes on")
+        await stage.settled(1)
+
+        last = stage.script.requests[-1]["messages"]
+        assert isinstance(last, list)
+        told = str(last[-1])
+        assert heard in told.replace("\\\\", "\\").replace('\\"', '"'), told[:2000]
+        assert len(told) < 200_000
+        assert stage.program.memory_bytes_peak() < 400 * 1024 * 1024
+        _no_stack_trace(stage)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("{kind: status, status: 401, message: bad key}", "key"),
+        ("{kind: garbage, times: 9}", ""),
+    ],
+    ids=["401", "garbage"],
+)
+async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(
+    fault: str, said: str
+) -> None:
+    async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.runs() == ["failed"], "it fails", seconds=60)
+        await stage.until(lambda: stage.button("Retry"), "it can be tried again")
+        await stage.settled(1)
+        assert said in text_of(stage.ours()[0])
+        assert len(stage.ours()) == 1
+        _no_stack_trace(stage)
+
+
+async def test_a_model_that_is_busy_is_asked_again() -> None:
+    fault = "{kind: status, status: 429, retry_after_seconds: 0.2, times: 2}"
+    async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        await stage.settled(1)
+        assert stage.runs() == ["completed"]
+
+
+@pytest.mark.timeout(180)
+async def test_a_very_large_file_passes_through_little_memory() -> None:
+    async with staged("slack", HELLO) as stage:
+        stage.program.start()
+        await stage.connected()
+        size = 200 * 1024 * 1024
+        await stage.say("Hello", files=(SentFile(name="big.bin", content=bytes(size)),))
+        await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=120)
+        await stage.settled(1)
+        assert f"{size} bytes" in str(stage.script.requests[-1])
+        assert stage.program.memory_bytes_peak() < 400 * 1024 * 1024
+
+
+def _no_stack_trace(stage: Stage) -> None:
+    shown = "\n".join(text_of(one) for one in stage.messages())
+    assert "Traceback" not in shown
+    assert 'File "' not in shown
+
+
+async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
+    async with staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.press("Stop")
+        await stage.until(lambda: stage.runs() == ["stopped"], "it stops", seconds=5)
+        await asyncio.sleep(0)
+        _no_stack_trace(stage)
