@@ -140,7 +140,8 @@ async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) 
             "THREADHAND_SANDBOX": "unsafe-process",
         }
         check_told(await asyncio.to_thread(play, tmp_path, settings))
-        assert {request["model"] for request in model.requests} == {"some-model"}
+        assert all(str(sent["model"]).endswith("some-model") for sent in model.requests)
+        assert len(model.requests) >= 12
 
 
 def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -> None:
