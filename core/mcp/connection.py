@@ -62,10 +62,14 @@ class Connection:
 
     config: McpServerConfig
     tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _watch: Watch = field(init=False)
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: asyncio.Event = field(default_factory=asyncio.Event)
     _client: Client | None = None
     _owner: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(on_tools_changed=self.tools_changed.set, on_end=self._ended.set)
 
     @property
     def is_open(self) -> bool:
@@ -89,11 +93,10 @@ class Connection:
     async def _own(
         self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]
     ) -> None:
-        watch = Watch(on_tools_changed=self.tools_changed.set, on_end=self._ended.set)
         try:
             async with (
                 Client(
-                    watched_transport(self.config, host_environment, watch),
+                    watched_transport(self.config, host_environment, self._watch),
                     mode="legacy" if self.config.transport == "sse" else "auto",
                     cache=None,
                     client_info=Implementation(name="threadhand", version="1"),
@@ -168,7 +171,7 @@ class Connection:
             return ServerUnreachable("it was started anew and has forgotten the session")
         match error.code:
             case code if code == CONNECTION_CLOSED:
-                return CallLost("the connection ended before its answer")
+                return CallLost(self._watch.why)
             case code if code == REQUEST_TIMEOUT:
                 return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
             case _:

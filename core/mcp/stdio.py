@@ -36,6 +36,15 @@ Streams = tuple[
 ]
 
 
+class MessageTooLarge(Exception):
+    """Ends a connection; the text is for the model."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"it sent more than {MESSAGE_BYTES_MAX >> 20} MB at once, which is refused"
+        )
+
+
 @asynccontextmanager
 async def stdio_transport(
     config: McpServerConfig, host_environment: Mapping[str, str]
@@ -104,9 +113,9 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
             try:
                 raw = await process.stdout.readline()
             except ValueError:
-                log.warning(
-                    "the MCP server %s sent a message over %d bytes", name, MESSAGE_BYTES_MAX
-                )
+                log.warning("the MCP server %s sent a message that is too large", name)
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await inbox.send(MessageTooLarge())
                 return
             except ConnectionError:
                 return
@@ -158,7 +167,7 @@ async def _note(process: asyncio.subprocess.Process, config: McpServerConfig) ->
     noted = 0
     while piece := await process.stderr.read(8192):
         *lines, rest = (rest + piece).split(b"\n")
-        rest = rest[-LOG_CHARACTERS_MAX * 4 :]
+        rest = rest[: LOG_CHARACTERS_MAX * 8]
         for raw in filter(None, map(bytes.strip, lines[: max(0, LOG_LINES_MAX - noted)])):
             noted += 1
             log.info("MCP server %s: %s", config.name, _redacted(raw, config))

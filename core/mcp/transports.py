@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCResponse
 
 from core.mcp.settings import McpServerConfig
-from core.mcp.stdio import MESSAGE_BYTES_MAX, stdio_transport
+from core.mcp.stdio import MESSAGE_BYTES_MAX, MessageTooLarge, stdio_transport
 
 TOOLS_PER_PAGE_MAX = 1_000
 SEND_SECONDS = 30.0
@@ -35,6 +35,7 @@ class Watch:
     on_tools_changed: Callable[[], None]
     on_end: Callable[[], None]
     has_ended: bool = False
+    why: str = "the connection ended before its answer"
 
     def end(self) -> None:
         if not self.has_ended:
@@ -136,6 +137,7 @@ class Incoming:
                 self.watch.end()
                 raise
             if isinstance(item, Exception):
+                self.watch.why = str(item) if isinstance(item, MessageTooLarge) else self.watch.why
                 continue
             if self._is_wanted(item):
                 return item

@@ -1,14 +1,23 @@
-"""A real MCP server whose tools do what servers do, well and badly: `python mcp_server.py [stdio|sse|http] [port]`."""
+"""A real MCP server whose tools do what servers do, well and badly: `python mcp_server.py [stdio|sse|http] [port]`.
+
+Over HTTP it prints its port and ends when its input does.
+"""
 
 import asyncio
 import base64
 import json
 import os
+import signal
+import socket
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import mcp.types as types
+import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+from starlette.applications import Starlette
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -62,13 +71,6 @@ async def hang(started: str = "", cancelled: str = "") -> str:
 
 
 @server.tool()
-def freeze() -> str:
-    """Stops reading and writing altogether."""
-    while True:
-        os.read(os.pipe()[0], 1)
-
-
-@server.tool()
 def huge(characters: int) -> str:
     """Much text."""
     return "x" * characters
@@ -115,8 +117,25 @@ def say_on_stderr(text: str) -> str:
 async def learn(name: str, context: Context) -> str:
     """Gets a new tool while connected."""
     server.add_tool(lambda: "new", name=name, description="New.")
-    await context.session.send_tool_list_changed()
+    await context.notify_tools_changed()
+    with suppress(Exception):
+        await context.session.send_tool_list_changed()
     return "learnt"
+
+
+@server.tool()
+async def block() -> str:
+    """Stops everything in the server."""
+    while True:
+        signal.pause()
+
+
+def serve(app: Starlette, port: int) -> None:
+    listener = socket.create_server(("127.0.0.1", port))
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listener])
 
 
 def main() -> None:
@@ -124,9 +143,9 @@ def main() -> None:
     port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     match kind:
         case "sse":
-            server.run("sse", host="127.0.0.1", port=port)
+            serve(server.sse_app(), port)
         case "http":
-            server.run("streamable-http", host="127.0.0.1", port=port)
+            serve(server.streamable_http_app(), port)
         case _:
             server.run("stdio")
 

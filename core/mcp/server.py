@@ -1,0 +1,194 @@
+"""The agent's own tools, offered to other MCP clients over stdio and streamable HTTP."""
+
+import contextlib
+import hmac
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from importlib import metadata
+from typing import Any, cast
+
+import mcp.types as types
+import uvicorn
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from pydantic import JsonValue
+
+from core.calls import ENDING_TOOLS, CallOutcome, executed
+from core.errors import ConfigurationError, ToolError
+from core.ids import new_id
+from core.messages import Message, ToolCall
+from core.tools.tool import Toolbox, ToolContext, prepare
+
+log = logging.getLogger(__name__)
+
+ContextFactory = Callable[[], ToolContext]
+LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
+PATH = "/mcp"
+INSTRUCTIONS = (
+    "Tools of an agent with its own sandboxed machine. Paths are relative to /workspace; files and shell sessions stay "
+    "between calls."
+)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
+    """The tools as an MCP server. Those that talk to people in a thread are not among them: there is no thread."""
+    offered = Toolbox(
+        {name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS}
+    )
+
+    async def list_tools(
+        _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        listed = [
+            types.Tool(
+                name=spec.name,
+                description=spec.description,
+                input_schema=cast(dict[str, Any], spec.parameters),
+                annotations=types.ToolAnnotations(
+                    idempotent_hint=offered.tools[name].is_idempotent
+                ),
+            )
+            for name, spec in offered.specs.items()
+        ]
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(
+        _context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        call = ToolCall(name=params.name, arguments=params.arguments or {}, call_id=new_id())
+        try:
+            prepared = prepare(call.name, call.arguments, offered)
+        except ToolError as error:
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        log.info("an MCP client calls %s", call.name)
+        return _result(await executed(call, prepared, context_factory()))
+
+    return Server(
+        "threadhand",
+        version=metadata.version("threadhand"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _result(outcome: CallOutcome) -> types.CallToolResult:
+    said = [_text(outcome.result[key]) for key in ("output", "error") if outcome.result[key]]
+    content: list[types.ContentBlock] = [types.TextContent(text="\n".join(said))]
+    content.extend(filter(None, map(_picture, outcome.messages)))
+    output = outcome.result["output"]
+    return types.CallToolResult(
+        content=content,
+        structured_content=output if isinstance(output, dict) else None,
+        is_error=outcome.outcome != "completed",
+    )
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _picture(message: Message) -> types.ImageContent | None:
+    encoded, kind = message.content.get("base64"), message.content.get("mime_type")
+    if message.type != "image_context" or not isinstance(encoded, str) or not isinstance(kind, str):
+        return None
+    return types.ImageContent(data=encoded, mime_type=kind)
+
+
+async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None:
+    """Serves the client at the other end of stdin and stdout until it goes.
+
+    Nothing else may write to stdout meanwhile: logs belong on stderr. Each call gets a context of its own from the
+    factory; one thread id in all of them means one machine for the whole session.
+    """
+    server = server_of(toolbox, context_factory)
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def serve_http(
+    toolbox: Toolbox,
+    context_factory: ContextFactory,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str = "",
+    on_ready: Callable[[str], None] = lambda _url: None,
+) -> None:
+    """Serves clients over streamable HTTP until cancelled; `on_ready` is told the address once it can be used.
+
+    Raises ConfigurationError for a public address without a token, or one that cannot be listened on.
+    """
+    if host not in LOOPBACK and not token:
+        raise ConfigurationError(
+            f"Serving MCP on {host} would let anybody on the network run tools: set THREADHAND_API_TOKEN, or serve on "
+            "127.0.0.1."
+        )
+    app = cast(
+        App,
+        server_of(toolbox, context_factory).streamable_http_app(
+            host=host, streamable_http_path=PATH
+        ),
+    )
+    with _listening(host, port) as listener:
+        config = uvicorn.Config(
+            _guarded(app, token), log_config=None, access_log=False, timeout_graceful_shutdown=3
+        )
+        shown = f"[{host}]" if ":" in host else host
+        on_ready(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
+        await _Served(config).serve([listener])
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Generator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"MCP cannot be served on {host}:{port}: {error.strerror}."
+            ) from error
+        listener.listen()
+        yield listener
+
+
+class _Served(uvicorn.Server):
+    """uvicorn without its own signal handling: the program has one already."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _guarded(app: App, token: str) -> App:
+    """Lets only requests with the bearer token through; all of them where there is no token."""
+    expected = f"Bearer {token}".encode()
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not token:
+            await app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if hmac.compare_digest(given, expected):
+            await app(scope, receive, send)
+            return
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 401,
+                "headers": [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")],
+            }
+        )
+        await send({"type": "http.response.body"})
+
+    return guarded
