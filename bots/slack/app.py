@@ -124,6 +124,7 @@ def _bolt(client: SlackClient, doorway: Doorway, identity: Identity) -> AsyncApp
         await ack()
 
     app = AsyncApp(
+        name="threadhand",  # without a name Bolt reads the source of everything that is imported
         client=client.tokenless(),
         authorize=authorize,
         process_before_response=True,
