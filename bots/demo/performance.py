@@ -32,8 +32,7 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
         platforms = {"slack": stage.slack, "discord": stage.discord}
         async with served_page(platforms, port=port, sample=SAMPLE) as address:
             _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
-            if sys.stdout.isatty():
-                # a machine without a browser just shows the address
+            if sys.stdout.isatty() and _has_browser():
                 await asyncio.to_thread(webbrowser.open, address)
             await asyncio.Event().wait()
     return 0
@@ -73,6 +72,14 @@ async def _headless(stage: Stage) -> int:
     _say("")
     _say(json.dumps(verdict))
     return 0 if verdict["ok"] else 1
+
+
+def _has_browser() -> bool:
+    """One with a window: a browser of the terminal would take the terminal over."""
+    try:
+        return type(webbrowser.get()) is not webbrowser.GenericBrowser
+    except webbrowser.Error:
+        return False
 
 
 SAMPLE = Sample(

@@ -1,6 +1,7 @@
 """`threadhand demo --headless` as a user runs it: a child process, its last line and its exit code."""
 
 import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -113,10 +114,9 @@ def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
+    plainly = functools.partial(play, settings={"THREADHAND_SANDBOX": "unsafe-process"})
     with ThreadPoolExecutor(2) as both:
-        for ended in both.map(
-            lambda folder: play(folder, {"THREADHAND_SANDBOX": "unsafe-process"}), folders
-        ):
+        for ended in both.map(plainly, folders):
             check_told(ended)
 
 
