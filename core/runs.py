@@ -104,6 +104,7 @@ class _Execution:
             bind=recorder.bind_sandbox,
         )
         self._platform = "api"
+        self._has_read = False
 
     async def watch_for_stop(self) -> None:
         """Stops the run at the signal, or at once where the request was stored before this attempt."""
@@ -200,6 +201,7 @@ class _Execution:
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.take([one.input_id])
             messages.append(message)
+        self._has_read = True
         return messages
 
     async def _take_unread(self) -> None:
@@ -211,8 +213,11 @@ class _Execution:
             self._recorder.take([one.input_id])
 
     async def _fail(self, public_message: str) -> None:
+        """A message that broke its run before it was read is kept as unread: else each next run would break on it."""
         failed = RunFailed(public_message=public_message)
         with suppress(LeaseLost):
+            if not self._has_read:
+                await self._take_unread()
             await self._recorder.finish(failed, ending_of(failed))
 
 
