@@ -65,7 +65,7 @@ def _headline(view: RunView) -> str:
     sign, state = _HEADLINES[view.state]
     activity = " ".join(view.activity.split())
     line = f"{sign} *{state}*"
-    return f"{line}  {cut_escaped(activity, _ACTIVITY_MAX)}" if activity else line
+    return f"{line} · {cut_escaped(activity, _ACTIVITY_MAX)}" if activity else line
 
 
 def _checklist(view: RunView) -> str:

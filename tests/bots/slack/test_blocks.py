@@ -159,7 +159,7 @@ def test_a_run_under_way_shows_state_checklist_steps_and_stop():
     drawing = checked(RunStatus(run_id="r-1", view=view))
     assert kinds(drawing) == ["section", "section", "plan", "context", "actions"]
     head, checklist, plan, _, _ = drawing.blocks
-    assert text(head, "text", "text") == ":gear: *Working*  Running `ls &lt;x&gt;`"
+    assert text(head, "text", "text") == ":gear: *Working* · Running `ls &lt;x&gt;`"
     assert text(checklist, "text", "text") == "*Plan*\n☑ Look\n▸ Do"
     assert text(plan, "title") == "Steps (3 earlier ones are not shown)"
     assert [text(card, "status") for card in children(plan, "tasks")] == ["complete", "error"]
