@@ -252,6 +252,8 @@ class _Assembly:
                 xml_calls_max=settings.max_xml_tool_calls,
             ),
             ask_model=self._mind.ask_model,
+            budget=settings.budget,
+            ledger=stores.ledger,
             preview_url=self._links.preview,
         )
 

@@ -1,6 +1,5 @@
 """Every setting of the program, read once from the environment and `.env`."""
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
+from bots.settings_problems import sentence, unknown
+from core.budget import Budget, Limit
 from core.errors import ConfigurationError
 
 PREFIX = "THREADHAND_"
@@ -59,6 +60,8 @@ def _upper(value: object) -> object:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 WebUrl = Annotated[str, _starts_with("http://", "https://")]
+Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+Tokens = Annotated[int | None, Field(ge=0)]
 NO_SECRET = SecretStr("")
 
 
@@ -85,6 +88,15 @@ class Settings(BaseModel):
     )
     execute_on_stream: bool = True
     stream: bool = True
+
+    budget_run_usd: Dollars = None
+    budget_user_day_usd: Dollars = None
+    budget_channel_day_usd: Dollars = None
+    budget_workspace_day_usd: Dollars = None
+    budget_run_tokens: Tokens = None
+    budget_user_day_tokens: Tokens = None
+    budget_channel_day_tokens: Tokens = None
+    budget_workspace_day_tokens: Tokens = None
 
     slack_bot_token: Annotated[SecretStr, _secret_starts_with("xoxb-")] = NO_SECRET
     slack_app_token: Annotated[SecretStr, _secret_starts_with("xapp-")] = NO_SECRET
@@ -143,6 +155,20 @@ class Settings(BaseModel):
         return f"{drivers.get(scheme, scheme)}://{rest}"
 
     @property
+    def budget(self) -> Budget:
+        """What model calls may cost."""
+        return Budget(
+            run=Limit(usd=self.budget_run_usd, tokens=self.budget_run_tokens),
+            person_day=Limit(usd=self.budget_user_day_usd, tokens=self.budget_user_day_tokens),
+            channel_day=Limit(
+                usd=self.budget_channel_day_usd, tokens=self.budget_channel_day_tokens
+            ),
+            workspace_day=Limit(
+                usd=self.budget_workspace_day_usd, tokens=self.budget_workspace_day_tokens
+            ),
+        )
+
+    @property
     def slack_mode(self) -> Literal["off", "socket", "http"]:
         """How Slack is connected. Raises ConfigurationError where its settings are incomplete."""
         bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
@@ -186,9 +212,9 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
         for name, text in found.items()
         if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)
     }
-    unknown = sorted(set(named) - set(VARIABLES))
-    if unknown:
-        raise ConfigurationError("\n".join(_unknown(name) for name in unknown))
+    strangers = sorted(set(named) - set(VARIABLES))
+    if strangers:
+        raise ConfigurationError("\n".join(unknown(name, PREFIX, VARIABLES) for name in strangers))
     values: dict[str, object] = {
         name.removeprefix(PREFIX).lower(): text for name, text in named.items()
     }
@@ -262,31 +288,8 @@ def _data_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or Path.home()) / ".local/share/threadhand"
 
 
-def _unknown(name: str) -> str:
-    known = [variable.removeprefix(PREFIX) for variable in VARIABLES]
-    nearest = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), known, n=1)
-    remedy = (
-        f"did you mean {PREFIX}{nearest[0]}?"
-        if nearest
-        else "`threadhand doctor --settings` lists all names."
-    )
-    return f"{name} is not a setting; {remedy}"
-
-
 def _sentence(problem: ErrorDetails) -> str:
     field = str(problem["loc"][0])
-    name = f"{PREFIX}{field.upper()}"
-    reasons = {
-        "int_parsing": "it must be a whole number",
-        "bool_parsing": "it must be true or false",
-    }
-    context = problem.get("ctx", {})
-    reason = reasons.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "literal_error":
-        reason = f"it must be one of {str(context['expected']).replace(' or ', ', ')}"
-    elif problem["type"] in {"greater_than_equal", "less_than_equal"}:
-        reason = reason.replace("Input should be", "it must be")
     definition = Settings.model_fields[field]
     is_secret = definition.annotation is SecretStr or not definition.repr
-    shown = "" if is_secret else f" ({str(problem['input'])[:80]!r})"
-    return f"{name} has a bad value{shown}: {reason}."
+    return sentence(problem, f"{PREFIX}{field.upper()}", is_secret=is_secret)

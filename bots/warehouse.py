@@ -9,6 +9,7 @@ from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from storage.runs import SqlRunClaims, SqlStopRequests
+from storage.usage import SqlLedger
 
 
 class Stores:
@@ -22,6 +23,7 @@ class Stores:
         self.journal = SqlRunJournal(database)
         self.deliveries = SqlDeliveries(database)
         self.asks = SqlAsks(database)
+        self.ledger = SqlLedger(database)
         self.bus = MemoryEventBus()
         self.queue = MemoryRunQueue()
         self.signals = MemoryStopSignals()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from core.calls import RunLog
 from core.dialects.dialect import Dialect
+from core.errors import BudgetExceeded
 from core.events import RunFinished
 from core.interrupt import Stopped, StopSwitch, first_leaf
 from core.messages import Message
@@ -16,6 +17,9 @@ from core.turn import AskModel, LoopPolicy, Turn, TurnEnd
 
 TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
 """Messages that people wrote since the last turn, stored and emitted, oldest first."""
+
+CheckBudget = Callable[[], Awaitable[None]]
+"""Raises BudgetExceeded where no more may be spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Surroundings:
     run_log: RunLog
     ask_model: AskModel
     take_steering: TakeSteering
+    check_budget: CheckBudget
     switch: StopSwitch
 
 
@@ -51,9 +56,12 @@ async def run_agent(
         try:
             async with around.switch.stoppable():
                 heard = await around.take_steering()
+                await around.check_budget()
             said.extend(message.content for message in heard)
             messages = (*blank.messages, *said, *watch.notes(heard))
             end = await _played(turn, replace(blank, messages=messages), around.switch)
+        except BudgetExceeded as limit:
+            return _cut_off("budget", str(limit), can_continue=False)
         except Stopped:
             turn.cut_short("Stopped by a person before it was finished.")
             return RunFinished(
@@ -71,9 +79,11 @@ async def run_agent(
     return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
 
 
-def _cut_off(reason: FinishReason, message: str) -> RunFinished:
-    """The end of a run that had not come to one by itself; a person may let it go on."""
-    return RunFinished(status="completed", finish_reason=reason, message=message, can_continue=True)
+def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
+    """The end of a run that had not come to one by itself."""
+    return RunFinished(
+        status="completed", finish_reason=reason, message=message, can_continue=can_continue
+    )
 
 
 async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnEnd:

@@ -5,10 +5,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
+from core.budget import NO_BUDGET, Budget, day_start, exhausted
 from core.dialects.dialect import Dialect
-from core.errors import AgentError, LeaseLost, StorageUnavailable
+from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed, RunFinished, Terminal
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
@@ -18,7 +20,7 @@ from core.mending import Workshop, mend
 from core.messages import JsonObject, Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals
 from core.recorder import RunRecorder
-from core.stores import Conversations, DeliveryDraft, RunClaims, RunEnding, RunJournal
+from core.stores import Conversations, DeliveryDraft, Ledger, RunClaims, RunEnding, RunJournal
 from core.tasks import cancel, spawn
 from core.threads import Lease, Reply, Run
 from core.tools.tool import Toolbox, ToolContext
@@ -48,6 +50,8 @@ class Engine:
     toolbox: Toolbox
     policy: LoopPolicy
     ask_model: AskModel
+    budget: Budget = NO_BUDGET
+    ledger: Ledger | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
 
 
@@ -185,6 +189,7 @@ class _Execution:
             run_log=self._recorder,
             ask_model=engine.ask_model,
             take_steering=self._take_steering,
+            check_budget=self._check_budget,
             switch=self._switch,
         )
 
@@ -203,6 +208,16 @@ class _Execution:
             messages.append(message)
         self._has_read = True
         return messages
+
+    async def _check_budget(self) -> None:
+        budget, ledger = self._engine.budget, self._engine.ledger
+        if ledger is None or not budget.is_set:
+            return
+        await self._recorder.commit()
+        since = day_start(datetime.now(UTC))
+        spent = await ledger.spending(self._lease.run_id, since=since)
+        if (why := exhausted(budget, spent)) is not None:
+            raise BudgetExceeded(why)
 
     async def _take_unread(self) -> None:
         """What a stopped run has not got to stays in the history; it starts no run of its own."""

@@ -5,8 +5,10 @@ A method that takes a `Lease` locks the lease row and raises LeaseLost when its 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
+from core.budget import Spending
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
 from core.threads import (
@@ -255,6 +257,14 @@ class Deliveries(Protocol):
 
     async def close(self, rendering: Rendering) -> bool:
         """Everything is shown. False, and nothing done, if a delivery is not delivered or failed, or the run is on."""
+        ...
+
+
+class Ledger(Protocol):
+    """What model calls have cost. Rows outlive the thread that they were made for."""
+
+    async def spending(self, run_id: str, *, since: datetime) -> Spending:
+        """What the run has used, and what its requester, channel and workspace have used since then."""
         ...
 
 

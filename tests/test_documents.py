@@ -69,7 +69,7 @@ def test_a_default_is_told_as_it_is(name: str) -> None:
     field = Settings.model_fields[name]
     if name in ("data_dir", "database_url", "public_url"):
         assert shown  # made from others: told in words
-    elif field.default in ("", ()) or isinstance(field.default, SecretStr):
+    elif field.default in ("", (), None) or isinstance(field.default, SecretStr):
         assert shown == ""
     else:
         value = str(field.default)

@@ -120,7 +120,7 @@ def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
         )
     if event.status == "stopped":
         state: ViewState = "stopped"
-    elif event.can_continue:
+    elif event.can_continue or event.finish_reason == "budget":
         state = "limited"
     elif event.reply is not None and event.reply.kind != "answer":
         state = "asking"

@@ -30,6 +30,7 @@ from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.runs import SqlRunClaims, SqlStopRequests
+from storage.usage import SqlLedger
 
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
@@ -52,6 +53,7 @@ class Stores:
     stops: SqlStopRequests
     deliveries: SqlDeliveries
     asks: SqlAsks
+    ledger: SqlLedger
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -109,6 +111,7 @@ def stores_over(database: Database) -> Stores:
         SqlStopRequests(database),
         SqlDeliveries(database),
         SqlAsks(database),
+        SqlLedger(database),
     )
 
 

@@ -27,6 +27,7 @@ from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryStopSignals
 from storage.runs import SqlRunClaims, SqlStopRequests
+from storage.usage import SqlLedger
 from tests.fakes.played_model import PlayedModel
 
 
@@ -169,6 +170,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         toolbox=bench.toolbox(),
         policy=LoopPolicy(),
         ask_model=model.stream,
+        ledger=SqlLedger(database),
     )
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
     yield World(

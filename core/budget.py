@@ -1,0 +1,90 @@
+"""What model calls may cost: limits per run, person, channel and workspace, and whether they hold."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from core.threads import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """None: no limit. Tokens count in and out, cached ones too."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+
+NO_LIMIT = Limit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The days are those of UTC."""
+
+    run: Limit = NO_LIMIT
+    person_day: Limit = NO_LIMIT
+    channel_day: Limit = NO_LIMIT
+    workspace_day: Limit = NO_LIMIT
+
+    @property
+    def is_set(self) -> bool:
+        return self != NO_BUDGET
+
+
+NO_BUDGET = Budget()
+_NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What was used: by one run, and since the day began by its requester, in its channel, in its workspace."""
+
+    run: Usage = _NOTHING
+    person_day: Usage = _NOTHING
+    channel_day: Usage = _NOTHING
+    workspace_day: Usage = _NOTHING
+
+
+def day_start(now: datetime) -> datetime:
+    """Midnight in UTC."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def exhausted(budget: Budget, spending: Spending) -> str | None:
+    """A sentence with the figures for the people in the thread, once a limit is reached."""
+    places = (
+        (budget.run, spending.run, "This run has used up its budget", ""),
+        (budget.person_day, spending.person_day, "Your budget for today is used up", _ANEW),
+        (
+            budget.channel_day,
+            spending.channel_day,
+            "Today's budget of this channel is used up",
+            _ANEW,
+        ),
+        (
+            budget.workspace_day,
+            spending.workspace_day,
+            "Today's budget of this workspace is used up",
+            _ANEW,
+        ),
+    )
+    for limit, used, words, anew in places:
+        if (figures := _figures(limit, used)) is not None:
+            return f"{words}: {figures}.{anew}"
+    return None
+
+
+_ANEW = " It starts anew at 00:00 UTC."
+
+
+def _figures(limit: Limit, used: Usage) -> str | None:
+    if limit.usd is not None and used.cost_usd >= limit.usd:
+        return f"{_dollars(used.cost_usd)} of {_dollars(limit.usd)} US dollars"
+    tokens = used.input_tokens + used.output_tokens
+    if limit.tokens is not None and tokens >= limit.tokens:
+        return f"{tokens:,} of {limit.tokens:,} tokens"
+    return None
+
+
+def _dollars(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.3g}"

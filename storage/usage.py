@@ -1,0 +1,74 @@
+"""The ledger of model calls, read back."""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+
+from core.budget import Spending
+from core.threads import Usage
+from storage.database import Database
+from storage.tables import runs, threads, usages
+
+_COUNTED = (
+    usages.c.input_tokens,
+    usages.c.cached_tokens,
+    usages.c.output_tokens,
+    usages.c.cost_usd,
+)
+
+
+class SqlLedger:
+    """`core.stores.Ledger`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def spending(self, run_id: str, *, since: datetime) -> Spending:
+        return await self._database.read(lambda c: _spending(c, run_id, since))
+
+
+def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
+    of_run = connection.execute(
+        select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
+            usages.c.run_id == run_id
+        )
+    ).one()
+    place = connection.execute(
+        select(
+            threads.c.platform, threads.c.workspace_id, threads.c.channel_id, runs.c.requester_id
+        )
+        .join(runs, runs.c.thread_id == threads.c.thread_id)
+        .where(runs.c.run_id == run_id)
+    ).one_or_none()
+    if place is None:
+        return Spending(run=_usage(of_run))
+    is_person = usages.c.user_id == place.requester_id
+    is_channel = usages.c.channel_id == place.channel_id
+    here = and_(
+        usages.c.platform == place.platform,
+        usages.c.workspace_id == place.workspace_id,
+        usages.c.created_at >= since,
+    )
+    sums = [*_sums_where(is_person), *_sums_where(is_channel)]
+    sums += [func.coalesce(func.sum(column), 0) for column in _COUNTED]
+    found = connection.execute(select(*sums).where(here)).one()
+    return Spending(
+        run=_usage(of_run),
+        person_day=_usage(found[:4]),
+        channel_day=_usage(found[4:8]),
+        workspace_day=_usage(found[8:]),
+    )
+
+
+def _sums_where(condition: ColumnElement[bool]) -> list[ColumnElement[float]]:
+    return [func.coalesce(func.sum(case((condition, column), else_=0)), 0) for column in _COUNTED]
+
+
+def _usage(sums: "tuple[float, ...]") -> Usage:
+    read, cached, written, cost = sums
+    return Usage(
+        input_tokens=int(read),
+        cached_tokens=int(cached),
+        output_tokens=int(written),
+        cost_usd=float(cost),
+    )

@@ -1,0 +1,56 @@
+"""What was spent by whom and where, on each database."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from core.stores import JournalEntry, UsageEntry
+from core.threads import Lease, Usage
+from tests.contracts.stores import ADDRESS, BOB, Stores
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
+    usage = Usage(input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost)
+    entry = UsageEntry(turn_id="t", model="m", usage=usage)
+    await stores.journal.write(lease, JournalEntry(usage=(entry,)))
+
+
+async def _started(stores: Stores, **changes: object) -> Lease:
+    receipt = await stores.say("go", **changes)
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert lease is not None
+    return lease
+
+
+async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
+    first = await _started(stores)
+    other_thread = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
+    other_channel = await _started(stores, address=replace(ADDRESS, channel_id="C2"))
+    other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
+    for lease, cost in ((first, 1), (other_thread, 2), (other_channel, 4), (other_team, 8)):
+        await _spend(stores, lease, cost)
+
+    spent = await stores.ledger.spending(first.run_id, since=LONG_AGO)
+
+    costs = (spent.run, spent.person_day, spent.channel_day, spent.workspace_day)
+    assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
+    assert spent.channel_day == Usage(
+        input_tokens=20, cached_tokens=10, output_tokens=4, cost_usd=3
+    )
+
+
+async def test_what_was_spent_before_counts_for_the_run_alone(stores: Stores) -> None:
+    lease = await _started(stores)
+    await _spend(stores, lease, 1)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+
+    spent = await stores.ledger.spending(lease.run_id, since=later)
+
+    assert (spent.run.cost_usd, spent.person_day, spent.workspace_day) == (1, Usage(), Usage())
+
+
+async def test_nothing_spent_is_nothing(stores: Stores) -> None:
+    lease = await _started(stores)
+    spent = await stores.ledger.spending(lease.run_id, since=LONG_AGO)
+    assert (spent.run, spent.workspace_day) == (Usage(), Usage())
