@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from core.context.tokens import counted
 from core.errors import AgentError, ToolError
 from core.machine import Machine
 from core.messages import Message
@@ -49,7 +50,7 @@ def unread_message(one: ThreadInput, run_id: str) -> Message:
 
 
 def as_message(one: ThreadInput, run_id: str, text: str) -> Message:
-    return Message(
+    message = Message(
         type="user",
         content={"role": "user", "content": text},
         is_llm_message=True,
@@ -61,6 +62,7 @@ def as_message(one: ThreadInput, run_id: str, text: str) -> Message:
             "message_ref": one.message_ref,
         },
     )
+    return counted(message)
 
 
 def said(one: ThreadInput) -> str:

@@ -1,19 +1,28 @@
 """The agent's loop: ask the model, run what it calls, until it answers, asks, or a limit or a person ends it."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from core.calls import RunLog
+from core.context.tokens import count_message, count_tools
+from core.context.window import ContextPolicy, Window
 from core.dialects.dialect import Dialect
-from core.errors import BudgetExceeded
+from core.errors import BudgetExceeded, ContextOverflow
 from core.events import RunFinished
+from core.ids import new_id
 from core.interrupt import Stopped, StopSwitch, first_leaf
 from core.messages import Message
-from core.ports import ModelRequest
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
+from core.stores import UsageEntry
 from core.stuck import GOING_IN_CIRCLES, CircleWatch
 from core.threads import FinishReason, Reply
 from core.tools.tool import Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy, Turn, TurnEnd
+
+log = logging.getLogger(__name__)
 
 TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
 """Messages that people wrote since the last turn, stored and emitted, oldest first."""
@@ -37,6 +46,7 @@ class Surroundings:
     take_steering: TakeSteering
     check_budget: CheckBudget
     switch: StopSwitch
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
 
 
 async def run_agent(
@@ -47,19 +57,21 @@ async def run_agent(
     The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
     that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
     """
-    said = [message.content for message in history if message.is_llm_message]
     blank = blank_request(around)
+    window = new_window(blank, around)
+    await window.load(history)
     continuations, carried = 0, ""
     watch = CircleWatch()
     for number in range(turns_done + 1, around.policy.turns_max + 1):
-        turn = new_turn(number, around)
+        turn = new_turn(number, around, window)
         try:
             async with around.switch.stoppable():
                 heard = await around.take_steering()
                 await around.check_budget()
-            said.extend(message.content for message in heard)
-            messages = (*blank.messages, *said, *watch.notes(heard))
-            end = await _played(turn, replace(blank, messages=messages), around.switch)
+            window.add(heard)
+            async with around.switch.stoppable():
+                request = await window.request(blank, watch.notes(heard))
+            end = await _played(turn, request, around.switch)
         except BudgetExceeded as limit:
             return _cut_off("budget", str(limit), can_continue=False)
         except Stopped:
@@ -67,7 +79,7 @@ async def run_agent(
             return RunFinished(
                 status="stopped", finish_reason="stopped", message=stop_summary(number)
             )
-        said.extend(message.content for message in end.messages if message.is_llm_message)
+        window.add(end.messages)
         if end.reply is not None:
             return finished(end, carried)
         if end.finish_reason == "length" and continuations < around.policy.continuations_max:
@@ -97,7 +109,7 @@ async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> Turn
     return ends[0]
 
 
-def new_turn(number: int, around: Surroundings) -> Turn:
+def new_turn(number: int, around: Surroundings, window: Window) -> Turn:
     return Turn(
         number=number,
         model=around.model,
@@ -106,8 +118,59 @@ def new_turn(number: int, around: Surroundings) -> Turn:
         context=around.context,
         policy=around.policy,
         run_log=around.run_log,
-        ask_model=around.ask_model,
+        ask_model=partial(_asked, around=around, window=window),
+        notes=window.notes,
     )
+
+
+def new_window(blank: ModelRequest, around: Surroundings) -> Window:
+    """An empty window that counts what every call carries besides the conversation."""
+    system = sum(count_message(one) for one in blank.messages)
+    return Window(
+        model=around.model,
+        run_id=around.context.run_id,
+        policy=around.context_policy,
+        overhead_tokens=system + count_tools(blank.tools),
+        complete=partial(_completed, around=around),
+        emit=around.run_log.emit,
+    )
+
+
+async def _asked(
+    request: ModelRequest, *, around: Surroundings, window: Window
+) -> AsyncGenerator[ModelDelta, None]:
+    """The model's answer; a request that it finds too long is made shorter and sent once more."""
+    has_begun = False
+    try:
+        async with aclosing(around.ask_model(request)) as deltas:
+            async for delta in deltas:
+                has_begun = True
+                yield delta
+            return
+    except ContextOverflow as error:
+        if has_begun:
+            raise
+        log.warning("the request is too long for %s: %s", request.model, error.detail)
+    request = await window.smaller(request)
+    try:
+        async with aclosing(around.ask_model(request)) as deltas:
+            async for delta in deltas:
+                yield delta
+    except ContextOverflow as error:
+        raise window.refused(error) from error
+
+
+async def _completed(request: ModelRequest, *, around: Surroundings) -> str:
+    """One call beside the turns: its text alone; what it cost goes to the ledger."""
+    texts: list[str] = []
+    async with aclosing(around.ask_model(request)) as deltas:
+        async for delta in deltas:
+            if isinstance(delta, TextDelta):
+                texts.append(delta.text)
+            elif isinstance(delta, ModelFinished) and delta.usage is not None:
+                entry = UsageEntry(turn_id=new_id(), model=request.model, usage=delta.usage)
+                around.run_log.used(entry)
+    return "".join(texts)
 
 
 def blank_request(around: Surroundings) -> ModelRequest:

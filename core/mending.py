@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Literal
 
 from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused
+from core.context.tokens import counted
 from core.dialects.dialect import Dialect
 from core.errors import ToolError
 from core.events import MessageAdded, ToolFinished, TurnFinished, TurnStarted
@@ -159,7 +160,7 @@ def _message(
     metadata: JsonObject = {"is_mended": True}
     if assistant_message_id is not None:
         metadata["assistant_message_id"] = assistant_message_id
-    return Message(
+    message = Message(
         type=kind,
         content=content,
         is_llm_message=True,
@@ -168,3 +169,4 @@ def _message(
         metadata=metadata,
         message_id=message_id or new_id(),
     )
+    return counted(message)

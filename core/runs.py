@@ -4,11 +4,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from core.budget import NO_BUDGET, Budget, day_start, exhausted
+from core.context.checklist import todo_in
+from core.context.summary import turns_in
+from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed, RunFinished, Terminal
@@ -19,6 +22,7 @@ from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import JsonObject, Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals
+from core.prompt import PromptLayers, layered
 from core.recorder import RunRecorder
 from core.stores import Conversations, DeliveryDraft, Ledger, RunClaims, RunEnding, RunJournal
 from core.tasks import cancel, spawn
@@ -53,6 +57,7 @@ class Engine:
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
 
 
 async def execute(run_id: str, engine: Engine) -> None:
@@ -148,9 +153,9 @@ class _Execution:
                     status="completed", finish_reason="agent_terminated", reply=reply
                 )
             else:
-                history = await self._engine.conversations.history(self._lease.thread_id)
+                history = await self._engine.conversations.recent(self._lease.thread_id)
                 turns_done = turns_in(history, self._lease.run_id)
-                ended = await run_agent(history, around, turns_done=turns_done)
+                ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
             reply = None
             if ended.status == "stopped":
                 await self._take_unread()
@@ -184,6 +189,7 @@ class _Execution:
                 run_id=self._lease.run_id,
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
+                message=partial(engine.conversations.message, self._lease.thread_id),
             ),
             policy=engine.policy,
             run_log=self._recorder,
@@ -191,6 +197,7 @@ class _Execution:
             take_steering=self._take_steering,
             check_budget=self._check_budget,
             switch=self._switch,
+            context_policy=engine.context_policy,
         )
 
     async def _take_steering(self) -> Sequence[Message]:
@@ -236,9 +243,10 @@ class _Execution:
             await self._recorder.finish(failed, ending_of(failed))
 
 
-def turns_in(history: Sequence[Message], run_id: str) -> int:
-    """How many turns of this run are in the history; a resumed run counts on from there."""
-    return sum(1 for message in history if message.type == "assistant" and message.run_id == run_id)
+def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
+    """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
+    todo = PromptLayers(todo=todo_in(history) or "")
+    return replace(around, system_prompt=layered(around.system_prompt, todo))
 
 
 def ending_of(terminal: Terminal) -> RunEnding:

@@ -7,7 +7,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from pydantic import JsonValue
+
 from core.calls import CallOutcome, CallRunner, RunLog
+from core.context.tokens import counted
 from core.dialects.dialect import (
     CallComplete,
     CallParser,
@@ -29,7 +32,7 @@ from core.events import (
     TurnStarted,
 )
 from core.ids import new_id
-from core.messages import Message
+from core.messages import JsonObject, Message
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -77,7 +80,10 @@ class TurnEnd:
 
 @dataclass(slots=True)
 class Turn:
-    """The state of one turn while it lasts: what has been read so far, and which calls run."""
+    """The state of one turn while it lasts: what has been read so far, and which calls run.
+
+    `notes` tells what the assistant message's metadata is to keep of how the call was made.
+    """
 
     number: int
     model: str
@@ -87,6 +93,7 @@ class Turn:
     policy: LoopPolicy
     run_log: RunLog
     ask_model: AskModel
+    notes: Callable[[], JsonObject] = dict[str, JsonValue]
     turn_id: str = field(default_factory=new_id)
     assistant_message_id: str = field(default_factory=new_id)
     _visible: list[str] = field(default_factory=list[str])
@@ -232,7 +239,11 @@ class Turn:
                 thread_id=self.context.thread_id,
                 run_id=self.context.run_id,
                 message_id=self.assistant_message_id,
-                metadata={"stream_status": "complete", "thread_run_id": self.turn_id},
+                metadata={
+                    "stream_status": "complete",
+                    "thread_run_id": self.turn_id,
+                    **self.notes(),
+                },
             )
         )
 
@@ -269,6 +280,7 @@ class Turn:
         )
 
     def _add(self, message: Message) -> None:
+        message = counted(message)
         self._messages.append(message)
         self.run_log.emit(MessageAdded(message=message))
 

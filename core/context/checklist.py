@@ -1,13 +1,17 @@
 """The checklist in todo.md: read from its text, and followed through the calls that write the file."""
 
+import json
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from core.events import ChecklistChanged, ChecklistItem
-from core.messages import JsonObject
+from pydantic import JsonValue
 
+from core.events import ChecklistChanged, ChecklistItem
+from core.messages import JsonObject, Message
+
+TODO = "todo"
 TODO_PATH = "todo.md"
 TODO_BYTES_MAX = 64 * 1024
 ITEMS_MAX = 200
@@ -85,3 +89,40 @@ def todo_after(text: str | None, name: str, arguments: JsonObject) -> str | None
     if isinstance(old, str) and isinstance(new, str) and text.count(old) == 1:
         return text.replace(old, new)
     return None
+
+
+def todo_in(messages: Sequence[Message]) -> str | None:
+    """The text of todo.md as far as the conversation tells it; a shell command may have changed the file since."""
+    text: str | None = None
+    for message in messages:
+        if message.type == "summary":
+            kept = message.metadata.get(TODO)
+            text = kept if isinstance(kept, str) else None
+        elif call := _todo_call(message):
+            text = todo_after(text, *call)
+    return text
+
+
+def _todo_call(message: Message) -> tuple[str, JsonObject] | None:
+    """Name and arguments of a successful call that wrote the file."""
+    details = message.metadata.get("parsing_details")
+    content = message.content.get("content")
+    if (
+        not isinstance(details, dict)
+        or details.get("function_name") not in _WRITERS
+        or not isinstance(content, str)
+    ):
+        return None
+    try:
+        envelope: JsonValue = json.loads(content)
+    except ValueError:
+        return None
+    execution = envelope.get("tool_execution") if isinstance(envelope, dict) else None
+    if not isinstance(execution, dict):
+        return None
+    name, arguments = execution.get("function_name"), execution.get("arguments")
+    result = execution.get("result")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    is_done = isinstance(result, dict) and result.get("success") is True
+    return (name, arguments) if is_done and writes_todo(name, arguments) else None

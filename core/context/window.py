@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.context.compress import Fitted, fit
 from core.context.cutting import Cut, Shortened, shortened
@@ -22,6 +22,7 @@ from core.context.tokens import count_message, counted, tokens_of
 from core.errors import ContextOverflow, ModelError
 from core.events import ActivityChanged, AgentEvent, MessageAdded
 from core.messages import JsonObject, Message
+from core.ports import ModelRequest
 
 log = logging.getLogger(__name__)
 CUTS = "cuts"
@@ -71,6 +72,7 @@ class Window:
         self._unnoted: dict[str, Cut] = {}
         self._summary_from = policy.summary_tokens
         self._sent_tokens = 0
+        self._sent_place = (0, 0)
         self._browser_place = 0
 
     async def load(self, history: Sequence[Message]) -> None:
@@ -96,8 +98,31 @@ class Window:
             if message.type == "browser_state":
                 self._browser_place = len(self._messages)
 
-    async def contents(self) -> tuple[JsonObject, ...]:
-        """The conversation for the next call. Raises ContextOverflow, with the figures, where nothing helps."""
+    async def request(self, blank: ModelRequest, notes: Sequence[JsonObject]) -> ModelRequest:
+        """The next call: what is blank, the conversation, and notes for this call alone.
+
+        Raises ContextOverflow, with the figures, where nothing helps.
+        """
+        return await self._filled(blank.messages, notes, blank)
+
+    async def smaller(self, refused: ModelRequest) -> ModelRequest:
+        """The same call with less of the conversation, for a model that refused it as too long."""
+        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        start, end = self._sent_place
+        return await self._filled(refused.messages[:start], refused.messages[end:], refused)
+
+    def refused(self, error: ContextOverflow) -> ContextOverflow:
+        """What people are told when even the smaller conversation was refused."""
+        return self._overflow(self._sent_tokens + self._overhead, detail=error.detail)
+
+    async def _filled(
+        self, head: Sequence[JsonObject], tail: Sequence[JsonObject], request: ModelRequest
+    ) -> ModelRequest:
+        contents = await self._contents()
+        self._sent_place = (len(head), len(head) + len(contents))
+        return replace(request, messages=(*head, *contents, *tail))
+
+    async def _contents(self) -> tuple[JsonObject, ...]:
         passing = self._passing_contents()
         room = self._room_max - sum(count_message(one) for one in passing)
         if room < ROOM_TOKENS_MIN:
@@ -115,15 +140,6 @@ class Window:
         if fitted.is_over:
             raise self._overflow(fitted.tokens + self._overhead)
         return self._placed(fitted.contents, passing)
-
-    async def smaller_contents(self) -> tuple[JsonObject, ...]:
-        """The conversation once more, for a model that refused it as too long."""
-        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
-        return await self.contents()
-
-    def refused(self, error: ContextOverflow) -> ContextOverflow:
-        """What people are told when even the smaller conversation was refused."""
-        return self._overflow(self._sent_tokens + self._overhead, detail=error.detail)
 
     def notes(self) -> JsonObject:
         """The cuts since the last call of this, for the metadata of the message that the model answers with: so a later

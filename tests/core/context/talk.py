@@ -7,9 +7,19 @@ from core.context.tokens import counted
 from core.dialects.native import NativeDialect
 from core.messages import JsonObject, Message, MessageType, ToolCall
 
-_WORDS = "the a plan file run of result table check 42 error path /workspace/data.csv value is None\n".split(
-    " "
-)
+_WORDS = [
+    "the",
+    "a",
+    "plan",
+    "file",
+    "run",
+    "of",
+    "result",
+    "check",
+    "42",
+    "/workspace/data.csv",
+    "None\n",
+]
 _DIALECT = NativeDialect()
 
 

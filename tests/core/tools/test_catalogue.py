@@ -17,6 +17,7 @@ PARAMETERS = {
     "ask": "text* attachments options",
     "complete": "text attachments",
     "web_browser_takeover": "text* attachments",
+    "expand_message": "message_id* page=1",
     "execute_command": "command* folder session_name blocking=False timeout=60",
     "check_command_output": "session_name* kill_session=False",
     "terminate_command": "session_name*",
@@ -137,6 +138,7 @@ def test_without_a_sandbox_its_tools_are_left_out() -> None:
     assert sorted(toolbox(needs_sandbox=False).tools) == [
         "ask",
         "complete",
+        "expand_message",
         "web_browser_takeover",
     ]
 
