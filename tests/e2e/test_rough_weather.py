@@ -1,0 +1,111 @@
+"""The platform repeats, breaks off, refuses and is slow; people change their mind: still one answer, and no lost word."""
+
+import time
+
+import pytest
+
+from bots.demo.transcript import text_of
+from bots.simulator.view import SentFile
+from tests.chaos import report_story
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.stories import SLEEP, TALK
+
+POSTS = {"slack": "chat.postMessage", "discord": "POST */messages"}
+
+
+async def _answered_once(stage: Stage, runs: int = 1) -> None:
+    await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=60)
+    await stage.settled(runs)
+    assert sum("Hi there." in text_of(one) for one in stage.ours()) == 1, stage.report()
+    assert len(stage.ours()) == 2, stage.report()
+    assert stage.runs() == ["completed"]
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [("error_after", 2), ("timeout_after", 1), ("server_error", 2), ("rate_limit", 4)],
+)
+async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, times: int) -> None:
+    async with staged(platform, TALK) as stage:
+        stage.program.start()
+        await stage.connected()
+        stage.platform.misbehave(fault, method=POSTS[platform], times=times, seconds=0.5)
+        await stage.say("Hello")
+        await _answered_once(stage)
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+@pytest.mark.parametrize("fault", ["duplicate", "drop_connection", "reconnect"])
+async def test_a_message_starts_one_run_however_it_comes(
+    platform: PlatformName, fault: str
+) -> None:
+    async with staged(platform, TALK) as stage:
+        stage.program.start()
+        await stage.connected()
+        if fault == "duplicate":
+            stage.platform.misbehave(fault, times=10)
+        else:
+            stage.platform.misbehave(fault)
+        await stage.say("Hello")
+        await _answered_once(stage)
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+@pytest.mark.parametrize("way", ["button", "word", "reaction", "deletion"])
+async def test_a_stop_ends_a_running_command_within_two_seconds(
+    platform: PlatformName, way: str
+) -> None:
+    async with staged(platform, SLEEP) as stage:
+        stage.program.start()
+        await stage.connected()
+        request = await stage.say("Sleep, please.")
+        await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
+        await stage.until(lambda: stage.button("Stop"), "there is a button")
+        began = time.monotonic()
+        match way:
+            case "button":
+                await stage.press("Stop")
+            case "word":
+                await stage.say(f"@{stage.view().bot_name} stop")
+            case "reaction":
+                sign = "x" if platform == "slack" else "❌"
+                await stage.platform.react(PERSON, stage.channel_id, request, sign)
+            case _:
+                await stage.platform.delete(PERSON, stage.channel_id, request)
+        await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
+        assert time.monotonic() - began < 2
+        await stage.settled(1)
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_question_is_answered_after_a_restart(platform: PlatformName) -> None:
+    async with staged(platform, report_story.SCENARIO) as stage:
+        stage.program.start()
+        await stage.connected()
+        table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
+        await stage.say("Sum it up, please.", files=(table,))
+        await stage.until(lambda: stage.button("Short"), "it asks")
+        await stage.settled(1)
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        stage.program.start()
+        await stage.connected()
+        await stage.press("Short")
+        await stage.until(lambda: stage.shows(report_story.ANSWER), "it answers")
+        await stage.settled(2)
+        report_story.check(stage)
+
+
+async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
+    async with staged("slack", TALK) as stage:
+        stage.program.start(failpoints="slack.download.before:raise")
+        await stage.connected()
+        await stage.say("Hello", files=(SentFile(name="a.txt", content=b"a"),))
+        await stage.until(lambda: stage.button("Retry"), "it fails")
+        await stage.settled(1)
+        assert stage.runs() == ["failed"]
+        await stage.press("Retry")
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        await stage.settled(2)
+        assert stage.runs() == ["failed", "completed"]
