@@ -171,6 +171,27 @@ async def test_a_platform_misbehaves_on_demand_and_nothing_is_lost() -> None:
         await expect(reader.message("slack", "Good day.")).to_be_visible()
 
 
+async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = stage.slack
+        channel = next(one for one in slack.view().channels if not one.is_direct).channel_id
+        root = await slack.say("bob", channel, "a long thread begins")
+        for number in range(40):
+            await slack.say("bob", channel, f"reply number {number}.", thread_id=root)
+        newest = reader.message("slack", "reply number 39.")
+        await expect(newest).to_be_in_viewport()
+        await expect(reader.message("slack", "reply number 9.")).to_have_count(0)
+        await reader.button("slack", "Show 10 earlier").click()
+        old = reader.message("slack", "reply number 9.")
+        await old.scroll_into_view_if_needed()
+        await slack.say("bob", channel, "something new")
+        await expect(reader.button("slack", "New messages below")).to_be_visible()
+        await expect(old).to_be_in_viewport()
+        await reader.button("slack", "New messages below").click()
+        await expect(reader.message("slack", "something new")).to_be_in_viewport()
+        await expect(reader.button("slack", "New messages below")).to_be_hidden()
+
+
 async def test_direct_messages_belong_to_one_person() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         for platform in ("slack", "discord"):
