@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
+import storage.knowledge_tables  # noqa: F401 - its tables belong to the same metadata
 from storage.columns import (
     CONSTRAINT_NAMES,
     Document,

@@ -1,0 +1,186 @@
+"""Cutting a document into chunks of so many tokens that know where they stand."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from core.context.tokens import count_text
+from core.knowledge.document import Document, Page
+
+CHUNK_TOKENS = 500
+OVERLAP_TOKENS = 50
+
+_BLOCKS = re.compile(r"\n[ \t]*\n\s*")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；…])|\n")
+_RULE = re.compile(r"\|(?: *:?-+:? *\|)+ *$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """`number` counts from 0 in the document. The first `overlap` characters of the text end the chunk before it."""
+
+    number: int
+    page: int | None
+    place: str
+    text: str
+    tokens: int
+    overlap: int = 0
+
+    @property
+    def own_text(self) -> str:
+        """What no other chunk holds."""
+        return self.text[self.overlap :].lstrip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Text that is not divided further, and what joins it to the piece before it."""
+
+    text: str
+    tokens: int
+    joint: str
+
+
+@dataclass(slots=True)
+class _Open:
+    """The chunk that is being filled."""
+
+    page: Page
+    pieces: list[_Piece] = field(default_factory=list[_Piece])
+    tokens: int = 0
+    overlap: str = ""
+
+
+def chunks(
+    document: Document, *, tokens_max: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
+) -> Iterator[Chunk]:
+    """A chunk never spans two numbered pages, and no table or paragraph is divided that fits into one whole.
+
+    A table that does not fit is divided between rows, under its header again. Prose that goes on in the next chunk of
+    the page is repeated there for `overlap_tokens`.
+    """
+    number, open_chunk = 0, None
+    for page in document.pages:
+        if open_chunk is not None and page.number is not None:
+            yield _closed(open_chunk, number)
+            number, open_chunk = number + 1, None
+        for piece in _pieces(page.text, tokens_max, overlap_tokens):
+            if open_chunk is not None and open_chunk.tokens + piece.tokens > tokens_max:
+                yield _closed(open_chunk, number)
+                number, open_chunk = (
+                    number + 1,
+                    _next(open_chunk, page, piece, tokens_max, overlap_tokens),
+                )
+            open_chunk = open_chunk or _Open(page)
+            open_chunk.pieces.append(piece)
+            open_chunk.tokens += piece.tokens
+    if open_chunk is not None:
+        yield _closed(open_chunk, number)
+
+
+def _closed(one: _Open, number: int) -> Chunk:
+    text = _joined(one.pieces)
+    return Chunk(
+        number=number,
+        page=one.page.number,
+        place=one.page.place,
+        text=f"{one.overlap}\n{text}" if one.overlap else text,
+        tokens=one.tokens,
+        overlap=len(one.overlap),
+    )
+
+
+def _next(last: _Open, page: Page, piece: _Piece, tokens_max: int, overlap_tokens: int) -> _Open:
+    """Begins with the end of the last chunk where prose goes on on the same page and there is room for it."""
+    fresh = _Open(page)
+    room = min(overlap_tokens, tokens_max - piece.tokens)
+    is_prose = not _is_table(piece.text) and not _is_table(last.pieces[-1].text)
+    if room > 0 and is_prose and last.page is page:
+        fresh.overlap = _tail(last.pieces[-1].text, room)
+        fresh.tokens = count_text(fresh.overlap)
+    return fresh
+
+
+def _tail(text: str, tokens_max: int) -> str:
+    """Whole sentences from the end, or its last characters where one sentence is too long."""
+    kept, tokens = list[str](), 0
+    for sentence in reversed(_sentences(text)):
+        tokens += count_text(sentence)
+        if tokens > tokens_max:
+            break
+        kept.append(sentence)
+    if kept:
+        return "".join(reversed(kept)).strip()
+    end = text[-tokens_max * 4 :]
+    while count_text(end) > tokens_max:
+        end = end[len(end) // 4 + 1 :]
+    return end.strip()
+
+
+def _joined(pieces: list[_Piece]) -> str:
+    first, *rest = pieces
+    return first.text + "".join(piece.joint + piece.text for piece in rest)
+
+
+def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:
+    """What is divided leaves room for the repeated end of the piece before it."""
+    for block in _BLOCKS.split(text):
+        block = block.strip("\n")
+        if not block.strip():
+            continue
+        tokens = count_text(block)
+        if tokens <= tokens_max:
+            yield _Piece(block, tokens, "\n\n")
+        elif _is_table(block):
+            yield from _rows(block.split("\n"), tokens_max)
+        else:
+            yield from _packed(_sentences(block), tokens_max - overlap_tokens, "")
+
+
+def _is_table(block: str) -> bool:
+    return block.lstrip().startswith("|")
+
+
+def _sentences(text: str) -> list[str]:
+    """With what divides them, so that they make up the text again."""
+    ends = [found.end() for found in _SENTENCE.finditer(text)]
+    return [
+        text[start:end]
+        for start, end in zip([0, *ends], [*ends, len(text)], strict=True)
+        if text[start:end]
+    ]
+
+
+def _rows(lines: list[str], tokens_max: int) -> Iterator[_Piece]:
+    """Groups of rows, each under the table's header."""
+    has_header = len(lines) > 2 and bool(_RULE.match(lines[1].strip()))
+    header = "\n".join(lines[:2]) + "\n" if has_header else ""
+    header_tokens = count_text(header)
+    if header_tokens > tokens_max // 2:
+        header, header_tokens = "", 0
+    body = lines[2:] if header else lines
+    for group in _packed(body, tokens_max - header_tokens, "\n"):
+        yield _Piece(header + group.text, header_tokens + group.tokens, "\n\n")
+
+
+def _packed(parts: Iterable[str], tokens_max: int, joint: str) -> Iterator[_Piece]:
+    """As many parts together as fit; one that does not fit alone is cut."""
+    held, tokens, is_first = list[str](), 0, True
+    for part, cost in _cut(parts, tokens_max):
+        if held and tokens + cost > tokens_max:
+            yield _Piece(joint.join(held).strip("\n"), tokens, "\n\n" if is_first else "\n")
+            held, tokens, is_first = [], 0, False
+        held.append(part)
+        tokens += cost
+    if held:
+        yield _Piece(joint.join(held).strip("\n"), tokens, "\n\n" if is_first else "\n")
+
+
+def _cut(parts: Iterable[str], tokens_max: int) -> Iterator[tuple[str, int]]:
+    for part in parts:
+        cost = count_text(part)
+        if cost <= tokens_max or len(part) == 1:
+            yield part, cost
+            continue
+        size = max(1, len(part) * tokens_max // cost)
+        yield from _cut((part[at : at + size] for at in range(0, len(part), size)), tokens_max)

@@ -1,0 +1,126 @@
+"""From text to the terms that an index holds and a query asks for, by the same rules on both sides.
+
+Scripts that write no spaces between words are taken two characters at a time; the last character of a run stands alone
+too, so that every single character begins some term. Words of other scripts are folded and lose their endings.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3040-\u30ff\u31f0-\u31ff\u3005"  # Japanese syllables
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f"  # Han
+    "\uac00-\ud7af"  # Korean
+)
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_PIECE = re.compile(rf"([{_UNSPACED}]+)|([^\W_{_UNSPACED}]+)")
+_ACCENT = re.compile("[\u0300-\u036f]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+_WORD_CHARACTERS_MAX = 64
+_STEMS_KEPT = 50_000
+_QUERY_TERMS_MAX = 64
+_VOWELS = frozenset("aeiouy")
+_DOUBLED = frozenset("bdfgmnprtv")
+
+_ENGLISH_STOPS = (
+    "a an and any are as at be been but by can could did do does for from had has have how i if in into is it its me my"
+    " no not of on or our please shall should so tell than that the their them then there these they this those to us"
+    " was we were what when where which who whom whose why will with would you your about"
+)
+_CHINESE_STOPS = (
+    "这个 那个 这些 那些 什么 怎么 怎样 如何 为什 哪些 哪个 哪里 多少 多久 是否 是不 不是 可以 能否 请问 告诉 一下"
+    " 我们 你们 他们 关于 以及 或者 还是 因为 所以 但是 如果 有没 没有 是什 么样 的是 是多 有什 有哪"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`is_prefix`: any indexed term that begins with it counts."""
+
+    text: str
+    is_prefix: bool = False
+
+
+def index_terms(text: str) -> list[str]:
+    """Every term of the text in its order, repeated as often as it is there."""
+    terms: list[str] = []
+    for run, word in _pieces(text):
+        if run:
+            terms.extend(run[at : at + 2] for at in range(len(run)))
+        else:
+            terms.append(_stem(word))
+    return terms
+
+
+def query_terms(*texts: str) -> tuple[Term, ...]:
+    """The different terms of what is looked for, in order, words without meaning left out where others are there."""
+    found = dict.fromkeys(term for text in texts for term in _asked(text))
+    telling = [term for term in found if term.text not in _stops()]
+    return tuple(telling or found)[:_QUERY_TERMS_MAX]
+
+
+def is_chinese(text: str) -> bool:
+    """Whether there is a Han character in it, and no Japanese syllable."""
+    return bool(_HAN.search(text)) and not any("\u3040" <= one <= "\u30ff" for one in text)
+
+
+def _asked(text: str) -> Iterator[Term]:
+    for run, word in _pieces(text):
+        if len(run) == 1:
+            yield Term(run, is_prefix=True)
+        elif run:
+            yield from (Term(run[at : at + 2]) for at in range(len(run) - 1))
+        else:
+            yield Term(_stem(word))
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Runs of a script without spaces, and words, one of the two each time."""
+    if text.isascii():
+        for word in _ASCII_WORD.findall(text.lower()):
+            yield "", word
+        return
+    for found in _PIECE.finditer(_folded(text)):
+        yield found[1] or "", found[2] or ""
+
+
+def _folded(text: str) -> str:
+    """One width, no case, no accents."""
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFC", _ACCENT.sub("", apart))
+
+
+@lru_cache(maxsize=_STEMS_KEPT)
+def _stem(word: str) -> str:
+    """Takes the commonest English endings off, roughly; a word of another language loses nothing that matters."""
+    word = word[:_WORD_CHARACTERS_MAX]
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return word
+    for ending, instead in (("ies", "y"), ("ied", "y"), ("sses", "ss"), ("ing", ""), ("ed", "")):
+        if word.endswith(ending) and _has_body(word[: -len(ending)]):
+            return _without_e(_undoubled(word[: -len(ending)], instead) + instead)
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    return _without_e(word)
+
+
+def _has_body(rest: str) -> bool:
+    return len(rest) >= 2 and not _VOWELS.isdisjoint(rest)
+
+
+def _undoubled(rest: str, instead: str) -> str:
+    is_doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] in _DOUBLED
+    return rest[:-1] if is_doubled and not instead else rest
+
+
+def _without_e(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("e") else word
+
+
+@lru_cache(maxsize=1)
+def _stops() -> frozenset[str]:
+    return frozenset((*map(_stem, _ENGLISH_STOPS.split()), *_CHINESE_STOPS.split()))

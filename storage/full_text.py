@@ -1,0 +1,117 @@
+"""The full-text index over chunks: FTS5 on SQLite, `tsvector` with GIN on PostgreSQL; the terms are ours on both.
+
+On SQLite `knowledge_fts` reads its content from `knowledge_chunk`, and triggers keep the two together.
+"""
+
+import math
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Dialect, Text, text
+from sqlalchemy.dialects.postgresql import TSVECTOR
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from core.knowledge.terms import Term
+
+MADE_BY_THE_DATABASE = ("knowledge_fts", "ix_knowledge_chunk_terms")
+"""Beginnings of the names of what exists on one of the databases alone and is no part of the metadata."""
+
+_POSITION_MAX = 16_383
+_POSITIONS_MAX = 255
+
+SQLITE_INDEX = (
+    "CREATE VIRTUAL TABLE knowledge_fts USING fts5"
+    "(entry_id, terms, content='knowledge_chunk', content_rowid='chunk_id', tokenize='ascii')",
+    "CREATE TRIGGER knowledge_fts_added AFTER INSERT ON knowledge_chunk BEGIN"
+    " INSERT INTO knowledge_fts (rowid, entry_id, terms) VALUES (new.chunk_id, new.entry_id, new.terms); END",
+    "CREATE TRIGGER knowledge_fts_removed AFTER DELETE ON knowledge_chunk BEGIN"
+    " INSERT INTO knowledge_fts (knowledge_fts, rowid, entry_id, terms)"
+    " VALUES ('delete', old.chunk_id, old.entry_id, old.terms); END",
+)
+POSTGRESQL_INDEX = ("CREATE INDEX ix_knowledge_chunk_terms ON knowledge_chunk USING gin (terms)",)
+
+
+class Terms(TypeDecorator[str]):
+    """Terms divided by spaces, as they were in the text. Written, never read back."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        return dialect.type_descriptor(TSVECTOR() if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return _vector(value) if value is not None and dialect.name == "postgresql" else value
+
+
+def _vector(terms: str) -> str:
+    """A tsvector as PostgreSQL writes it. Our terms hold no quotes, spaces or backslashes."""
+    places: dict[str, list[str]] = {}
+    for position, term in enumerate(terms.split(" "), start=1):
+        held = places.setdefault(term, [])
+        if len(held) < _POSITIONS_MAX:
+            held.append(str(min(position, _POSITION_MAX)))
+    return " ".join(f"'{term}':{','.join(held)}" for term, held in places.items() if term)
+
+
+def best_chunks(
+    connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
+) -> list[tuple[int, float]]:
+    """Chunk ids of the entries with their scores, best first."""
+    if not terms or not entry_ids:
+        return []
+    if connection.dialect.name == "postgresql":
+        return _postgresql(connection, terms, entry_ids, limit)
+    return _sqlite(connection, terms, entry_ids, limit)
+
+
+_SQLITE_SEARCH = text(
+    "SELECT rowid, -bm25(knowledge_fts, 0.0, 1.0) AS score FROM knowledge_fts"
+    " WHERE knowledge_fts MATCH :question ORDER BY score DESC, rowid LIMIT :limit"
+)
+
+
+def _sqlite(
+    connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
+) -> list[tuple[int, float]]:
+    words = " OR ".join(f'"{term.text}"{"*" if term.is_prefix else ""}' for term in terms)
+    owners = " OR ".join(f'"{entry_id}"' for entry_id in entry_ids)
+    question = f"entry_id : ({owners}) AND terms : ({words})"
+    rows = connection.execute(_SQLITE_SEARCH, {"question": question, "limit": limit})
+    return [(int(row[0]), float(row[1])) for row in rows]
+
+
+def _postgresql(
+    connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
+) -> list[tuple[int, float]]:
+    """ts_rank knows nothing of how rare a term is, so that each term is ranked alone and weighed."""
+    asked = {
+        f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)
+    }
+    of_entries = "entry_id = ANY(CAST(:entry_ids AS text[]))"
+    counts = ", ".join(
+        f"count(*) FILTER (WHERE terms @@ CAST(:{name} AS tsquery))" for name in asked
+    )
+    values: dict[str, object] = {"entry_ids": list(entry_ids), **asked}
+    counted = connection.execute(
+        text(f"SELECT count(*), {counts} FROM knowledge_chunk WHERE {of_entries}"),  # noqa: S608 - names made above
+        values,
+    ).one()
+    weights = {f"w{at}": _rarity(int(counted[0]), int(held)) for at, held in enumerate(counted[1:])}
+    score = " + ".join(
+        f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)"
+        for at in range(len(terms))
+    )
+    rows = connection.execute(
+        text(
+            f"SELECT chunk_id, {score} AS score FROM knowledge_chunk"  # noqa: S608 - names made above
+            f" WHERE {of_entries} AND terms @@ CAST(:any_term AS tsquery)"
+            " ORDER BY score DESC, chunk_id LIMIT :limit"
+        ),
+        {**values, **weights, "any_term": " | ".join(asked.values()), "limit": limit},
+    )
+    return [(int(row[0]), float(row[1])) for row in rows]
+
+
+def _rarity(total: int, held: int) -> float:
+    """The weight that BM25 gives a term which so many of the chunks hold."""
+    return math.log(1 + (total - held + 0.5) / (held + 0.5))
