@@ -1,0 +1,225 @@
+"""Schemas of strangers: what is kept, what is refused, and that no right call is turned away."""
+
+import time
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.mcp.arguments import arguments_model, problems
+from core.mcp.schema import UnusableSchema, presentable, usable
+from core.tools.tool import Tool, Toolbox, ToolContext, prepare
+
+WHOLE: dict[str, Any] = {
+    "type": "object",
+    "$defs": {"place": {"type": "object", "properties": {"x": {"type": "number"}}}},
+    "properties": {
+        "kind": {"type": "string", "enum": ["a", "b"], "description": "Which."},
+        "at": {"$ref": "#/$defs/place"},
+        "many": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        "name": {"type": "string", "pattern": "^x+$", "minLength": 1},
+    },
+    "required": ["kind"],
+    "additionalProperties": False,
+}
+
+
+def test_a_valid_schema_comes_out_as_it_was() -> None:
+    assert usable(WHOLE) == WHOLE
+
+
+def test_the_whole_schema_reaches_the_model() -> None:
+    async def run(_params: object, _context: ToolContext) -> str:
+        return ""
+
+    params = arguments_model("t", "Does it.", WHOLE, WHOLE)
+    tool = Tool(name="t", params=params, run=run, title=lambda _params: "t")
+    spec = tool.spec()
+    assert (spec.parameters, spec.description) == (WHOLE, "Does it.")
+    arguments: dict[str, Any] = {"kind": "a", "at": {"x": 1}}
+    prepared = prepare("t", arguments, Toolbox({"t": tool}))
+    assert prepared.params.model_dump() == arguments
+
+
+@pytest.mark.parametrize(
+    ("raw", "cleaned"),
+    [
+        ({}, {"type": "object", "properties": {}}),
+        (
+            {"properties": {"a": True, "b": False}},
+            {"type": "object", "properties": {"a": {}, "b": {"not": {}}}},
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "strnig", "required": "yes"}}},
+            {"type": "object", "properties": {"a": {}}},
+        ),
+        (
+            {"type": "object", "properties": {"a": {"$ref": "http://169.254.169.254/x"}}},
+            {"type": "object", "properties": {"a": {}}},
+        ),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"type": "null"}}}}},
+            {
+                "type": "object",
+                "properties": {"b": {"type": "null"}},
+                "$defs": {"a": {"properties": {"b": {"type": "null"}}}},
+            },
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "array"}}, "x-evil": "y"},
+            {"type": "object", "properties": {"a": {"type": "array", "items": {}}}},
+        ),
+        (
+            {"properties": {"a": {"description": "do\u200b\U000e0041 it\x1b[0m" + "!" * 2_000}}},
+            {
+                "type": "object",
+                "properties": {"a": {"description": "do it[0m" + "!" * 991 + "…"}},
+            },
+        ),
+    ],
+)
+def test_what_breaks_the_rules_goes_and_the_rest_stays(
+    raw: dict[str, Any], cleaned: dict[str, Any]
+) -> None:
+    assert usable(raw) == cleaned
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ([], "no object"),
+        ({"type": "array"}, "not of type object"),
+        ({"properties": {"a b": {}}}, "a parameter's name does not fit"),
+        ({"properties": {"x" * 65: {}}}, "a parameter's name does not fit"),
+        ({"properties": {f"p{n}": {"default": "x" * 500} for n in range(50)}}, "longer than"),
+        (nested(60), "nested too deeply"),
+    ],
+)
+def test_what_no_model_could_use_is_refused(raw: object, why: str) -> None:
+    with pytest.raises(UnusableSchema, match=why):
+        usable(raw)
+
+
+def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
+    schema = usable(
+        {"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    )
+    shown, said = presentable(schema)
+    assert shown == {"type": "object", "properties": {"a": {}, "b": {}}}
+    assert '{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}' in said
+    assert problems(schema, {"b": 1}) == []
+    assert problems(schema, {}) == [
+        "arguments: fits none of the allowed forms (a: is missing or b: is missing)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ["kind: is missing"]),
+        ({"kind": "c"}, ['kind: should be one of ["a", "b"]']),
+        ({"kind": "a", "at": {"x": True}}, ["at.x: should be number"]),
+        ({"kind": "a", "other": 1}, ["other: there is no such parameter"]),
+        ({"kind": "a", "name": ""}, ["name: should have at least 1 characters"]),
+        (
+            {"kind": "a", "many": [1, "2"]},
+            [
+                "many.1: fits none of the allowed forms (many.1: should be integer or many.1: should be null)"
+            ],
+        ),
+    ],
+)
+def test_a_wrong_call_is_told_where(arguments: dict[str, Any], said: list[str]) -> None:
+    assert problems(WHOLE, arguments) == said
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"properties": {"a": {"type": "string", "pattern": "(a+)+$"}}},
+        {
+            "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 8} for n in range(20)},
+            "allOf": [{"$ref": "#/$defs/d0"}],
+        },
+    ],
+)
+def test_a_schema_that_wants_endless_work_gets_little(schema: dict[str, Any]) -> None:
+    before = time.process_time()
+    assert problems(schema, {"a": "a" * 40 + "b"}) == []
+    assert time.process_time() - before < 1
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "bb"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def schemas() -> st.SearchStrategy[Any]:
+    leaves = st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(
+                ["object", "array", "string", "integer", "number", "boolean", "null"]
+            )
+            | st.lists(
+                st.sampled_from(["object", "array", "string", "integer"]), min_size=1, unique=True
+            ),
+            "enum": st.lists(VALUES, min_size=1, max_size=3),
+            "const": VALUES,
+            "minimum": st.integers(-2, 2),
+            "exclusiveMaximum": st.integers(-2, 2),
+            "maxLength": st.integers(0, 2),
+            "minItems": st.integers(0, 2),
+            "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+            "pattern": st.just("^a"),
+            "$ref": st.just("#"),
+        },
+    )
+    return st.recursive(
+        leaves | st.booleans(),
+        lambda inner: st.fixed_dictionaries(
+            {},
+            optional={
+                "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+                "additionalProperties": inner,
+                "patternProperties": st.dictionaries(st.just("^a"), inner, max_size=1),
+                "items": inner,
+                "prefixItems": st.lists(inner, min_size=1, max_size=2),
+                "anyOf": st.lists(inner, min_size=1, max_size=2),
+                "oneOf": st.lists(inner, min_size=1, max_size=2),
+                "allOf": st.lists(inner, min_size=1, max_size=2),
+                "not": inner,
+            },
+        ),
+        max_leaves=5,
+    )
+
+
+def _accepts(schema: Any, value: Any) -> bool:
+    try:
+        return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
+    except RecursionError:
+        return False
+
+
+@given(schema=st.dictionaries(st.sampled_from("abc"), schemas(), max_size=3), value=VALUES)
+def test_no_call_that_fits_is_turned_away(schema: dict[str, Any], value: Any) -> None:
+    whole = {"type": "object", "properties": schema}
+    arguments = value if isinstance(value, dict) else {"a": value}
+    if _accepts(whole, arguments):
+        assert problems(usable(whole), arguments) == []

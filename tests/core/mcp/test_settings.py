@@ -1,0 +1,123 @@
+"""The settings file: what it may say, and what the operator is told of a mistake."""
+
+import json
+import re
+
+import pytest
+
+from core.errors import ConfigurationError
+from core.mcp.settings import McpServerConfig, parse_servers
+
+WHOLE = """
+servers:
+  files:
+    command: python
+    args: [-m, files, "--key=${KEY}"]
+    env: {TOKEN: "${TOKEN}", PORT: 8080, DEBUG: true, HOME: "${NOWHERE:-/srv}"}
+    cwd: /srv
+    enabled_tools: [read_*]
+    needs_approval: writes
+  search:
+    type: streamable-http
+    url: https://example.com/mcp
+    headers: {Authorization: "Bearer ${TOKEN}"}
+    needs_approval: [delete_*]
+    call_timeout_seconds: 5
+  old:
+    transport: sse
+    url: http://127.0.0.1:1/sse
+"""
+
+
+def test_a_whole_file_is_read() -> None:
+    files, search, old = parse_servers(WHOLE, {"KEY": "k", "TOKEN": "tttt"})
+    assert (files.transport, files.command, files.args) == (
+        "stdio",
+        "python",
+        ("-m", "files", "--key=k"),
+    )
+    assert files.env == {"TOKEN": "tttt", "PORT": "8080", "DEBUG": "true", "HOME": "/srv"}
+    assert (files.enabled_tools, files.needs_approval) == (("read_*",), "writes")
+    assert (search.transport, search.headers) == ("http", {"Authorization": "Bearer tttt"})
+    assert (search.needs_approval, search.call_timeout_seconds) == (("delete_*",), 5)
+    assert (old.transport, old.url) == ("sse", "http://127.0.0.1:1/sse")
+
+
+def test_json_in_the_form_of_other_clients_is_read() -> None:
+    text = json.dumps({"mcpServers": {"a": {"command": "x"}, "b": {"url": "http://h/mcp"}}})
+    assert [one.transport for one in parse_servers(text, {})] == ["stdio", "http"]
+
+
+@pytest.mark.parametrize("text", ["", "servers: {}", "{}\n", "---\n"])
+def test_nothing_is_no_servers(text: str) -> None:
+    if text == "{}\n":
+        with pytest.raises(ConfigurationError):
+            parse_servers(text, {})
+    else:
+        assert parse_servers(text, {}) == ()
+
+
+def test_no_secret_stands_in_what_a_server_is_printed_as() -> None:
+    (files, search, _) = parse_servers(WHOLE, {"KEY": "key-value", "TOKEN": "token-value"})
+    assert "-value" not in repr(files) + repr(search) + str(files)
+    assert files.secrets == {"key-value", "token-value", "/srv"}
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("{}", "a server over http needs a url"),
+        ("{command: x, transport: http}", "a server over http needs a url"),
+        ("{command: x, url: 'http://h'}", "url and headers belong to sse and http, not to stdio"),
+        ("{url: 'http://h', env: {A: b}}", "command, args, env and cwd belong to stdio"),
+        ("{url: 'file:///etc'}", "url: it must be an address that starts with http:// or https://"),
+        ("{command: x, args: y}", "args: Input should be a valid tuple"),
+        ("{command: x, timeout: 3}", "timeout: Extra inputs are not permitted"),
+        ("{command: x, call_timeout_seconds: 0}", "call_timeout_seconds: Input should be greater"),
+        ("{url: 'http://h', headers: {'A b': c}}", "headers: 'A b' is no name of a header"),
+        ("{url: 'http://h', headers: {A: \"x\\ny\"}}", "has characters that a header cannot hold"),
+        ("{command: x, env: {'A=B': c}}", "env: 'A=B' cannot be set as a variable"),
+        ("{command: x, transport: carrier}", "transport: Input should be 'stdio', 'sse' or 'http'"),
+        ("{command: '${MISSING}'}", "s refers to MISSING, which is not set: set that variable"),
+        ("[]", "s must be a mapping"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(server: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+        parse_servers(f"servers: {{s: {server}}}", {})
+    assert str(caught.value).startswith("In the MCP settings, s")
+
+
+def test_a_mistake_tells_no_secret() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_servers("servers: {s: {url: '${KEY}'}}", {"KEY": "s3cret"})
+    assert "s3cret" not in str(caught.value) + repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("servers: [", "neither YAML nor JSON (line 1)"),
+        ("a: 1", "a mapping with one key"),
+        ("servers: 3", "a mapping with one key"),
+        ("servers: {'a b': {command: x}}", "its name may hold letters"),
+        ("servers: {" + "a" * 33 + ": {command: x}}", "at most 32 characters"),
+        (json.dumps({"servers": {f"s{n}": {"command": "x"} for n in range(51)}}), "more than 50"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        parse_servers(text, {})
+
+
+@pytest.mark.parametrize("names", [("git", "git_hub"), ("a_b", "a__b"), ("x", "x_")])
+def test_servers_whose_tools_could_be_confused_are_refused(names: tuple[str, str]) -> None:
+    text = json.dumps({"servers": {name: {"command": "x"} for name in names}})
+    with pytest.raises(ConfigurationError, match="could not be told apart"):
+        parse_servers(text, {})
+
+
+def test_a_server_cannot_be_changed() -> None:
+    config = McpServerConfig(name="a", transport="stdio", command="x")
+    with pytest.raises(ValueError, match="frozen"):
+        config.command = "y"  # pyright: ignore[reportAttributeAccessIssue] - the point
