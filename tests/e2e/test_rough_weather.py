@@ -1,4 +1,4 @@
-"""The platform repeats, breaks off, refuses and is slow; people change their mind: still one answer, and no lost word."""
+"""The platform repeats, breaks off and is slow, people change their mind: one answer all the same, and no lost word."""
 
 import time
 
