@@ -135,3 +135,17 @@ async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
     run = await world.engine.conversations.run(run_id)
     assert run is not None
     assert run.status == "failed"
+
+
+async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:
+    def broken() -> str:
+        raise RuntimeError("no prompt today")
+
+    world.with_engine(system_prompt=broken)
+    run_id = await world.run("go")
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "failed"
+    assert [one.run_id for one in await world.engine.conversations.runs(run.thread_id)] == [run_id]
+    history = await world.history(run_id)
+    assert "go" in str(history[0].content)
