@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
+from core.context.todo import TodoWatch
 from core.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.events import AgentEvent, ToolStarted
 from core.messages import JsonObject, Message, ToolCall
@@ -69,6 +70,7 @@ class CallRunner:
     ended_by: str | None = None
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
+    _todo: TodoWatch = field(default_factory=TodoWatch)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     def add(self, call: ToolCall) -> None:
@@ -139,6 +141,8 @@ class CallRunner:
         outcome = await executed(call, prepared, self.context)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
+        if outcome.outcome == "completed":
+            await self._todo.look(call, self.context.sandbox, self.run_log.emit)
         self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
         if any(not task.done() for task in self._tasks if task is not asyncio.current_task()):
             await self.run_log.commit()

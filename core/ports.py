@@ -3,11 +3,12 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
 from core.events import RunEvent
 from core.messages import JsonObject
-from core.threads import Address, IncomingFile, Usage
+from core.threads import Address, Heard, IncomingFile, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +247,19 @@ class FileSource(Protocol):
         """Yields the content. Raises AgentError (a sentence for the user) when it is gone, forbidden or too large.
 
         Sends the platform's token to the platform's own hosts only.
+        """
+        ...
+
+
+class ThreadTalk(Protocol):
+    """What is said in a chat thread beside the agent."""
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        """The newest messages between the two moments, at most `limit`, oldest first; none that the agent wrote.
+
+        Raises SurfaceError: the run then goes on without them.
         """
         ...
 

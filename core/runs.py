@@ -17,16 +17,17 @@ from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailabl
 from core.events import MessageAdded, RunFailed, RunFinished, Terminal
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
+from core.listening import Listener
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import JsonObject, Message
-from core.ports import EventBus, FileSource, SandboxProvider, StopSignals
+from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.prompt import PromptLayers, layered
 from core.recorder import RunRecorder
 from core.stores import Conversations, DeliveryDraft, Ledger, RunClaims, RunEnding, RunJournal
 from core.tasks import cancel, spawn
-from core.threads import Lease, Reply, Run
+from core.threads import Address, Lease, Reply, Run, ThreadInput
 from core.tools.tool import Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy
 
@@ -58,6 +59,7 @@ class Engine:
     ledger: Ledger | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
 
 
 async def execute(run_id: str, engine: Engine) -> None:
@@ -112,7 +114,8 @@ class _Execution:
             recorder,
             bind=recorder.bind_sandbox,
         )
-        self._platform = "api"
+        self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
+        self._address: Address | None = None
         self._has_read = False
 
     async def watch_for_stop(self) -> None:
@@ -132,7 +135,7 @@ class _Execution:
         try:
             snapshot = await self._engine.conversations.snapshot(self._lease.thread_id)
             if snapshot is not None:
-                self._platform = snapshot.thread.address.platform
+                self._address = snapshot.thread.address
             await self._play_to_the_end()
         except (LeaseLost, StorageUnavailable):
             raise
@@ -154,6 +157,7 @@ class _Execution:
                 )
             else:
                 history = await self._engine.conversations.recent(self._lease.thread_id)
+                self._listener.remember(history)
                 turns_done = turns_in(history, self._lease.run_id)
                 ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
             reply = None
@@ -203,12 +207,13 @@ class _Execution:
     async def _take_steering(self) -> Sequence[Message]:
         uploads = Uploads(
             sources=self._engine.file_sources,
-            platform=self._platform,
+            platform=self._address.platform if self._address else "api",
             bytes_max=self._engine.file_bytes_max,
             is_repeated=self._lease.attempt > 1,
         )
-        messages: list[Message] = []
-        for one in await self._engine.journal.inputs(self._lease):
+        inputs = await self._engine.journal.inputs(self._lease)
+        messages = await self._overheard(inputs)
+        for one in inputs:
             message = await user_message(one, self._lease.run_id, self._machine, uploads)
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.take([one.input_id])
@@ -225,6 +230,15 @@ class _Execution:
         spent = await ledger.spending(self._lease.run_id, since=since)
         if (why := exhausted(budget, spent)) is not None:
             raise BudgetExceeded(why)
+
+    async def _overheard(self, inputs: Sequence[ThreadInput]) -> list[Message]:
+        if self._address is None:
+            return []
+        message = await self._listener.listen(self._address, inputs)
+        if message is None:
+            return []
+        self._recorder.emit(MessageAdded(message=message))
+        return [message]
 
     async def _take_unread(self) -> None:
         """What a stopped run has not got to stays in the history; it starts no run of its own."""

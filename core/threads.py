@@ -53,6 +53,16 @@ class IncomingFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Something that was said in a chat thread, whoever it was said to."""
+
+    author: Person
+    text: str
+    sent_at: datetime
+    message_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """Something that came in for a thread and must be claimed exactly once.
 

@@ -1,0 +1,76 @@
+"""What was said in the chat thread beside the agent, as the agent is told it."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import chain
+
+from core.context.tokens import counted
+from core.context.untrusted import fenced
+from core.messages import JsonObject, Message
+from core.threads import Heard
+
+HEARD_MESSAGES_MAX = 50
+HEARD_CHARACTERS_MAX = 20_000
+TEXT_CHARACTERS_MAX = 2_000
+HEARD = "is_heard"
+REFS = "heard_refs"
+_BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
+_SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
+
+
+def heard_message(
+    heard: Sequence[Heard], *, thread_id: str, run_id: str, is_first: bool
+) -> Message | None:
+    """One message that tells who said what: a JSON object a line, so that no text can pass for another person's.
+
+    The newest are kept where all would be too long. None where there is nothing to tell.
+    """
+    lines: list[str] = []
+    refs: list[str] = []
+    room = HEARD_CHARACTERS_MAX
+    for one in sorted(heard, key=lambda one: one.sent_at)[: -HEARD_MESSAGES_MAX - 1 : -1]:
+        line = _line(one)
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+        refs.append(one.message_ref)
+    if not lines:
+        return None
+    text = fenced("\n".join(reversed(lines)), source="the chat thread")
+    return counted(
+        Message(
+            type="user",
+            content={"role": "user", "content": f"[{_BEFORE if is_first else _SINCE}]\n{text}"},
+            is_llm_message=True,
+            thread_id=thread_id,
+            run_id=run_id,
+            metadata={HEARD: True, REFS: [ref for ref in refs if ref]},
+        )
+    )
+
+
+def _line(one: Heard) -> str:
+    text = one.text.strip()
+    cut = text[:TEXT_CHARACTERS_MAX] + (" […]" if len(text) > TEXT_CHARACTERS_MAX else "")
+    said: JsonObject = {
+        "from": " ".join(one.author.name.split()),
+        "id": one.author.person_id,
+        "at": f"{one.sent_at:%Y-%m-%d %H:%M}",
+        "text": cut,
+    }
+    return json.dumps(said, ensure_ascii=False)
+
+
+def known_refs(history: Sequence[Message]) -> frozenset[str]:
+    """The chat messages that the agent has been told of already."""
+    told = (one.metadata.get(REFS) for one in history)
+    refs = chain.from_iterable(one for one in told if isinstance(one, list))
+    own = (one.metadata.get("message_ref") for one in history)
+    return frozenset(str(ref) for ref in chain(refs, own) if ref)
+
+
+def listened_until(history: Sequence[Message]) -> datetime | None:
+    """When the agent last took up what people said; None in a new conversation."""
+    return next((one.created_at for one in reversed(history) if one.type == "user"), None)
