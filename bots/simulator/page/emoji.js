@@ -1,6 +1,6 @@
 // Emoji: Slack's names as characters, and our own drawings of the few that the agent uses.
 
-const NAMES = await (await fetch("emoji.json")).json();
+const NAMES = await fetch("emoji.json").then((answer) => answer.json()).catch(() => ({}));
 const DRAWN = new Map(Object.entries({
   "👀": "eyes", "⏳": "hourglass", "⌛": "hourglass", "✅": "tick", "❌": "cross", "❓": "question", "⚙": "gear", "⚠": "warning",
   "🛑": "halt", "⏹": "square", "⛔": "entry", "📎": "clip", "📄": "page", "ℹ": "info",

@@ -14,7 +14,7 @@ function tell(text) {
   tellingEnds = setTimeout(() => (told.textContent = ""), TOLD_MS);
 }
 
-const sample = await (await fetch("sample")).json();
+const sample = await fetch("sample").then((answer) => answer.json()).catch(() => null);
 const platforms = { slack: new Platform("slack", sample, tell), discord: new Platform("discord", sample, tell) };
 
 function listen() {

@@ -146,6 +146,7 @@ async def test_the_page_goes_on_when_the_demo_is_back() -> None:
             port = int(address.rstrip("/").rsplit(":", 1)[1])
             running = window(executable, address)
             reader = await running.__aenter__()
+            await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         try:
             away = reader.page.get_by_text("The demo has ended or is away")
             await expect(away).to_be_visible()
