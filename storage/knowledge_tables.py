@@ -83,7 +83,8 @@ class KnowledgeVectorRow(SQLModel, table=True):
     vector: bytes = Field(sa_type=LargeBinary)
 
 
-_tables = SQLModel.metadata.tables
+METADATA = SQLModel.metadata
+_tables = METADATA.tables
 knowledge_entries: Table = _tables["knowledge_entry"]
 knowledge_chunks: Table = _tables["knowledge_chunk"]
 knowledge_vectors: Table = _tables["knowledge_vector"]

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
-import storage.knowledge_tables  # noqa: F401 - its tables belong to the same metadata
 from storage.columns import (
     CONSTRAINT_NAMES,
     Document,
@@ -22,6 +21,7 @@ from storage.columns import (
     unique_while,
     words,
 )
+from storage.knowledge_tables import METADATA
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
@@ -281,7 +281,6 @@ class InboundCursorRow(SQLModel, table=True):
     cursor: str = words()
 
 
-METADATA = SQLModel.metadata
 _tables = METADATA.tables
 threads: Table = _tables["thread"]
 runs: Table = _tables["run"]
