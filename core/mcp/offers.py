@@ -3,7 +3,7 @@
 import asyncio
 import fnmatch
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ OFFERS_MAX = 128
 DESCRIPTION_CHARACTERS_MAX = 1_000
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
 OFFERS_AT_ONCE = 8
+SCHEMA_KEY = "threadhand/schema"
+"""Where a listed tool carries the schema as its server wrote it, whatever its shape."""
 
 
 class Hints(Protocol):
@@ -36,7 +38,7 @@ class ListedTool(Protocol):
     @property
     def description(self) -> str | None: ...
     @property
-    def input_schema(self) -> dict[str, Any]: ...
+    def meta(self) -> Mapping[str, Any] | None: ...
     @property
     def annotations(self) -> Hints | None: ...
 
@@ -80,7 +82,7 @@ async def offers_of(config: McpServerConfig, listed: Sequence[ListedTool]) -> tu
 
 
 def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> Offer:
-    schema = usable(listed.input_schema)
+    schema = usable((listed.meta or {}).get(SCHEMA_KEY))
     shown, rest = presentable(schema)
     said = line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
     description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"

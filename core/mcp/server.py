@@ -1,5 +1,6 @@
 """The agent's own tools, offered to other MCP clients over stdio and streamable HTTP."""
 
+import asyncio
 import contextlib
 import hmac
 import json
@@ -20,6 +21,7 @@ from core.calls import ENDING_TOOLS, CallOutcome, executed
 from core.errors import ConfigurationError, ToolError
 from core.ids import new_id
 from core.messages import Message, ToolCall
+from core.tasks import cancel, spawn
 from core.tools.tool import Toolbox, ToolContext, prepare
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 ContextFactory = Callable[[], ToolContext]
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
+FAREWELL_SECONDS = 2
+"""How long calls that are under way may go on once the serving is to end."""
+
 INSTRUCTIONS = (
     "Tools of an agent with its own sandboxed machine. Paths are relative to /workspace; files and shell sessions stay "
     "between calls."
@@ -138,13 +143,24 @@ async def serve_http(
             host=host, streamable_http_path=PATH
         ),
     )
+    config = uvicorn.Config(
+        _guarded(app, token),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=FAREWELL_SECONDS,
+    )
     with _listening(host, port) as listener:
-        config = uvicorn.Config(
-            _guarded(app, token), log_config=None, access_log=False, timeout_graceful_shutdown=3
-        )
+        served = _Served(config)
+        serving = spawn(served.serve([listener]), name="mcp server")
         shown = f"[{host}]" if ":" in host else host
         on_ready(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
-        await _Served(config).serve([listener])
+        try:
+            await asyncio.shield(serving)
+        finally:
+            served.should_exit = True
+            await asyncio.wait([serving], timeout=2 * FAREWELL_SECONDS)
+            if not serving.done():
+                await cancel(serving)
 
 
 @contextlib.contextmanager

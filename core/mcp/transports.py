@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCResponse
 
+from core.mcp.offers import SCHEMA_KEY
 from core.mcp.settings import McpServerConfig
 from core.mcp.stdio import MESSAGE_BYTES_MAX, MessageTooLarge, stdio_transport
 
@@ -181,28 +182,42 @@ class Incoming:
 
 
 def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
-    """The tools of one page that have the right shape: one that has not would lose all the others.
+    """The tools of one page that have a name and a schema: one that has not would lose all the others.
 
     Their schemas for outputs go: a hostile one could keep the checker busy for ever.
     """
     found: list[dict[str, Any]] = []
     for one in listed[:TOOLS_PER_PAGE_MAX]:
-        if not isinstance(one, dict):
+        tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
+        schema, hints, description = (
+            tool.get(key) for key in ("inputSchema", "annotations", "description")
+        )
+        if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
             continue
-        tool = cast(dict[str, Any], one)
-        if not isinstance(tool.get("name"), str) or not isinstance(tool.get("inputSchema"), dict):
-            continue
-        hints = tool.get("annotations")
-        is_read_only = (
+        is_hinted = (
             isinstance(hints, dict) and cast(dict[str, Any], hints).get("readOnlyHint") is True
         )
-        description = tool.get("description")
         found.append(
             {
                 "name": tool["name"],
                 "description": description if isinstance(description, str) else "",
-                "inputSchema": {**cast(dict[str, Any], tool["inputSchema"])},
-                "annotations": {"readOnlyHint": is_read_only},
+                "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
+                "annotations": {"readOnlyHint": is_hinted},
+                "_meta": {SCHEMA_KEY: schema},
             }
         )
     return found
+
+
+def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema in the shape that the SDK asks for; what the server wrote is judged by us."""
+    properties, required = schema.get("properties"), schema.get("required")
+    fit = {key: value for key, value in schema.items() if key not in ("properties", "required")}
+    if isinstance(properties, dict):
+        items = cast(dict[str, Any], properties).items()
+        fit["properties"] = {name: one for name, one in items if isinstance(one, dict)}
+    if isinstance(required, list) and all(
+        isinstance(one, str) for one in cast(list[Any], required)
+    ):
+        fit["required"] = required
+    return {**fit, "type": "object"}

@@ -76,7 +76,7 @@ def huge(characters: int) -> str:
     return "x" * characters
 
 
-@server.tool()
+@server.tool(annotations=types.ToolAnnotations(read_only_hint=True))
 def sums(numbers: list[int]) -> dict[str, int]:
     """Structured content."""
     return {"sum": sum(numbers), "count": len(numbers)}

@@ -1,0 +1,68 @@
+"""A few tools of ours; run as a program it offers them over stdio."""
+
+import asyncio
+import base64
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from core.mcp.server import serve_stdio
+from core.messages import Message
+from core.ports import Sandbox
+from core.tools.message import ask
+from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+class Greet(BaseModel):
+    """Says hello."""
+
+    name: str = Field(description="Whom.")
+    times: int = Field(default=1, ge=1, le=9)
+
+
+class Nothing(BaseModel):
+    """Takes nothing."""
+
+
+async def greet(params: Greet, _context: ToolContext) -> str:
+    return " ".join([f"Hello {params.name}!"] * params.times)
+
+
+async def draw(_params: Nothing, context: ToolContext) -> ToolOutput:
+    picture = Message(
+        type="image_context",
+        content={
+            "mime_type": "image/png",
+            "base64": PNG,
+            "original_size": len(base64.b64decode(PNG)),
+        },
+        is_llm_message=False,
+        thread_id=context.thread_id,
+    )
+    return ToolOutput(output="drawn", messages=(picture,))
+
+
+async def break_down(_params: Nothing, _context: ToolContext) -> str:
+    raise RuntimeError("a secret detail")
+
+
+ALL: dict[str, Tool[Any]] = {
+    tool.name: tool
+    for tool in (
+        Tool(name="greet", params=Greet, run=greet, title=lambda _params: "greet"),
+        Tool(name="draw", params=Nothing, run=draw, title=lambda _params: "draw"),
+        Tool(name="break", params=Nothing, run=break_down, title=lambda _params: "break"),
+        ask,
+    )
+}
+
+
+async def no_sandbox() -> Sandbox:
+    raise AssertionError("none of these needs one")
+
+
+if __name__ == "__main__":
+    shared = ToolContext(thread_id="stdio", run_id="stdio", sandbox=no_sandbox)
+    asyncio.run(serve_stdio(Toolbox(ALL), lambda: shared))
