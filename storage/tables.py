@@ -9,6 +9,8 @@ from pydantic import JsonValue
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
+from storage.agent_tables import agent_versions as agent_versions
+from storage.agent_tables import plans as plans
 from storage.columns import (
     CONSTRAINT_NAMES,
     Document,
@@ -22,6 +24,7 @@ from storage.columns import (
     words,
 )
 from storage.knowledge_tables import METADATA
+from storage.ledger_table import usages as usages
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
@@ -76,6 +79,8 @@ class RunRow(SQLModel, table=True):
     requester_name: str | None = words(None)
     request_ref: str = words()
     model: str = words()
+    agent_id: str | None = words(None)
+    agent_version_id: str | None = words(None)
     stop_requested: bool = False
     finish_reason: str | None = words(None)
     error: str | None = words(None)
@@ -199,6 +204,8 @@ class PendingAskRow(SQLModel, table=True):
     ask_id: str = key()
     thread_id: str = part_of("thread.thread_id")
     run_id: str = part_of("run.run_id", index=True)
+    kind: str = words("question")
+    subject: str = words()
     text: str = words()
     options: JsonValue = Field(default_factory=list, sa_type=Document)
     state: str = words("open")
@@ -239,28 +246,6 @@ class DeliveryRow(SQLModel, table=True):
     error: str | None = words(None)
 
 
-class UsageRow(SQLModel, table=True):
-    """The ledger: who spent what, where, on which model."""
-
-    __tablename__ = "usage"
-    __table_args__ = (Index("ix_usage_person", "platform", "workspace_id", "user_id"),)
-
-    usage_id: str = key()
-    thread_id: str = part_of("thread.thread_id", index=True)
-    run_id: str = part_of("run.run_id", index=True)
-    turn_id: str = words()
-    platform: str = words()
-    workspace_id: str = words()
-    channel_id: str = words()
-    user_id: str | None = words(None)
-    model: str = words()
-    input_tokens: int = Field(default=0, sa_type=Integer)
-    cached_tokens: int = Field(default=0, sa_type=Integer)
-    output_tokens: int = Field(default=0, sa_type=Integer)
-    cost_usd: float = Field(default=0.0, sa_type=Float)
-    created_at: datetime = moment(index=True)
-
-
 class SandboxRow(SQLModel, table=True):
     __tablename__ = "sandbox"
 
@@ -294,5 +279,4 @@ leases: Table = _tables["lease"]
 pending_asks: Table = _tables["pending_ask"]
 renderings: Table = _tables["rendering"]
 deliveries: Table = _tables["delivery"]
-usages: Table = _tables["usage"]
 inbound_cursors: Table = _tables["inbound_cursor"]

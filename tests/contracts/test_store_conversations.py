@@ -69,7 +69,7 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert await stores.conversations.snapshot(old.thread_id) is not None
 
 
-async def test_a_forgotten_thread_leaves_no_rows(stores: Stores) -> None:
+async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost(stores: Stores) -> None:
     asked, _ = await stores.asked()
     rendering = await stores.deliveries.claim(asked.run_id, "w1")
     assert rendering is not None
@@ -80,7 +80,7 @@ async def test_a_forgotten_thread_leaves_no_rows(stores: Stores) -> None:
     await stores.conversations.forget(lease.thread_id)
 
     counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
-    assert {name for name, rows in counts.items() if rows} == {"claimed_key", "worker"}
+    assert {name for name, rows in counts.items() if rows} == {"claimed_key", "usage", "worker"}
     with pytest.raises(LeaseLost):
         await stores.journal.write(lease, added(lease, 2, "more"))
     with pytest.raises(LeaseLost):

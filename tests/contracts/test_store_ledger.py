@@ -54,3 +54,18 @@ async def test_nothing_spent_is_nothing(stores: Stores) -> None:
     lease = await _started(stores)
     spent = await stores.ledger.spending(lease.run_id, since=LONG_AGO)
     assert (spent.run, spent.workspace_day) == (Usage(), Usage())
+
+
+async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
+    forgotten = await _started(stores)
+    await _spend(stores, forgotten, 3)
+    await stores.conversations.forget(forgotten.thread_id)
+    lease = await _started(stores)
+
+    spent = await stores.ledger.spending(lease.run_id, since=LONG_AGO)
+
+    assert (spent.run.cost_usd, spent.person_day.cost_usd, spent.workspace_day.cost_usd) == (
+        0,
+        3,
+        3,
+    )
