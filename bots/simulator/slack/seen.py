@@ -54,7 +54,7 @@ def _channel(workspace: Workspace, channel: Channel) -> SeenChannel:
 
 
 def _thread(workspace: Workspace, channel: Channel, root: Message) -> SeenThread:
-    messages = [channel.messages[ts] for ts in root.replies]
+    messages = [channel.messages[ts] for ts in sorted((*root.replies, *root.whispers))]
     return SeenThread(
         thread_id=root.ts,
         title=root.text[:_TITLE_CHARS],

@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """`replies` are the timestamps of a root's thread, in order; `visible_to` marks an ephemeral message."""
+    """`replies` are the timestamps of a root's thread, in order, `whispers` its ephemeral ones (marked by `visible_to`)."""
 
     ts: str
     channel_id: str
@@ -38,6 +38,7 @@ class Message:
     edited_ts: str | None = None
     edits: int = 0
     replies: dict[str, None] = field(default_factory=dict[str, None])
+    whispers: dict[str, None] = field(default_factory=dict[str, None])
     reply_users: dict[str, None] = field(default_factory=dict[str, None])
     visible_to: str | None = None
     stream: "Stream | None" = None
@@ -239,6 +240,8 @@ class Workspace:
                 root.thread_ts = root.ts
                 root.replies[message.ts] = None
                 root.reply_users[message.user_id] = None
+            else:
+                root.whispers[message.ts] = None
         else:
             channel.top[message.ts] = message
         if message.is_bot:
@@ -260,6 +263,7 @@ class Workspace:
                 root = channel.messages.get(message.thread_ts)
                 if root is not None:
                     root.replies.pop(message.ts, None)
+                    root.whispers.pop(message.ts, None)
         self.changed(message)
 
     def new_trigger(self, user_id: str, *, is_expired: bool = False) -> str:
