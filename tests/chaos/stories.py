@@ -94,7 +94,7 @@ def check_retried(stage: Stage) -> None:
     assert len(stage.ours()) == 3, "two status messages and an answer"
 
 
-def word(said: str, answered: str) -> Callable[[Stage], Awaitable[None]]:
+def word(said: str, *answers: str) -> Callable[[Stage], Awaitable[None]]:
     """After a talk somebody says the word, and says it again where nothing comes of it."""
 
     async def tell(stage: Stage) -> None:
@@ -106,7 +106,7 @@ def word(said: str, answered: str) -> Callable[[Stage], Awaitable[None]]:
             await stage.connected()
             await stage.say(f"@{stage.view().bot_name} {said}")
             try:
-                await stage.until(lambda: stage.shows(answered), said, seconds=4)
+                await stage.until(lambda: any(map(stage.shows, answers)), said, seconds=4)
                 return
             except AssertionError:
                 continue
@@ -211,9 +211,16 @@ REPORT_IN_DISCORD = Story(
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
 RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
 STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
-NEW = Story(scenario=TALK, tell=word("new", "starts afresh"), check=check_talk)
+NEW = Story(
+    scenario=TALK,
+    tell=word("new", "starts afresh", "no conversation with me here"),
+    check=check_talk,
+)
 FORGET = Story(
-    scenario=TALK, tell=word("forget", "no conversation with me here"), check=check_talk, runs=0
+    scenario=TALK,
+    tell=word("forget", "Forgotten", "no conversation with me here"),
+    check=check_talk,
+    runs=0,
 )
 STATUS_IN_DISCORD = Story(
     scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord"
