@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """`replies` are the timestamps of a root's thread, in order, `whispers` those that one person sees (`visible_to`)."""
+    """`replies` are the timestamps of a root's thread, `whispers` what one person sees : see `visible_to`."""
 
     ts: str
     channel_id: str
