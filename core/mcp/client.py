@@ -66,18 +66,22 @@ class McpServers:
                     "the MCP server %s is not ready; this run goes without it", link.config.name
                 )
                 continue
-            offers = () if task.cancelled() else task.result()
-            found.extend(_tool(link, offer) for offer in offers if _is_enabled(offer, enabled))
+            if not task.cancelled() and task.exception() is None:
+                offers = task.result()
+                found.extend(_tool(link, offer) for offer in offers if _is_enabled(offer, enabled))
         return tuple(found)
 
     def needs_approval(self, tool_name: str) -> bool:
-        """Whether the settings want a person's word before this tool runs; no for a tool that is none of ours."""
-        return any(
-            offer.needs_approval
-            for link in self._links
-            for offer in link.offers
-            if offer.name == tool_name
-        )
+        """Whether the settings want a person's word before this tool runs; no for a tool that is none of ours.
+
+        A tool that its server no longer lists needs it too, where any of that server does.
+        """
+        for link in self._links:
+            if tool_name.startswith(prefix(link.config.name)):
+                is_listed = any(offer.name == tool_name for offer in link.offers)
+                unlisted = not is_listed and bool(link.config.needs_approval)
+                return unlisted or tool_name in link.needing
+        return False
 
     def _gather(self, link: ServerLink) -> asyncio.Task[tuple[Offer, ...]]:
         name = link.config.name

@@ -31,12 +31,16 @@ PROBE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class ServerLink:
-    """One server. `offers` are its tools as last read; empty while it was never reached, or was lost for good."""
+    """One server. `offers` are its tools as last read; empty while it was never reached.
+
+    `needing` are the names of the tools that need approval: once one does it stays so, whatever the server says later.
+    """
 
     config: McpServerConfig
     host_environment: Mapping[str, str]
     backoff_seconds: float = 1.0
     offers: tuple[Offer, ...] = ()
+    needing: frozenset[str] = frozenset()
     _connection: "Connection | None" = None
     _opening: "asyncio.Task[Connection | str] | None" = None
     _reading: asyncio.Task[None] | None = None
@@ -45,6 +49,7 @@ class ServerLink:
     _next_attempt_at: float = 0.0
     _read_at: float = 0.0
     _is_suspect: bool = False
+    _is_told: bool = False
     _is_closed: bool = False
     _sdk: Any = field(default=None, repr=False)
 
@@ -127,20 +132,26 @@ class ServerLink:
             self._sdk = await asyncio.to_thread(importlib.import_module, "core.mcp.sdk")
         if self._connection is not None:
             await self._connection.close()
+            self._connection = None
         connection: Connection = self._sdk.Connection(self.config)
         try:
             await connection.open(self.host_environment)
             await self._read(connection)
         except self._sdk.ServerUnreachable as error:
             await connection.close()
-            self._connection = None
             self._failed()
             self._tell_once(str(error))
             return str(error)
-        except BaseException:
+        except Exception as error:
+            # an edge: a server must not cost a run
+            log.exception("connecting to the MCP server %s broke", self.config.name)
+            await connection.close()
+            self._failed()
+            return f"it failed ({type(error).__name__})"
+        except asyncio.CancelledError:
             await connection.close()
             raise
-        self._connection, self._is_suspect = connection, False
+        self._connection, self._is_suspect, self._is_told = connection, False, False
         if self._watching is not None:
             self._watching.cancel()
         self._watching = spawn(self._watch(connection), name=f"mcp {self.config.name} changes")
@@ -150,13 +161,14 @@ class ServerLink:
         return connection
 
     def _tell_once(self, why: str) -> None:
-        """One line for the operator at the first failure in a row."""
-        if self._failures == 1:
+        """One line for the operator, until it was reached again."""
+        if not self._is_told:
             log.warning(
                 "the MCP server %s cannot be reached, its tools are left out: %s",
                 self.config.name,
                 why,
             )
+        self._is_told = True
 
     def _failed(self) -> None:
         """The first attempt after a loss comes at once, the others later and later."""
@@ -170,6 +182,7 @@ class ServerLink:
     async def _read(self, connection: "Connection") -> None:
         listed = await connection.tools()
         self.offers = await offers_of(self.config, listed)
+        self.needing |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()
 
     async def _probe(self, connection: "Connection") -> None:

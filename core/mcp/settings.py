@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from itertools import permutations
+from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
@@ -120,6 +121,18 @@ class McpServerConfig(BaseModel):
         elif self.command or self.args or self.env or self.cwd:
             raise ValueError("command, args, env and cwd belong to stdio")
         return self
+
+
+def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
+    """`parse_servers` of a file. Raises ConfigurationError also where it cannot be read."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
+        raise ConfigurationError(
+            f"The MCP settings {file} cannot be read ({why}): correct THREADHAND_MCP_CONFIG."
+        ) from error
+    return parse_servers(text, secrets)
 
 
 def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:

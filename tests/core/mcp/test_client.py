@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
+from core import failpoints
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
@@ -90,6 +92,20 @@ async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
     assert not wanted("mcp_writes_sums")
     assert not wanted("mcp_fake_echo")
     assert not wanted("execute_command")
+    assert wanted("mcp_writes_that_was_listed_once")
+    link = guest.servers._links[1]
+    link.offers = tuple(replace(offer, needs_approval=False) for offer in link.offers)
+    assert wanted("mcp_writes_echo")
+
+
+async def test_a_fault_of_ours_while_connecting_costs_no_run(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio())
+    failpoints.arm("mcp.connect.before:raise")
+    try:
+        assert await guest.look() == []
+    finally:
+        failpoints.arm("")
+    assert "mcp_fake_echo" in await guest.look()
 
 
 async def test_a_tool_that_is_gone_is_told_to_the_model(guest_of: MakeGuest) -> None:

@@ -2,11 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from core.errors import ConfigurationError
-from core.mcp.settings import McpServerConfig, parse_servers
+from core.mcp.settings import McpServerConfig, parse_servers, read_servers
 
 WHOLE = """
 servers:
@@ -121,3 +122,14 @@ def test_a_server_cannot_be_changed() -> None:
     config = McpServerConfig(name="a", transport="stdio", command="x")
     with pytest.raises(ValueError, match="frozen"):
         config.command = "y"  # pyright: ignore[reportAttributeAccessIssue] - the point
+
+
+def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.yaml"
+    with pytest.raises(ConfigurationError, match=r"mcp\.yaml cannot be read \(No such file"):
+        read_servers(file, {})
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="it is no text"):
+        read_servers(file, {})
+    file.write_text("servers: {a: {command: x}}")
+    assert [one.name for one in read_servers(file, {})] == ["a"]
