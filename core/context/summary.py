@@ -8,6 +8,7 @@ from importlib.resources import files
 from core.context.checklist import TODO, todo_in
 from core.context.compress import fit
 from core.context.cutting import EXPAND_TOOL
+from core.context.heard import HEARD
 from core.context.original import text_of
 from core.context.tokens import counted, tokens_of
 from core.context.untrusted import fenced
@@ -24,6 +25,7 @@ NAMED_FROM_TOKENS = 500
 PROMPT_TOKENS = 2_000
 REPLACES_UP_TO = "replaces_up_to"
 RUN_TURNS = "run_turns"
+REQUEST = "request"
 _NOTE = (
     "[Notes of the program on the {count} messages that came before; no person wrote them. {expand} shows any message"
     " whose id they name as it was.]"
@@ -63,7 +65,9 @@ async def summarised(
         ),
         output_tokens_max=OUTPUT_TOKENS_MAX,
     )
-    text = (await complete(request)).strip()[:SUMMARY_CHARACTERS_MAX]
+    # about a quarter of the room at most: a summary is never cut later
+    characters_max = min(SUMMARY_CHARACTERS_MAX, room)
+    text = (await complete(request)).strip()[:characters_max]
     if not text:
         raise ValueError("the summary is empty")
     note = _NOTE.format(count=len(older), expand=EXPAND_TOOL)
@@ -110,9 +114,8 @@ def _recorded(message: Message, content: JsonObject) -> str:
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
-    request = next((one for one in reversed(older) if _is_request(one)), None)
-    if request is not None:
-        said = text_of(request.content.get("content"))[:REQUEST_CHARACTERS_MAX]
+    said = _newest_request(older)
+    if said:
         text = (
             f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
         )
@@ -130,13 +133,20 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
                 "replaces_count": len(older),
                 RUN_TURNS: turns + before,
                 TODO: todo_in(older),
+                REQUEST: said,
             },
         )
     )
 
 
-def _is_request(message: Message) -> bool:
-    return message.type == "user" and not message.metadata.get("is_heard")
+def _newest_request(older: Sequence[Message]) -> str:
+    """What a person wrote last, also where a summary stands for it already."""
+    for message in reversed(older):
+        if message.type == "user" and not message.metadata.get(HEARD):
+            return text_of(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
+        if message.type == "summary":
+            return str(message.metadata.get(REQUEST) or "")
+    return ""
 
 
 def _turns_replaced(message: Message, run_id: str) -> int:

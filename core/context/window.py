@@ -30,6 +30,8 @@ INLINE_TOKENS_MAX = 20_000
 """A conversation that is larger is cut in a thread, away from the loop."""
 HARDER_PERCENT = 60
 ROOM_TOKENS_MIN = 2_000
+WORTH_PERCENT = 20
+"""A summary that is not yet forced waits until it would replace so much of the conversation."""
 RETRY_GROWTH_PERCENT = 120
 """A summary that failed is tried again when the conversation has grown so far."""
 
@@ -128,10 +130,10 @@ class Window:
         if room < ROOM_TOKENS_MIN:
             raise self._overflow(self._overhead)
         if self._whole_tokens() > self._summary_from:
-            await self._summarise(room)
+            await self._summarise(room, percent_min=WORTH_PERCENT)
         fitted = await self._fit(room)
         if fitted.is_over:
-            await self._summarise(room)
+            await self._summarise(room, percent_min=0)
             fitted = await self._fit(room)
         if fitted.is_over:
             self._leave_out(room)
@@ -162,13 +164,14 @@ class Window:
         self._unnoted.update(fitted.made)
         return fitted
 
-    async def _summarise(self, room: int) -> None:
+    async def _summarise(self, room: int, *, percent_min: int) -> None:
         """Puts a summary in place of the older messages. One that fails changes nothing: cutting remains."""
         kept = min(self._policy.kept_tokens, room // 3)
         place = turning_point(self._messages, kept, self._sizes())
-        if place == 0:
-            return
         older, newer = self._messages[:place], self._messages[place:]
+        won = sum(tokens_of(one) for one in older)
+        if not older or won * 100 < self._whole_tokens() * percent_min:
+            return
         self._emit(ActivityChanged(text="Summing up the earlier conversation"))
         try:
             made = await summarised(
