@@ -1,5 +1,6 @@
 """Replacing the older part of a conversation by a summary that a model writes; the originals stay stored."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
@@ -57,11 +58,12 @@ async def summarised(
     older: Sequence[Message], *, complete: Complete, model: str, room: int, run_id: str
 ) -> Message:
     """A `summary` message that stands for the older ones. Raises a ModelError, or ValueError for an empty answer."""
+    text = await asyncio.to_thread(lambda: fenced(record(older, room), source="the conversation"))
     request = ModelRequest(
         model=model,
         messages=(
             {"role": "system", "content": _prompt()},
-            {"role": "user", "content": fenced(record(older, room), source="the conversation")},
+            {"role": "user", "content": text},
         ),
         output_tokens_max=OUTPUT_TOKENS_MAX,
     )
