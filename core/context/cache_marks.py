@@ -11,19 +11,19 @@ _EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
 _MARK: JsonObject = {"type": "ephemeral"}
 
 
-def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> list[JsonObject]:
     """The messages with Anthropic's `cache_control` on the system prompt and the last two that are no model's own.
 
     Other models get them as they are: they cache by themselves, or not at all.
     """
     if not _EXPLICIT.search(model):
-        return tuple(messages)
+        return list(messages)
     marked = list(messages)
     chosen = [i for i, one in enumerate(marked) if one.get("role") == "system"][:1]
     tail = [i for i, one in enumerate(marked) if one.get("role") in ("user", "tool")]
     for index in {*chosen, *tail[-TAIL_MARKS:]}:
         marked[index] = _marked(marked[index])
-    return tuple(marked)
+    return marked
 
 
 def _marked(message: JsonObject) -> JsonObject:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
+from core.context.cache_marks import with_cache_marks
 from core.errors import ModelError, ModelUnavailable
 from core.failpoints import Failpoint
 from core.llm import errors
@@ -154,7 +155,9 @@ class LiteLLM:
     def _arguments(self, request: ModelRequest) -> dict[str, object]:
         wanted: dict[str, object] = {
             "model": request.model,
-            "messages": [sendable(message) for message in request.messages],
+            "messages": with_cache_marks(
+                request.model, [sendable(message) for message in request.messages]
+            ),
             "stream": request.is_streamed,
             "stream_options": {"include_usage": True} if request.is_streamed else None,
             "tools": list(request.tools) or None,

@@ -86,11 +86,11 @@ def test_only_models_that_want_marks_get_them() -> None:
         {"role": "assistant", "content": None, "tool_calls": []},
         {"role": "tool", "tool_call_id": "1", "content": "t"},
     ]
-    assert with_cache_marks("gpt-5", messages) == tuple(messages)
+    assert with_cache_marks("gpt-5", messages) == messages
     marked = with_cache_marks("anthropic/claude-sonnet-4", messages)
     assert ["cache_control" in json.dumps(one) for one in marked] == [True, True, False, True]
     assert messages[0] == {"role": "system", "content": "s"}
-    assert with_cache_marks("claude", []) == ()
+    assert with_cache_marks("claude", []) == []
 
 
 def test_limits_are_those_of_the_table_unless_set() -> None:
