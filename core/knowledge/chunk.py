@@ -124,8 +124,7 @@ def _joined(pieces: list[_Piece]) -> str:
 
 def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:
     """What is divided leaves room for the repeated end of the piece before it."""
-    for block in _BLOCKS.split(text):
-        block = block.strip("\n")
+    for block in _blocks(text):
         if not block.strip():
             continue
         tokens = count_text(block)
@@ -135,6 +134,15 @@ def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]
             yield from _rows(block.split("\n"), tokens_max)
         else:
             yield from _packed(_sentences(block), tokens_max - overlap_tokens, "")
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """One at a time: a text of megabytes must not hold the interpreter for long."""
+    start = 0
+    for gap in _BLOCKS.finditer(text):
+        yield text[start : gap.start()].strip("\n")
+        start = gap.end()
+    yield text[start:].strip("\n")
 
 
 def _is_table(block: str) -> bool:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import core.tools
-from core.tools import files, shell
+from core.tools import files, knowledge, shell
 from core.tools.tool import Tool, Toolbox
 
 
@@ -27,8 +27,18 @@ def tools_of(module: ModuleType) -> list[Tool[Any]]:
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
-def toolbox(*, disabled: frozenset[str] = frozenset(), needs_sandbox: bool = True) -> Toolbox:
-    """The tools of a run. Without a sandbox those that live in one are left out."""
-    sandboxed = {tool.name for module in (files, shell) for tool in tools_of(module)}
-    left_out = disabled if needs_sandbox else disabled | sandboxed
+def toolbox(
+    *,
+    disabled: frozenset[str] = frozenset(),
+    needs_sandbox: bool = True,
+    with_knowledge: bool = False,
+) -> Toolbox:
+    """The tools of a run. Without a sandbox those that live in one are left out, without a knowledge base those that
+    look things up there."""
+    left_out = set(disabled)
+    if not needs_sandbox:
+        left_out |= {tool.name for module in (files, shell) for tool in tools_of(module)}
+        left_out.add(knowledge.ask_document.name)
+    if not with_knowledge:
+        left_out |= {tool.name for tool in tools_of(knowledge)}
     return Toolbox({name: tool for name, tool in catalogue().items() if name not in left_out})

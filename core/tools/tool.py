@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from core.dialects.spec import ToolSpec
 from core.errors import ToolError
+from core.knowledge.desk import KnowledgeDesk
 from core.messages import JsonObject, Message
 from core.ports import Sandbox
 from core.threads import Reply
@@ -22,7 +23,7 @@ class ToolContext:
     """What a tool may touch. `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
-    `message` reads a stored message of this thread by its id.
+    `message` reads a stored message of this thread by its id. `knowledge` is what the run may look things up in.
     """
 
     thread_id: str
@@ -30,6 +31,7 @@ class ToolContext:
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
+    knowledge: KnowledgeDesk | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

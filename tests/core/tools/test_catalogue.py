@@ -28,6 +28,8 @@ PARAMETERS = {
     "delete_file": "file_path*",
     "read_file": "file_path* start_line=1 end_line",
     "list_files": "path=.",
+    "search_knowledge": "query*",
+    "ask_document": "file_path* question*",
 }
 
 
@@ -53,7 +55,7 @@ def test_a_tool_has_its_exact_parameters(name: str) -> None:
 def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
     tool = catalogue()[name]
     assert tool.example is not None
-    prepared = prepare(name, tool.example, toolbox())
+    prepared = prepare(name, tool.example, toolbox(with_knowledge=True))
     assert 0 < len(prepared.title) <= TITLE_CHARACTERS_MAX
 
 

@@ -1,0 +1,37 @@
+"""Short questions to a model, outside of any conversation."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from core.knowledge.ports import Ask
+from core.ports import LLM, ModelFinished, ModelRequest, TextDelta
+from core.threads import Usage
+
+OUTPUT_TOKENS_MAX = 2_000
+
+
+def asking(
+    llm: LLM,
+    model: str,
+    *,
+    output_tokens_max: int = OUTPUT_TOKENS_MAX,
+    on_usage: Callable[[Usage], None] = lambda _usage: None,
+) -> Ask:
+    """A question becomes one user message; `on_usage` is told what each answer cost, as far as the provider says."""
+
+    async def ask(question: str) -> str:
+        request = ModelRequest(
+            model=model,
+            messages=({"role": "user", "content": question},),
+            output_tokens_max=output_tokens_max,
+        )
+        said: list[str] = []
+        async with aclosing(llm.stream(request)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    said.append(delta.text)
+                elif isinstance(delta, ModelFinished) and delta.usage is not None:
+                    on_usage(delta.usage)
+        return "".join(said).strip()
+
+    return ask

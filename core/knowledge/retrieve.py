@@ -1,0 +1,176 @@
+"""Picking the passages of some entries that a question needs, within a budget of tokens."""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from core.context.tokens import count_text
+from core.errors import ModelError
+from core.knowledge.chunk import Chunk
+from core.knowledge.ports import Embedder, Hit, KnowledgeEntry, KnowledgeStore, KnowledgeVectors
+from core.knowledge.terms import query_terms
+
+log = logging.getLogger(__name__)
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+RANK_OFFSET = 60
+HITS_MAX = 100
+FRONT_CHUNKS = 2
+FRONT_SHARE = 4
+_CHARACTERS_PER_TOKEN_MAX = 16
+CUT_TOKENS_MIN = 30
+"""A passage is not cut shorter than this; it is left out instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of an entry, perhaps cut at its end."""
+
+    entry: KnowledgeEntry
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """The optional search by meaning."""
+
+    embedder: Embedder
+    vectors: KnowledgeVectors
+
+
+async def retrieve(
+    entries: Sequence[KnowledgeEntry],
+    texts: Sequence[str],
+    *,
+    store: KnowledgeStore,
+    tokens_max: int,
+    semantics: Semantics | None = None,
+) -> tuple[Passage, ...]:
+    """Everything where it fits; else the best chunks for the texts, grouped per entry in document order.
+
+    Keyword ranks and ranks by meaning are fused. A single document's beginning is always there, if it is short: it says
+    what the document is. Where nothing is asked or nothing found, the beginnings of the entries in the given order.
+    """
+    if sum(entry.tokens for entry in entries) <= tokens_max:
+        whole = [await store.chunks(entry.entry_id) for entry in entries]
+        return tuple(
+            Passage(entry, chunk)
+            for entry, held in zip(entries, whole, strict=True)
+            for chunk in held
+        )
+    ranked = await _ranked(entries, texts, store, semantics)
+    if not ranked:
+        return await _beginnings(entries, store, tokens_max)
+    if len(entries) == 1:
+        front = await store.chunks(entries[0].entry_id, limit=FRONT_CHUNKS)
+        if all(chunk.tokens <= tokens_max // FRONT_SHARE for chunk in front):
+            ranked = [*(Hit(entries[0].entry_id, chunk, 0) for chunk in front), *ranked]
+    by_id = {entry.entry_id: entry for entry in entries}
+    chosen = [Passage(by_id[hit.entry_id], hit.chunk) for hit in _different(ranked)]
+    return _in_order(_within(chosen, tokens_max))
+
+
+def fused(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
+    """Reciprocal rank fusion: the sum of 1 / (rank + 60), ranks counted from 1; equals stay in their first order."""
+    scores: dict[KeyT, float] = {}
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (rank + RANK_OFFSET)
+    return sorted(scores, key=lambda key: -scores[key])
+
+
+def beginning(text: str, tokens_max: int) -> str:
+    """The text, or as much of its beginning as the tokens allow."""
+    text = text[: tokens_max * _CHARACTERS_PER_TOKEN_MAX]
+    if count_text(text) <= tokens_max:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_text(text[:middle]) <= tokens_max:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
+
+
+async def _ranked(
+    entries: Sequence[KnowledgeEntry],
+    texts: Sequence[str],
+    store: KnowledgeStore,
+    semantics: Semantics | None,
+) -> list[Hit]:
+    terms = query_terms(*texts)
+    if not terms:
+        return []
+    entry_ids = [entry.entry_id for entry in entries]
+    by_words, by_meaning = await asyncio.gather(
+        store.search(terms, entry_ids, limit=HITS_MAX),
+        _nearest(texts[0], entry_ids, semantics),
+    )
+    hits = {(hit.entry_id, hit.chunk.number): hit for hit in (*by_meaning, *by_words)}
+    order = fused(
+        [(hit.entry_id, hit.chunk.number) for hit in ranking] for ranking in (by_words, by_meaning)
+    )
+    return [hits[key] for key in order]
+
+
+async def _nearest(
+    question: str, entry_ids: Sequence[str], semantics: Semantics | None
+) -> tuple[Hit, ...]:
+    """Nothing where the embedding model does not answer: the words alone do."""
+    if semantics is None:
+        return ()
+    try:
+        (vector,) = await semantics.embedder.embed([question])
+    except ModelError as error:
+        log.warning("searching without meaning: %s", error.detail or type(error).__name__)
+        return ()
+    return await semantics.vectors.nearest(
+        vector, semantics.embedder.model, entry_ids, limit=HITS_MAX
+    )
+
+
+async def _beginnings(
+    entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int
+) -> tuple[Passage, ...]:
+    """Equal shares; what an entry does not need is left to those after it."""
+    passages, room = list[Passage](), tokens_max
+    for at, entry in enumerate(entries):
+        share = room // (len(entries) - at)
+        held = await store.chunks(entry.entry_id, limit=max(1, share // 100))
+        taken = _within([Passage(entry, chunk) for chunk in held], share)
+        room -= sum(passage.chunk.tokens for passage in taken)
+        passages.extend(taken)
+    return tuple(passages)
+
+
+def _different(hits: Iterable[Hit]) -> list[Hit]:
+    first: dict[tuple[str, int], Hit] = {}
+    for hit in hits:
+        first.setdefault((hit.entry_id, hit.chunk.number), hit)
+    return list(first.values())
+
+
+def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
+    """The first that fit; the one that does not fit any more is cut, if enough of it is left."""
+    kept, room = list[Passage](), tokens_max
+    for passage in passages:
+        chunk = passage.chunk
+        if chunk.tokens > room:
+            if room >= CUT_TOKENS_MIN:
+                text = beginning(chunk.text, room)
+                kept.append(replace(passage, chunk=replace(chunk, text=text, tokens=room)))
+            break
+        kept.append(passage)
+        room -= chunk.tokens
+    return kept
+
+
+def _in_order(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """Entries by their best passage, passages by their place in the document."""
+    entry_ids = dict.fromkeys(passage.entry.entry_id for passage in passages)
+    rank = {entry_id: at for at, entry_id in enumerate(entry_ids)}
+    return tuple(sorted(passages, key=lambda one: (rank[one.entry.entry_id], one.chunk.number)))
