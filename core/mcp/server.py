@@ -150,17 +150,22 @@ async def serve_http(
         timeout_graceful_shutdown=FAREWELL_SECONDS,
     )
     with _listening(host, port) as listener:
-        served = _Served(config)
-        serving = spawn(served.serve([listener]), name="mcp server")
         shown = f"[{host}]" if ":" in host else host
         on_ready(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
-        try:
-            await asyncio.shield(serving)
-        finally:
-            served.should_exit = True
-            await asyncio.wait([serving], timeout=2 * FAREWELL_SECONDS)
-            if not serving.done():
-                await cancel(serving)
+        await _serve(config, listener)
+
+
+async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
+    """Serves until cancelled, then lets what is under way end."""
+    served = _Served(config)
+    serving = spawn(served.serve([listener]), name="mcp server")
+    try:
+        await asyncio.shield(serving)
+    finally:
+        served.should_exit = True
+        await asyncio.wait([serving], timeout=2 * FAREWELL_SECONDS)
+        if not serving.done():
+            await cancel(serving)
 
 
 @contextlib.contextmanager
