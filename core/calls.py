@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from core.context.todo import TodoWatch
 from core.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
-from core.events import AgentEvent, ToolStarted
+from core.events import AgentEvent, ToolFinished, ToolStarted
 from core.messages import JsonObject, Message, ToolCall
 from core.stores import UsageEntry
 from core.threads import Reply, ToolCallRecord
@@ -202,6 +202,19 @@ def refused(call: ToolCall, why: str, *, outcome: Outcome = "error") -> CallOutc
     cut = _cut(why)
     result: JsonObject = {"success": False, "output": None, "error": cut}
     return CallOutcome(call=call, outcome=outcome, result=result)
+
+
+def told_finished(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
+    """The event for a call whose result is the message."""
+    return ToolFinished(
+        index=index,
+        call_id=outcome.call.call_id,
+        name=outcome.call.name,
+        outcome=outcome.outcome,
+        message=str(outcome.result.get("error") or ""),
+        tool_message_id=tool_message_id,
+        terminates=outcome.reply is not None,
+    )
 
 
 def _cut(value: JsonValue) -> JsonValue:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused
+from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, told_finished
 from core.context.tokens import counted
 from core.dialects.dialect import Dialect
 from core.errors import ToolError
-from core.events import MessageAdded, ToolFinished, TurnFinished, TurnStarted
+from core.events import MessageAdded, TurnFinished, TurnStarted
 from core.ids import new_id
 from core.messages import JsonObject, Message, ToolCall
 from core.threads import Reply, ToolCallRecord
@@ -79,7 +79,7 @@ def _results(
     for index, outcome in enumerate(outcomes):
         content = shop.dialect.result_content(outcome.call, outcome.result)
         message = _message("tool", content, shop.context, assistant_message_id=assistant_id)
-        shop.run_log.emit(_finished(index, outcome, message))
+        shop.run_log.emit(told_finished(index, outcome, message.message_id))
         shop.run_log.emit(MessageAdded(message=message))
         yield message
 
@@ -135,18 +135,6 @@ def _native_calls(message: Message) -> list[ToolCall]:
         for call in calls
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
     ]
-
-
-def _finished(index: int, outcome: CallOutcome, message: Message) -> ToolFinished:
-    return ToolFinished(
-        index=index,
-        call_id=outcome.call.call_id,
-        name=outcome.call.name,
-        outcome=outcome.outcome,
-        message=str(outcome.result.get("error") or ""),
-        tool_message_id=message.message_id,
-        terminates=outcome.reply is not None,
-    )
 
 
 def _message(

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from core.calls import CallOutcome, CallRunner, RunLog
+from core.calls import CallOutcome, CallRunner, RunLog, told_finished
 from core.context.tokens import counted
 from core.dialects.dialect import (
     CallComplete,
@@ -27,7 +27,6 @@ from core.events import (
     TextStreamed,
     ThinkingStreamed,
     ToolCallStreamed,
-    ToolFinished,
     TurnFinished,
     TurnStarted,
 )
@@ -101,10 +100,12 @@ class Turn:
     _runner: CallRunner | None = None
     _waiting: list[CallComplete] = field(default_factory=list[CallComplete])
     _sequence: int = 0
+    _has_started: bool = False
     _messages: list[Message] = field(default_factory=list[Message])
 
     async def play(self, request: ModelRequest) -> TurnEnd:
         """Raises a ModelError that ends the run, or whatever the run log raises, out of its group."""
+        self._has_started = True
         self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.run_log.emit(ResponseStarted())
         await self.run_log.commit()
@@ -131,7 +132,8 @@ class Turn:
     def cut_short(self, why: str) -> tuple[Message, ...]:
         """Makes whole what a stop has left: the text is kept, calls without a result get the reason as theirs."""
         if self._parser is None or self._runner is None:
-            self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+            if self._has_started:
+                self.run_log.emit(TurnFinished(turn_id=self.turn_id))
             return ()
         if not self._messages:
             self._take(self._parser.close(is_whole=False), is_live=False)
@@ -252,17 +254,7 @@ class Turn:
             for extra in outcome.messages:
                 self._add(extra)
             message = self._tool_message(outcome)
-            self.run_log.emit(
-                ToolFinished(
-                    index=index,
-                    call_id=outcome.call.call_id,
-                    name=outcome.call.name,
-                    outcome=outcome.outcome,
-                    message=str(outcome.result.get("error") or ""),
-                    tool_message_id=message.message_id,
-                    terminates=outcome.reply is not None,
-                )
-            )
+            self.run_log.emit(told_finished(index, outcome, message.message_id))
             self._add(message)
 
     def _tool_message(self, outcome: CallOutcome) -> Message:

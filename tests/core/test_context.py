@@ -1,5 +1,6 @@
 """How a run holds its conversation: within the window, after a refusal, over runs, and beside other people's talk."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -250,3 +251,30 @@ async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(
     run = await world.engine.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
+
+
+async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
+    world.with_engine(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    summing, held = asyncio.Event(), asyncio.Event()
+    plan = [echo(600), echo(600, seed=2), echo(600, seed=3)]
+
+    async def play(request: Any) -> Any:
+        if plan:
+            world.model.turns = [plan.pop(0)]
+            async for delta in world.model.stream(request):
+                yield delta
+            return
+        summing.set()
+        await held.wait()
+
+    world.with_engine(ask_model=play)
+    run_id = await world.say("go")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(execute(run_id, world.engine))
+        await summing.wait()
+        await world.stop(run_id)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    kinds = [one.kind for one in await world.events(run_id)]
+    assert kinds.count("turn_started") == kinds.count("turn_finished") == 3
