@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 REQUEST = Failpoint("llm.litellm.request")
+EMBED = Failpoint("llm.litellm.embed")
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 _CODES: Mapping[str, Refusal] = {
     "ContextWindowExceededError": Refusal(code="context_length_exceeded"),
@@ -61,6 +62,7 @@ class _LiteLLM(Protocol):
     suppress_debug_info: bool
 
     acompletion: Callable[..., Awaitable[object]]
+    aembedding: Callable[..., Awaitable[_Answer]]
     cost_per_token: Callable[..., tuple[float, float]]
     in_memory_llm_clients_cache: _Clients
     close_litellm_async_clients: Callable[[], Awaitable[None]]
@@ -115,6 +117,28 @@ class LiteLLM:
         if not reader.is_finished:
             raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
         yield _with_cost(module, request.model, reader.finished())
+
+    async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
+        """The provider's answer, in the shape of OpenAI's embeddings. Raises ModelError."""
+        deadline = asyncio.get_running_loop().time() + self._silence_seconds
+        wanted: dict[str, object] = {
+            "model": model,
+            "input": list(texts),
+            "encoding_format": "float",
+            "api_key": self._api_key or None,
+            "api_base": self._base_url or None,
+            "timeout": self._silence_seconds,
+            "max_retries": 0,
+            "drop_params": True,
+        }
+        given = {key: value for key, value in wanted.items() if value is not None}
+        try:
+            module = await self._loaded()
+            with EMBED:
+                answer = await self._timed(module.aembedding(**given), deadline=deadline)
+            return answer.model_dump(exclude_none=True)
+        except Exception as error:
+            raise self._translated(error) from error
 
     async def _chunks(
         self, module: _LiteLLM, request: ModelRequest, deadline: float
