@@ -26,7 +26,7 @@ from bots.web.spool import SpoolFiles
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
 from core.errors import StorageUnavailable
-from core.ports import FileSource
+from core.ports import FileSource, ThreadTalk
 from core.runs import Engine
 from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
@@ -109,6 +109,7 @@ class _Assembly:
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._surfaces: dict[str, Surface] = {}
+        self._talks: dict[str, ThreadTalk] = {}
         self._sources: dict[str, FileSource] = {"api": SpoolFiles(self._spool)}
         self._links = Links(link_secret(settings.data_dir), settings.public_url)
         self._delivery = RunDelivery(self._showroom())
@@ -194,6 +195,7 @@ class _Assembly:
         )
         self._surfaces["slack"] = app.surface
         self._sources["slack"] = app.files
+        self._talks["slack"] = app.talk
         return app
 
     def _discord(self) -> DiscordApp | None:
@@ -208,6 +210,7 @@ class _Assembly:
         )
         self._surfaces["discord"] = app.surface
         self._sources["discord"] = app.files
+        self._talks["discord"] = app.talk
         return app
 
     def _web_ports(self) -> WebPorts:
@@ -239,6 +242,7 @@ class _Assembly:
             signals=stores.signals,
             sandboxes=self._sandboxes.provider,
             file_sources=self._sources,
+            thread_talks=self._talks,
             file_bytes_max=settings.file_bytes_max,
             model=settings.model,
             system_prompt=partial(prompt, self._sandboxes),

@@ -20,6 +20,7 @@ from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.listening import Listener
 from bots.discord.rest import Rest, text_of
 from bots.discord.surface import DiscordSurface
+from bots.discord.talk import DiscordTalk
 from bots.reception import Receive
 from core.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn
@@ -142,6 +143,7 @@ class DiscordApp:
             self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
         )
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
+        self.talk = DiscordTalk(self.client.rest)
         self._connection: asyncio.Task[str | None] | None = None
 
     @property

@@ -16,6 +16,7 @@ from bots.slack.http import EVENTS_PATH, HttpEvents
 from bots.slack.payload import child
 from bots.slack.socket import Socket
 from bots.slack.surface import SlackSurface
+from bots.slack.talk import SlackTalk
 from core.errors import ConfigurationError
 from core.messages import JsonObject
 
@@ -57,6 +58,7 @@ class SlackApp:
         self._app_token = app_token
         self.surface = SlackSurface(self._client)
         self.files = SlackFiles(self._client)
+        self.talk = SlackTalk(self._client)
         self._doorway = Doorway(self._client, receive) if receive else None
         self._http = HttpEvents(signing_secret) if signing_secret else None
         self._socket: Socket | None = None
