@@ -72,6 +72,16 @@ class Library:
         await self._embed(entry)
         return entry
 
+    async def remove(self, scope: Scope, name: str) -> KnowledgeEntry | None:
+        """Removes the entry that people mean by the name: written so, else but for its case. None: there is no such."""
+        entries = await self.store.entries([scope])
+        meant = [entry for entry in entries if entry.name == name] or [
+            entry for entry in entries if entry.name.casefold() == name.strip().casefold()
+        ]
+        if not meant or not await self.store.remove(scope, meant[0].entry_id):
+            return None
+        return meant[0]
+
     async def _embed(self, entry: KnowledgeEntry) -> None:
         """Best effort: an entry without vectors is found by its words."""
         if self.semantics is None:

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import PurePosixPath
 
@@ -41,6 +42,9 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """The first record of an Excel file from before there were containers."""
 _NICENESS = 5
+_SLICE_CHARACTERS = 50_000
+_HEADER_CHARACTERS_MAX = 5_000
+_SLICE_ENDS = ("\n\n", "\n", " ", "。")
 _XML_NO_MEMORY = 2
 """XML_ERR_NO_MEMORY of libxml2."""
 
@@ -131,8 +135,23 @@ def main() -> None:
 def _tell(document: Document) -> None:
     _say({"title": document.title, "kind": document.kind})
     for page in document.pages:
-        _say(asdict(Page(page.number, page.place, page.text)))
+        for part in slices(page):
+            _say(asdict(part))
     _say({"end": True})
+
+
+def slices(page: Page) -> Iterator[Page]:
+    """A very long page in parts, so that nobody has to hold or search megabytes at once; a table keeps its header."""
+    text, start = page.text, 0
+    header = "".join(text.splitlines(keepends=True)[:2]) if text.startswith("|") else ""
+    if len(header) > _HEADER_CHARACTERS_MAX:
+        header = ""
+    while len(text) - start > _SLICE_CHARACTERS:
+        ends = (text.rfind(mark, start + 1, start + _SLICE_CHARACTERS) for mark in _SLICE_ENDS)
+        end = next((end for end in ends if end > start), start + _SLICE_CHARACTERS)
+        yield Page(page.number, page.place, (header if start else "") + text[start:end])
+        start = end + 1 if header else end
+    yield Page(page.number, page.place, (header if start else "") + text[start:])
 
 
 def _say(value: dict[str, object]) -> None:

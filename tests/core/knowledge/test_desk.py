@@ -144,3 +144,14 @@ async def test_of_a_long_request_only_what_it_asks_for_is_searched(shelf: Shelf)
 
     assert "The walrus sleeps at noon." in found
     assert max(len(question) for question in desk.ask.questions) < 3000  # type: ignore[union-attr]
+
+
+async def test_an_entry_is_removed_by_the_name_that_people_write(shelf: Shelf) -> None:
+    kept = await shelf.put(shelf.thread, "plan.pdf", "one")
+    gone = await shelf.put(shelf.thread, "Plan.pdf", "two")
+
+    assert await shelf.library.remove(shelf.thread, "Plan.pdf") == gone
+    assert await shelf.library.remove(AGENT, "plan.pdf") is None
+    assert await shelf.desk().threads() == (kept,)
+    assert await shelf.library.remove(shelf.thread, " PLAN.pdf ") == kept
+    assert await shelf.library.remove(shelf.thread, "plan.pdf") is None

@@ -141,3 +141,23 @@ async def test_other_scripts_are_told_apart() -> None:
 async def test_the_content_decides_where_the_name_is_wrong() -> None:
     assert (await parsed(made_files.pdf(["Hello."]), "hello.docx")).kind == "pdf"
     assert (await parsed(PAGE.encode(), "page")).kind == "html"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\n", " ", "。", ""])
+async def test_a_very_long_text_comes_in_parts_that_lose_nothing(end: str) -> None:
+    text = f"一个句子words{end}" * 30_000
+    document = await parsed(text.encode(), "a.txt")
+
+    assert "".join(page.text for page in document.pages) == text
+    assert len(document.pages) > 5
+    assert max(len(page.text) for page in document.pages) <= 50_000
+
+
+async def test_each_part_of_a_very_long_table_has_its_header() -> None:
+    rows = [f"{number},some words" for number in range(10_000)]
+    document = await parsed("\n".join(["id,note", *rows]).encode(), "a.csv")
+
+    head = "| id | note |\n| --- | --- |\n"
+    assert all(page.text.startswith(head) for page in document.pages)
+    told = "\n".join(page.text.removeprefix(head) for page in document.pages)
+    assert told == "\n".join(f"| {number} | some words |" for number in range(10_000))
