@@ -43,6 +43,8 @@ async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
     run = snapshot.active_run
     if run is not None:
         who = f" for {run.requester.name}" if run.requester else ""
+        if run.status == "waiting":
+            return f"Waiting for an approval{who}."
         return f"Working{who}." if run.status == "running" else f"Waiting in line{who}."
     if snapshot.open_ask is not None:
         return f"Waiting for an answer to: {snapshot.open_ask.text}"

@@ -90,6 +90,7 @@ class _Show:
         self._active_runs = active_runs
         self._view = RunView()
         self._shown: RunView | None = None
+        self._is_asking = False
         self._changed = asyncio.Event()
         self._taken_up = asyncio.Event()
         self._over = asyncio.Event()
@@ -122,7 +123,7 @@ class _Show:
         )
         status = next(one for one in planned if one.slot == "status")
         async with surface.typing(address):
-            editor = spawn(self._keep_status(status, poster), name=f"status of {self.run_id}")
+            editor = spawn(self._keep_status(run, status, poster), name=f"status of {self.run_id}")
             try:
                 await self._fold()
             except BaseException:
@@ -145,7 +146,7 @@ class _Show:
                 if self._view.state != "queued":
                     self._taken_up.set()
 
-    async def _keep_status(self, status: Delivery, poster: Poster) -> None:
+    async def _keep_status(self, run: Run, status: Delivery, poster: Poster) -> None:
         """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""
         await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
         while not self._over.is_set():
@@ -154,9 +155,21 @@ class _Show:
                 return
             self._changed.clear()
             await self._show_status(status, poster)
+            await self._show_approval(run, poster)
             pace = poster.surface.edit_interval_seconds
             crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
             await _wait_at_most(self._over, pace * crowd)
+
+    async def _show_approval(self, run: Run, poster: Poster) -> None:
+        """A run that waits asks in a message of its own; once it goes on, that message says who allowed what."""
+        if (self._view.state == "asking") == self._is_asking:
+            return
+        self._is_asking = not self._is_asking
+        fresh = Poster(poster.address, poster.surface, poster.rendering, poster.deliveries)
+        try:
+            await deliver_all(run, fresh, self._showroom)
+        except SurfaceError as error:
+            log.warning("the approval of run %s was not shown: %s", self.run_id, error)
 
     async def _show_status(self, status: Delivery, poster: Poster) -> None:
         view = self._view

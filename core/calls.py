@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
+from core.approval import Approval
 from core.context.todo import TodoWatch
 from core.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.events import AgentEvent, ToolFinished, ToolStarted
@@ -69,8 +70,10 @@ class CallRunner:
     reply: Reply | None = None
     ended_by: str | None = None
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    awaiting: dict[int, Prepared] = field(default_factory=dict[int, Prepared])
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
     _todo: TodoWatch = field(default_factory=TodoWatch)
+    _recorded: set[int] = field(default_factory=set[int])
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     def add(self, call: ToolCall) -> None:
@@ -84,10 +87,11 @@ class CallRunner:
             return
         if prepared.tool.name in ENDING_TOOLS:
             self.ended_by = prepared.tool.name
+        if self._must_wait(prepared):
+            self._await_approval(index, call, prepared)
+            return
         record = self._record(index, call)
-        started = ToolStarted(
-            index=index, call_id=call.call_id, name=call.name, title=prepared.title
-        )
+        started = _started(record, prepared.title)
         before = self._tasks[-1] if self._tasks and self.is_sequential else None
         if before is None:
             self.run_log.start_call(record, started)
@@ -98,7 +102,31 @@ class CallRunner:
         """Waits for every call; answers the outcomes in call order."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        return tuple(self.outcomes[index] for index in range(len(self.calls)))
+        return tuple(
+            self.outcomes[index] for index in range(len(self.calls)) if index in self.outcomes
+        )
+
+    def approval(self) -> Approval:
+        """What people are asked for the calls that wait. Puts those on record, too, that could not run at all."""
+        for index, outcome in self.outcomes.items():
+            if index not in self._recorded:
+                record = self._record(index, outcome.call)
+                self.run_log.start_call(record, _started(record, outcome.call.name))
+                self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+        return Approval(
+            turn_id=self.turn_id,
+            tools=tuple(prepared.tool.name for prepared in self.awaiting.values()),
+            reasons=tuple(prepared.approval or "" for prepared in self.awaiting.values()),
+        )
+
+    def _must_wait(self, prepared: Prepared) -> bool:
+        is_allowed = prepared.tool.name in self.context.approved_tools
+        return prepared.approval is not None and not is_allowed
+
+    def _await_approval(self, index: int, call: ToolCall, prepared: Prepared) -> None:
+        record = replace(self._record(index, call), state="awaiting")
+        self.awaiting[index] = prepared
+        self.run_log.start_call(record, _started(record, f"{prepared.title} (needs approval)"))
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """The outcomes in call order, where calls that have none are answered with the reason."""
@@ -111,9 +139,14 @@ class CallRunner:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        return prepare(call.name, call.arguments, self.toolbox)
+        prepared = prepare(call.name, call.arguments, self.toolbox)
+        is_free = prepared.approval is not None or not self.awaiting
+        if not is_free and (self.is_sequential or prepared.tool.name in ENDING_TOOLS):
+            raise ToolError("Not run: a call before it waits for an approval. Call it again then.")
+        return prepared
 
     def _record(self, index: int, call: ToolCall) -> ToolCallRecord:
+        self._recorded.add(index)
         return ToolCallRecord(
             run_id=self.context.run_id,
             turn_id=self.turn_id,
@@ -146,6 +179,10 @@ class CallRunner:
         self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
         if any(not task.done() for task in self._tasks if task is not asyncio.current_task()):
             await self.run_log.commit()
+
+
+def _started(record: ToolCallRecord, title: str) -> ToolStarted:
+    return ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=title)
 
 
 class MetadataOf(Protocol):

@@ -127,6 +127,14 @@ class ActivityChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAsked:
+    """The run waits until somebody allows or denies what stands in `text`."""
+
+    text: str
+    kind: Literal["approval_asked"] = "approval_asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
     turn_id: str
     kind: Literal["turn_finished"] = "turn_finished"
@@ -166,6 +174,7 @@ AgentEvent = Annotated[
     | ErrorRaised
     | ChecklistChanged
     | ActivityChanged
+    | ApprovalAsked
     | TurnFinished
     | RunFinished
     | RunFailed,

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from core.approval import Approval
 from core.calls import RunLog
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy, Window
@@ -20,7 +21,8 @@ from core.stores import UsageEntry
 from core.stuck import GOING_IN_CIRCLES, CircleWatch
 from core.threads import FinishReason, Reply
 from core.tools.tool import Toolbox, ToolContext
-from core.turn import AskModel, LoopPolicy, Turn, TurnEnd
+from core.turn import AskModel, LoopPolicy, Turn
+from core.turn_end import TurnEnd
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +53,8 @@ class Surroundings:
 
 async def run_agent(
     history: Sequence[Message], around: Surroundings, *, turns_done: int = 0
-) -> RunFinished:
-    """Plays turns on the history until the run may end, and says how it ended.
+) -> RunFinished | Approval:
+    """Plays turns on the history until the run may end, and says how it ended, or what it waits for.
 
     The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
     that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
@@ -63,22 +65,9 @@ async def run_agent(
     continuations, carried = 0, ""
     watch = CircleWatch()
     for number in range(turns_done + 1, around.policy.turns_max + 1):
-        turn = new_turn(number, around, window)
-        try:
-            async with around.switch.stoppable():
-                heard = await around.take_steering()
-                await around.check_budget()
-            window.add(heard)
-            async with around.switch.stoppable():
-                request = await window.request(blank, watch.notes(heard))
-            end = await _played(turn, request, around.switch)
-        except BudgetExceeded as limit:
-            return _cut_off("budget", str(limit), can_continue=False)
-        except Stopped:
-            turn.cut_short("Stopped by a person before it was finished.")
-            return RunFinished(
-                status="stopped", finish_reason="stopped", message=stop_summary(number)
-            )
+        end = await _ended_turn(new_turn(number, around, window), blank, around, window, watch)
+        if not isinstance(end, TurnEnd):
+            return end
         window.add(end.messages)
         if end.reply is not None:
             return finished(end, carried)
@@ -89,6 +78,28 @@ async def run_agent(
         if watch.is_stuck_after(end.text, end.outcomes):
             return _cut_off("stop", GOING_IN_CIRCLES)
     return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
+
+
+async def _ended_turn(
+    turn: Turn, blank: ModelRequest, around: Surroundings, window: Window, watch: CircleWatch
+) -> TurnEnd | RunFinished | Approval:
+    """Plays one turn; the end of the run where there was none, or what the turn waits for."""
+    try:
+        async with around.switch.stoppable():
+            heard = await around.take_steering()
+            await around.check_budget()
+        window.add(heard)
+        async with around.switch.stoppable():
+            request = await window.request(blank, watch.notes(heard))
+        end = await _played(turn, request, around.switch)
+        return end.approval or end
+    except BudgetExceeded as limit:
+        return _cut_off("budget", str(limit), can_continue=False)
+    except Stopped:
+        turn.cut_short("Stopped by a person before it was finished.")
+        return RunFinished(
+            status="stopped", finish_reason="stopped", message=stop_summary(turn.number)
+        )
 
 
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:

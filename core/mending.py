@@ -1,10 +1,11 @@
 """Making a history whole that a crash cut off in the middle of a turn: every call gets its result, none runs twice."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from core.approval import objection
 from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, told_finished
 from core.context.tokens import counted
 from core.dialects.dialect import Dialect
@@ -12,8 +13,8 @@ from core.errors import ToolError
 from core.events import MessageAdded, TurnFinished, TurnStarted
 from core.ids import new_id
 from core.messages import JsonObject, Message, ToolCall
-from core.threads import Reply, ToolCallRecord
-from core.tools.tool import Toolbox, ToolContext, prepare
+from core.threads import Ask, Reply, ToolCallRecord
+from core.tools.tool import Prepared, Toolbox, ToolContext, prepare
 
 INTERRUPTED = (
     "The program was restarted while this ran. It may or may not have done its work: "
@@ -38,6 +39,8 @@ class Workshop:
     toolbox: Toolbox
     context: ToolContext
     run_log: RunLog
+    answer: Ask | None = None
+    """The newest approval that the run has asked for."""
 
 
 async def mend(
@@ -51,7 +54,7 @@ async def mend(
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
         shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
-        outcomes = [await _outcome(record, shop.toolbox, shop.context) for record in group]
+        outcomes = [await _outcome(record, shop) for record in group]
         if assistant is None:
             assistant = _assistant_again(assistant_id, outcomes, shop)
             added.append(assistant)
@@ -103,20 +106,37 @@ def _unanswered(
     return missing
 
 
-async def _outcome(record: ToolCallRecord, toolbox: Toolbox, context: ToolContext) -> CallOutcome:
+async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
     call = ToolCall(
         name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw
     )
-    if record.result is not None and record.name not in ENDING_TOOLS:
+    is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
+    if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
         return CallOutcome(call=call, outcome=outcome, result=record.result)
     try:
-        prepared = prepare(record.name, record.arguments, toolbox)
+        prepared = prepare(record.name, record.arguments, shop.toolbox)
     except ToolError as error:
         return refused(call, str(error))
+    if record.state == "awaiting":
+        return await _after_answer(record, call, prepared, shop)
     if prepared.tool.is_idempotent:
-        return await executed(call, prepared, context)
+        return await executed(call, prepared, shop.context)
     return refused(call, INTERRUPTED)
+
+
+async def _after_answer(
+    record: ToolCallRecord, call: ToolCall, prepared: Prepared, shop: Workshop
+) -> CallOutcome:
+    """Runs what people have allowed, on record as begun, so that a crash does not repeat it."""
+    why_not = objection(shop.answer, record.turn_id)
+    if why_not is not None:
+        return refused(call, why_not)
+    shop.run_log.finish_call(replace(record, state="started"))
+    await shop.run_log.commit()
+    outcome = await executed(call, prepared, shop.context)
+    shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+    return outcome
 
 
 def _written(calls: Sequence[ToolCall]) -> str:

@@ -4,8 +4,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from core.approval import Approval
 from core.events import (
     AgentEvent,
+    ApprovalAsked,
     Cursor,
     MessageAdded,
     RunEvent,
@@ -100,6 +102,14 @@ class RunRecorder:
     async def commit(self) -> None:
         """A cancelled caller leaves the transaction to finish."""
         await asyncio.shield(spawn(self._flush(), name="flush the run log"))
+
+    async def suspend(self, approval: Approval) -> None:
+        """Stores everything so far, then gives the run back until people have answered."""
+        self.emit(ApprovalAsked(text=approval.text))
+        await self.commit()
+        await asyncio.shield(
+            spawn(self._journal.suspend(self._lease, approval), name="suspend the run")
+        )
 
     async def finish(self, terminal: Terminal, ending: RunEnding) -> bool:
         """Ends the run with all that is pending in one transaction. False: an input waits, the run goes on."""

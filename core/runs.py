@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from core.approval import Approval
 from core.budget import NO_BUDGET, Budget, day_start, exhausted
 from core.context.checklist import todo_in
 from core.context.summary import turns_in
@@ -147,7 +148,9 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self) -> None:
-        around = self._surroundings()
+        around = self._surroundings(
+            await self._engine.journal.approved_tools(self._lease.thread_id)
+        )
         reply = await self._mended(around)
         turns_done = 0
         while True:
@@ -161,6 +164,9 @@ class _Execution:
                 turns_done = turns_in(history, self._lease.run_id)
                 ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
             reply = None
+            if isinstance(ended, Approval):
+                await self._recorder.suspend(ended)
+                return
             if ended.status == "stopped":
                 await self._take_unread()
             if await self._recorder.finish(ended, ending_of(ended)):
@@ -176,12 +182,13 @@ class _Execution:
             toolbox=around.toolbox,
             context=around.context,
             run_log=self._recorder,
+            answer=await self._engine.journal.approval(self._lease.run_id),
         )
         mended = await mend(history, await self._engine.journal.calls(self._lease.run_id), shop)
         await self._recorder.commit()
         return mended.reply
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self, approved_tools: frozenset[str]) -> Surroundings:
         engine = self._engine
         return Surroundings(
             model=self._run.model or engine.model,
@@ -191,6 +198,7 @@ class _Execution:
             context=ToolContext(
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
+                approved_tools=approved_tools,
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
                 message=partial(engine.conversations.message, self._lease.thread_id),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from core.approval import Approval
 from core.budget import Spending
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
@@ -180,6 +181,18 @@ class RunJournal(Protocol):
     async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
         """Ends the run, unless an input is waiting that the entry does not take: then writes nothing, answers False,
         and the run goes on. Stopped and failed runs end all the same; a new queued run is then made for the input."""
+        ...
+
+    async def suspend(self, lease: Lease, approval: Approval) -> None:
+        """The run waits, without its lease, until the approval that is asked for here is answered."""
+        ...
+
+    async def approval(self, run_id: str) -> Ask | None:
+        """The newest one that the run has asked for."""
+        ...
+
+    async def approved_tools(self, thread_id: str) -> frozenset[str]:
+        """Tools that somebody has allowed for the rest of the thread."""
         ...
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:

@@ -68,7 +68,7 @@ async def _heard(
 async def _is_over(run_id: str, conversations: Conversations) -> bool:
     """Asked before the events are read: those of a run that is over by then are all there."""
     run = await conversations.run(run_id)
-    return run is None or run.status not in ("queued", "running")
+    return run is None or run.status not in ("queued", "running", "waiting")
 
 
 class _Arriving:

@@ -10,7 +10,7 @@ from core.messages import JsonObject
 
 Platform = Literal["slack", "discord", "api"]
 ThreadState = Literal["idle", "running", "waiting"]
-RunStatus = Literal["queued", "running", "completed", "failed", "stopped"]
+RunStatus = Literal["queued", "running", "waiting", "completed", "failed", "stopped"]
 FinishReason = Literal[
     "stop",
     "tool_calls",
@@ -96,7 +96,10 @@ class ThreadInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A question that the agent left in a thread. `options` may be empty: then any reply answers it."""
+    """A question that the agent left in a thread. `options` may be empty: then any reply answers it.
+
+    Kind "approval": the run itself waits and goes on with the answer; `subject` names the turn and the tools.
+    """
 
     ask_id: str
     run_id: str
@@ -105,6 +108,8 @@ class Ask:
     state: Literal["open", "answered", "withdrawn"] = "open"
     answer: str | None = None
     answered_by: Person | None = None
+    kind: Literal["question", "approval"] = "question"
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +240,8 @@ class Lease:
 class ToolCallRecord:
     """A call as the journal knows it: recorded before it runs, so that a crash cannot hide that it did.
 
-    `result` is the stored tool message's `tool_execution.result` once the call has ended.
+    State "awaiting": people must allow it first. `result` is the stored tool message's `tool_execution.result` once
+    the call has ended.
     """
 
     run_id: str
@@ -246,6 +252,6 @@ class ToolCallRecord:
     arguments: JsonObject
     raw: str
     assistant_message_id: str
-    state: Literal["started", "finished"] = "started"
+    state: Literal["awaiting", "started", "finished"] = "started"
     result: JsonObject | None = None
     metadata: JsonObject = field(default_factory=dict[str, JsonValue])

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
+from core.approval import Approval
 from core.calls import CallOutcome, CallRunner, RunLog, told_finished
 from core.context.tokens import counted
 from core.dialects.dialect import (
@@ -43,6 +44,7 @@ from core.ports import (
 from core.stores import UsageEntry
 from core.threads import FinishReason, Reply
 from core.tools.tool import Toolbox, ToolContext
+from core.turn_end import TurnEnd
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
@@ -60,21 +62,6 @@ class LoopPolicy:
     executes_on_stream: bool = True
     is_streamed: bool = True
     xml_calls_max: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
-    """What a turn leaves. `text` is what a person may read; with `outcomes` the model wants to see them."""
-
-    finish_reason: FinishReason
-    text: str
-    messages: tuple[Message, ...]
-    outcomes: tuple[CallOutcome, ...] = ()
-    reply: Reply | None = None
-
-    @property
-    def has_calls(self) -> bool:
-        return bool(self.outcomes)
 
 
 @dataclass(slots=True)
@@ -279,6 +266,8 @@ class Turn:
     def _end(
         self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None
     ) -> TurnEnd:
+        if self._runner is not None and self._runner.awaiting:
+            return self._waits_for(self._runner.approval())
         self._add_results(outcomes)
         if reply is not None:
             reason = "agent_terminated"
@@ -294,3 +283,8 @@ class Turn:
             outcomes=tuple(outcomes),
             reply=reply,
         )
+
+    def _waits_for(self, approval: Approval) -> TurnEnd:
+        self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+        messages = tuple(self._messages)
+        return TurnEnd(finish_reason="tool_calls", text="", messages=messages, approval=approval)

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from core.events import (
     ActivityChanged,
+    ApprovalAsked,
     ChecklistChanged,
     Chunk,
     ErrorRaised,
@@ -38,6 +39,7 @@ _PlainFact = (
     | ErrorRaised
     | ChecklistChanged
     | ActivityChanged
+    | ApprovalAsked
 )
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -188,7 +190,7 @@ def _status(event: RunEvent, fact: _ToolFact | _PlainFact) -> tuple[JsonObject, 
             return _plain(fact), metadata
 
 
-def _plain(fact: _PlainFact) -> JsonObject:
+def _plain(fact: _PlainFact) -> JsonObject:  # noqa: C901 - one case per event
     match fact:
         case TurnStarted(turn_id=turn_id):
             return {"status_type": "thread_run_start", "thread_run_id": turn_id}
@@ -205,6 +207,8 @@ def _plain(fact: _PlainFact) -> JsonObject:
             return {"status_type": "checklist", "title": title, "items": lines}
         case ActivityChanged(text=text):
             return {"status_type": "activity", "message": text}
+        case ApprovalAsked(text=text):
+            return {"status_type": "approval_asked", "message": text}
         case _:
             assert_never(fact)
 

@@ -21,6 +21,6 @@ class SqlAsks:
         return await self._one(pending_asks.c.run_id == run_id)
 
     async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
-        statement = select(pending_asks).where(condition)
-        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())
+        row = await self._database.read(lambda c: c.execute(newest).mappings().first())
         return ask_of(row) if row else None

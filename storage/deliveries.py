@@ -11,7 +11,7 @@ from storage.database import Database
 from storage.endings import insert_drafts
 from storage.rows import delivery_of
 from storage.runs import is_alive, record_heartbeat
-from storage.snapshots import ACTIVE
+from storage.snapshots import UNENDED
 from storage.tables import deliveries, renderings, runs
 
 _CLAIM = Failpoint("storage.claim_rendering")
@@ -113,7 +113,7 @@ def _record(connection: Connection, rendering: Rendering, delivery: Delivery) ->
 def _close(connection: Connection, rendering: Rendering) -> bool:
     _hold(connection, rendering)
     status = select(runs.c.status).where(runs.c.run_id == rendering.run_id)
-    if connection.execute(status).scalar_one() in ACTIVE:
+    if connection.execute(status).scalar_one() in UNENDED:
         return False
     unsent = select(deliveries.c.delivery_id).where(
         deliveries.c.run_id == rendering.run_id,

@@ -9,6 +9,7 @@ from core.stores import Decide
 from core.threads import Accept, Arrival, Ignore, Receipt, StopRun, ThreadSnapshot
 from storage.database import Database
 from storage.inputs import amend, take_in
+from storage.queued_runs import resume_run
 from storage.snapshots import bound_to, lock_thread, snapshot_of
 from storage.tables import claimed_keys, inbound_cursors, runs
 from storage.upserts import insert_or_replace, insert_or_skip
@@ -104,6 +105,9 @@ def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | 
         connection.execute(
             update(runs).where(runs.c.run_id == active.run_id).values(stop_requested=True)
         )
+        if active.status == "waiting" and snapshot.open_ask is not None:
+            thread_id = snapshot.thread.thread_id
+            resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
     return Receipt(
         decision=decision,
         thread_id=snapshot.thread.thread_id,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from core.approval import choice_of
 from core.ids import new_id
 from core.threads import (
     Accept,
@@ -15,7 +16,7 @@ from core.threads import (
     Thread,
     ThreadSnapshot,
 )
-from storage.queued_runs import end_ask, end_unstarted, queue_run, touch_thread
+from storage.queued_runs import end_ask, end_unstarted, queue_run, resume_run, touch_thread
 from storage.rows import values_of_arrival, values_of_thread
 from storage.tables import runs, thread_inputs, threads
 
@@ -26,6 +27,8 @@ def take_in(
     """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
     thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
     active = snapshot.active_run if snapshot else None
+    if active is not None and active.status == "waiting" and snapshot is not None:
+        return answer_approval(connection, arrival, decision, snapshot)
     request_ref = _asking_request(connection, arrival, decision, snapshot) or arrival.message_ref
     run = active or queue_run(connection, thread, arrival.author, request_ref)
     insert_input(connection, thread.thread_id, arrival)
@@ -37,6 +40,25 @@ def take_in(
         run_id=run.run_id,
         is_new_run=active is None,
         answered_ask=_answer(connection, arrival, decision, snapshot),
+    )
+
+
+def answer_approval(
+    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot
+) -> Receipt:
+    """The waiting run goes on with whatever a person says; words that are no button's stay as a message, too."""
+    thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
+    if ask is None or choice_of(arrival.text) is None:
+        insert_input(connection, thread_id, arrival)
+    answered = ask and resume_run(
+        connection, ask, thread_id, answer=arrival.text, person=arrival.author
+    )
+    return Receipt(
+        decision=decision,
+        thread_id=thread_id,
+        run_id=snapshot.active_run.run_id if snapshot.active_run else None,
+        is_new_run=answered is not None,
+        answered_ask=answered,
     )
 
 

@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
+from core.approval import Approval
 from core.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.ids import new_id
 from core.messages import Message
 from core.stores import JournalEntry, RunEnding, UsageEntry
-from core.threads import Lease, ThreadInput, ToolCallRecord
+from core.threads import Ask, Lease, ThreadInput, ToolCallRecord
+from storage.approvals import approved_tools, newest_approval, suspend_run
 from storage.database import Database
 from storage.endings import end_run
 from storage.rows import (
@@ -36,6 +38,7 @@ from storage.upserts import insert_or_skip
 
 _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
+_SUSPEND = Failpoint("storage.suspend")
 _SWEEP = Failpoint("storage.sweep_events")
 
 _HELD = (
@@ -68,7 +71,7 @@ _END_CALLS = (
         tool_calls.c.turn_id == bindparam("of_turn"),
         tool_calls.c.index == bindparam("of_index"),
     )
-    .values(state="finished", result=bindparam("outcome"), metadata=bindparam("details"))
+    .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
 )
 _WAITING = (
     select(thread_inputs)
@@ -108,6 +111,19 @@ class SqlRunJournal:
             return True
 
         return await self._database.write(_FINISH, work)
+
+    async def suspend(self, lease: Lease, approval: Approval) -> None:
+        def work(connection: Connection) -> None:
+            _hold(connection, lease)
+            suspend_run(connection, lease, approval)
+
+        await self._database.write(_SUSPEND, work)
+
+    async def approval(self, run_id: str) -> Ask | None:
+        return await self._database.read(lambda c: newest_approval(c, run_id))
+
+    async def approved_tools(self, thread_id: str) -> frozenset[str]:
+        return await self._database.read(lambda c: approved_tools(c, thread_id))
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = (
@@ -191,6 +207,7 @@ def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
                 "of_run": call.run_id,
                 "of_turn": call.turn_id,
                 "of_index": call.index,
+                "now": call.state,
                 "outcome": call.result,
                 "details": call.metadata,
             }

@@ -91,6 +91,20 @@ def end_ask(connection: Connection, ask: Ask, *, answer: str | None, person: Per
     return ask_of(row.mappings().one())
 
 
+def resume_run(
+    connection: Connection, ask: Ask, thread_id: str, *, answer: str | None, person: Person | None
+) -> Ask:
+    """Queues the waiting run again. No answer: the question is withdrawn."""
+    ended = end_ask(connection, ask, answer=answer, person=person)
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == ask.run_id, runs.c.status == "waiting")
+        .values(status="queued")
+    )
+    touch_thread(connection, thread_id, state="running")
+    return ended
+
+
 def _outdate(connection: Connection, run_id: str) -> None:
     """The rendering first: whoever shows the run locks it before its deliveries."""
     connection.execute(

@@ -242,6 +242,8 @@ def ask_of(row: Row) -> Ask:
         state=row["state"],
         answer=row["answer"],
         answered_by=_person(row["answered_by_id"], row["answered_by_name"]),
+        kind=row["kind"],
+        subject=row["subject"],
     )
 
 

@@ -10,9 +10,9 @@ from storage.columns import DatabaseNow
 from storage.database import Database
 from storage.inbox import claim_key
 from storage.inputs import insert_input
-from storage.queued_runs import queue_run
+from storage.queued_runs import queue_run, resume_run
 from storage.rows import run_of
-from storage.snapshots import ACTIVE, lock_thread
+from storage.snapshots import ACTIVE, UNENDED, lock_thread, snapshot_of
 from storage.tables import leases, runs, threads, workers
 from storage.upserts import insert_or_replace
 
@@ -67,18 +67,29 @@ class SqlStopRequests:
         self._database = database
 
     async def request_stop(self, run_id: str) -> bool:
-        statement = (
-            update(runs)
-            .where(runs.c.run_id == run_id, runs.c.status.in_(ACTIVE))
-            .values(stop_requested=True)
-        )
-        return await self._database.write(_STOP, lambda c: c.execute(statement).rowcount == 1)
+        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id))
 
     async def retry(self, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
         """With `continues` the new run finds the input "Continue." in the name of the old run's requester."""
         return await self._database.write(
             _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues)
         )
+
+
+def _request_stop(connection: Connection, run_id: str) -> bool:
+    """A run that waits for an approval is queued again, to come to its end."""
+    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
+    thread = lock_thread(connection, threads.c.thread_id == of_run)
+    if thread is None:
+        return False
+    snapshot = snapshot_of(connection, thread)
+    active, ask = snapshot.active_run, snapshot.open_ask
+    if active is None or active.run_id != run_id:
+        return False
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(stop_requested=True))
+    if active.status == "waiting" and ask is not None:
+        resume_run(connection, ask, thread.thread_id, answer=None, person=None)
+    return True
 
 
 def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
@@ -186,7 +197,7 @@ def _retry(connection: Connection, run_id: str, dedupe_key: str, *, continues: b
         .limit(1)
     )
     old: Run = run_of(connection.execute(newest).mappings().one())
-    if old.run_id != run_id or old.status in ACTIVE or not claim_key(connection, dedupe_key):
+    if old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
         return None
     run = queue_run(connection, thread, old.requester, old.request_ref)
     if continues and old.requester is not None:

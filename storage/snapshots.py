@@ -7,6 +7,8 @@ from storage.rows import ask_of, run_of, thread_of
 from storage.tables import pending_asks, runs, threads
 
 ACTIVE = ("queued", "running")
+"""What a worker may take or has taken."""
+UNENDED = (*ACTIVE, "waiting")
 
 
 def bound_to(address: Address) -> ColumnElement[bool]:
@@ -36,7 +38,7 @@ def snapshot_of(connection: Connection, thread: Thread) -> ThreadSnapshot:
     newest = select(runs).where(runs.c.thread_id == thread.thread_id).order_by(runs.c.run_id.desc())
     row = connection.execute(newest.limit(1)).mappings().one_or_none()
     last_run = run_of(row) if row else None
-    is_active = last_run is not None and last_run.status in ACTIVE
+    is_active = last_run is not None and last_run.status in UNENDED
     open_ask = select(pending_asks).where(
         pending_asks.c.thread_id == thread.thread_id, pending_asks.c.state == "open"
     )

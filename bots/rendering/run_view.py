@@ -6,6 +6,7 @@ from typing import Literal, assert_never
 from core.events import (
     ActivityChanged,
     AgentEvent,
+    ApprovalAsked,
     ChecklistChanged,
     ChecklistItem,
     ErrorRaised,
@@ -57,7 +58,7 @@ class RunView:
     can_continue: bool = False
 
 
-def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - one case per event
+def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 - one case per event
     """The view after the event. Pure; any order of events gives a view that can be drawn."""
     match event:
         case TurnStarted(number=number):
@@ -81,6 +82,8 @@ def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - one case
             return replace(view, checklist_title=title, checklist=items)
         case ActivityChanged(text=text):
             return replace(view, activity=text)
+        case ApprovalAsked():
+            return replace(view, state="asking", activity="Waiting for an approval", preview="")
         case RunFinished() | RunFailed():
             return _ended(view, event)
         case _:

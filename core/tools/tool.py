@@ -20,7 +20,8 @@ TITLE_CHARACTERS_MAX = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may touch. `sandbox` starts the thread's machine on first use.
+    """What a tool may touch. `approved_tools` need no approval in this thread any more.
+    `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
     `message` reads a stored message of this thread by its id. `knowledge` is what the run may look things up in.
@@ -28,6 +29,7 @@ class ToolContext:
 
     thread_id: str
     run_id: str
+    approved_tools: frozenset[str] = frozenset()
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
@@ -52,7 +54,8 @@ class Tool(Generic[ParamsT]):
     """One tool. The params model's docstring is its description for the model.
 
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a
-    crash that hid its result. `content_parameter` is the text between the tags in the older XML form.
+    crash that hid its result. `needs_approval` says in a line for people what
+    they must allow first, or None. `content_parameter` is the text between the tags in the older XML form.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Tool(Generic[ParamsT]):
     example: JsonObject | None = None
     content_parameter: str | None = None
     is_idempotent: bool = False
+    needs_approval: Callable[[ParamsT], str | None] | None = None
     timeout_seconds: float = 900
 
     def spec(self) -> ToolSpec:
@@ -93,6 +97,7 @@ class Prepared:
     tool: Tool[Any]
     params: BaseModel
     title: str
+    approval: str | None = None
 
 
 def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
@@ -111,7 +116,8 @@ def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
             f"The arguments of {name} do not fit: {problems}. Nothing was run; call it again with the arguments right."
         ) from error
     title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
-    return Prepared(tool=tool, params=params, title=title)
+    approval = tool.needs_approval(params) if tool.needs_approval else None
+    return Prepared(tool=tool, params=params, title=title, approval=approval)
 
 
 def _problem(problem: ErrorDetails) -> str:

@@ -1,0 +1,60 @@
+"""Runs that wait for people: suspended with a question, and queued again with its answer."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, func, select, update
+
+from core.approval import CHOICES, Approval, tools_always_allowed
+from core.ids import new_id
+from core.stores import DeliveryDraft
+from core.threads import Ask, Lease
+from storage.endings import insert_drafts
+from storage.queued_runs import touch_thread
+from storage.rows import ask_of
+from storage.tables import leases, pending_asks, runs
+
+_APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
+
+
+def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
+    """Frees the lease, which is locked, and leaves the question to deliver."""
+    asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
+    ordinal = 1 + connection.execute(asked).scalar_one()
+    ask_id = new_id()
+    connection.execute(
+        pending_asks.insert(),
+        {
+            "ask_id": ask_id,
+            "thread_id": lease.thread_id,
+            "run_id": lease.run_id,
+            "kind": "approval",
+            "subject": approval.subject,
+            "text": approval.text,
+            "options": list(CHOICES),
+            "state": "open",
+            "created_at": datetime.now(UTC),
+        },
+    )
+    draft = DeliveryDraft(slot="ask", ordinal=ordinal, body={"text": approval.text})
+    insert_drafts(connection, lease.run_id, (draft,), ask_id=ask_id)
+    connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
+    connection.execute(
+        update(leases)
+        .where(leases.c.thread_id == lease.thread_id)
+        .values(run_id=None, worker_id=None)
+    )
+    touch_thread(connection, lease.thread_id, state="waiting")
+
+
+def newest_approval(connection: Connection, run_id: str) -> Ask | None:
+    statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
+    row = connection.execute(statement.order_by(pending_asks.c.ask_id.desc())).mappings().first()
+    return ask_of(row) if row else None
+
+
+def approved_tools(connection: Connection, thread_id: str) -> frozenset[str]:
+    statement = _APPROVALS.where(
+        pending_asks.c.thread_id == thread_id, pending_asks.c.state == "answered"
+    )
+    rows = connection.execute(statement).mappings()
+    return frozenset[str]().union(*(tools_always_allowed(ask_of(row)) for row in rows))

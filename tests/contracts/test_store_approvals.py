@@ -1,0 +1,86 @@
+"""How a run waits for people and goes on, on each database."""
+
+from dataclasses import replace
+
+from core.approval import APPROVE_ALWAYS, Approval
+from core.threads import Accept, Lease, StopRun
+from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
+
+APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site",))
+
+
+async def _waiting(stores: Stores) -> tuple[Lease, str]:
+    lease = await stores.started()
+    await stores.journal.suspend(lease, APPROVAL)
+    ask = await stores.journal.approval(lease.run_id)
+    assert ask is not None
+    return lease, ask.ask_id
+
+
+async def test_a_waiting_run_is_nobodys_until_it_is_answered(stores: Stores) -> None:
+    lease, _ = await _waiting(stores)
+    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claim(lease.run_id, "w2") is None
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.active_run is not None
+    assert (snapshot.active_run.status, snapshot.thread.state) == ("waiting", "waiting")
+
+
+async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> None:
+    lease, ask_id = await _waiting(stores)
+    click = replace(message(APPROVE_ALWAYS, key="k1", kind="answer"), author=BOB)
+    receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
+    assert (receipt.run_id, receipt.is_new_run) == (lease.run_id, True)
+    again = await stores.claims.claim(lease.run_id, "w2")
+    assert again is not None
+    assert again.attempt == 2
+    assert [one.text for one in await stores.journal.inputs(again)] == ["hello"]
+    ask = await stores.journal.approval(lease.run_id)
+    assert ask is not None
+    assert (ask.state, ask.answered_by, ask.subject) == ("answered", BOB, "turn deploy")
+    assert await stores.journal.approved_tools(lease.thread_id) == {"deploy"}
+
+
+async def test_words_queue_the_run_and_stay_as_input(stores: Stores) -> None:
+    lease, _ = await _waiting(stores)
+    receipt = await stores.say("rather not")
+    assert receipt.run_id == lease.run_id
+    again = await stores.claims.claim(lease.run_id, "w2")
+    assert again is not None
+    assert [one.text for one in await stores.journal.inputs(again)] == ["hello", "rather not"]
+    assert await stores.journal.approved_tools(lease.thread_id) == frozenset()
+
+
+async def test_the_second_of_two_clicks_changes_nothing(stores: Stores) -> None:
+    lease, ask_id = await _waiting(stores)
+    first = message(APPROVE_ALWAYS, key="k1", kind="answer")
+    await stores.inbox.accept(first, deciding(Accept(ask_id=ask_id)))
+    again = await stores.inbox.accept(first, deciding(Accept(ask_id=ask_id)))
+    assert again.is_duplicate
+    assert await stores.claims.recoverable() == (lease.run_id,)
+
+
+async def test_a_stop_withdraws_the_question_and_queues_the_run(stores: Stores) -> None:
+    lease, _ = await _waiting(stores)
+    await stores.inbox.accept(message("", key="k2"), deciding(StopRun()))
+    ask = await stores.journal.approval(lease.run_id)
+    assert ask is not None
+    assert ask.state == "withdrawn"
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert (run.status, run.stop_requested) == ("queued", True)
+
+
+async def test_the_question_is_delivered_while_the_run_is_on(stores: Stores) -> None:
+    lease, ask_id = await _waiting(stores)
+    rendering = await stores.deliveries.claim(lease.run_id, "w1")
+    assert rendering is not None
+    (asked,) = await stores.deliveries.plan(rendering, [])
+    assert (asked.slot, asked.body["ask_id"]) == ("ask", ask_id)
+    shown = replace(asked, state="delivered", message_ref="p1")
+    await stores.deliveries.record(rendering, shown)
+    assert not await stores.deliveries.close(rendering)
+    await stores.say("no")
+    (asked,) = await stores.deliveries.plan(rendering, [])
+    assert asked.state == "stale"
