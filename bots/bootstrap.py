@@ -18,6 +18,7 @@ from bots.posting import Showroom, Surface
 from bots.reception import Reception
 from bots.settings import Settings
 from bots.slack.app import SlackApp
+from bots.toolservers import ToolServers, tool_servers
 from bots.warehouse import Stores
 from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
@@ -92,7 +93,9 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
             stack.push_async_callback(sandboxes.provider.close)
         mind = brain(settings)
         stack.push_async_callback(mind.close)
-        program = _Assembly(settings, stores, sandboxes, mind)
+        servers = tool_servers(settings)
+        stack.push_async_callback(servers.close)
+        program = _Assembly(settings, stores, sandboxes, mind, servers)
         yield await program.start(stack, with_worker=with_worker)
 
 
@@ -100,12 +103,18 @@ class _Assembly:
     """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
 
     def __init__(
-        self, settings: Settings, stores: Stores, sandboxes: Machines, mind: Brain
+        self,
+        settings: Settings,
+        stores: Stores,
+        sandboxes: Machines,
+        mind: Brain,
+        servers: ToolServers,
     ) -> None:
         self._settings = settings
         self._stores = stores
         self._sandboxes = sandboxes
         self._mind = mind
+        self._servers = servers
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._surfaces: dict[str, Surface] = {}
@@ -128,6 +137,7 @@ class _Assembly:
         )
         self._links.public_url = self._links.public_url or local_url(self._settings.http_host, port)
         if with_worker:
+            self._servers.warm()
             runs = Worker(self._engine(), self._stores.queue)
             runs.start()
             stack.push_async_callback(runs.close)
@@ -184,7 +194,7 @@ class _Assembly:
 
     def _slack(self) -> SlackApp | None:
         settings = self._settings
-        if not settings.slack_bot_token.get_secret_value():
+        if settings.slack_mode == "off":
             return None
         app = SlackApp(
             bot_token=settings.slack_bot_token.get_secret_value(),
@@ -248,6 +258,7 @@ class _Assembly:
             system_prompt=partial(prompt, self._sandboxes),
             dialect=self._mind.dialect,
             toolbox=toolbox(needs_sandbox=self._sandboxes.provider is not None),
+            more_tools=self._servers.tools,
             policy=LoopPolicy(
                 turns_max=settings.max_turns,
                 is_sequential=settings.tool_strategy == "sequential",

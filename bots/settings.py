@@ -15,8 +15,8 @@ from pydantic import (
     ValidationError,
 )
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
+from bots.settings_file import read_env_file
 from bots.settings_problems import sentence, unknown
 from core.budget import Budget, Limit
 from core.errors import ConfigurationError
@@ -133,6 +133,8 @@ class Settings(BaseModel):
     rapidapi_key: SecretStr = NO_SECRET
     rapidapi_url: WebUrl = ""
 
+    mcp_config: Path | None = None
+
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = (
         "INFO"
     )
@@ -206,7 +208,7 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
 
     Raises ConfigurationError with one sentence per problem, and never with the value of a secret.
     """
-    found = {**_from_file(env_file), **{name: text for name, text in environ.items() if text}}
+    found = {**read_env_file(env_file), **{name: text for name, text in environ.items() if text}}
     named = {
         name: text
         for name, text in found.items()
@@ -246,10 +248,15 @@ def _validated(values: Mapping[str, object]) -> Settings:
 def load_process(env_file: Path = Path(".env")) -> Settings:
     """`load` for this process. Lines of the file that are no settings (provider keys) join its environment."""
     settings = load(os.environ, env_file)  # noqa: TID251 - the one place that reads it
-    for name, text in _from_file(env_file).items():
+    for name, text in read_env_file(env_file).items():
         if not name.startswith(PREFIX):
             os.environ.setdefault(name, text)  # noqa: TID251 - model SDKs look for their keys there
     return settings
+
+
+def process_environment() -> Mapping[str, str]:
+    """What tool servers may be given: references in their file, and what a child process needs to start."""
+    return dict(os.environ)  # noqa: TID251 - the one place that reads it
 
 
 def secret_values(settings: Settings) -> tuple[str, ...]:
@@ -261,22 +268,6 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
         for secret in (*secrets, *settings.provider_keys.values())
         if secret.get_secret_value()
     )
-
-
-class _EnvFile(BaseSettings):
-    """No settings of its own: any name may stand in the file, and `load` judges it."""
-
-
-def _from_file(env_file: Path | None) -> dict[str, str]:
-    if env_file is None or not env_file.is_file():
-        return {}
-    try:
-        source = DotEnvSettingsSource(_EnvFile, env_file=env_file, case_sensitive=True)
-    except OSError as error:
-        raise ConfigurationError(f"{env_file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{env_file} cannot be read: it is not UTF-8 text.") from error
-    return {name: text for name, text in source.env_vars.items() if text}
 
 
 def _data_dir(environ: Mapping[str, str]) -> Path:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from core.approval import Approval
 from core.budget import NO_BUDGET, Budget, day_start, exhausted
@@ -14,22 +15,23 @@ from core.context.checklist import todo_in
 from core.context.summary import turns_in
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
+from core.endings import ending_of
 from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailable
-from core.events import MessageAdded, RunFailed, RunFinished, Terminal
+from core.events import MessageAdded, RunFailed, RunFinished
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
 from core.listening import Listener
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
-from core.messages import JsonObject, Message
+from core.messages import Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.prompt import PromptLayers, layered
 from core.recorder import RunRecorder
-from core.stores import Conversations, DeliveryDraft, Ledger, RunClaims, RunEnding, RunJournal
+from core.stores import Conversations, Ledger, RunClaims, RunJournal
 from core.tasks import cancel, spawn
 from core.threads import Address, Lease, Reply, Run, ThreadInput
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import Tool, Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Engine:
     system_prompt: Callable[[], str]
     dialect: Dialect
     toolbox: Toolbox
+    more_tools: Callable[[], Awaitable[Sequence[Tool[Any]]]] | None = None
     policy: LoopPolicy
     ask_model: AskModel
     budget: Budget = NO_BUDGET
@@ -148,9 +151,8 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self) -> None:
-        around = self._surroundings(
-            await self._engine.journal.approved_tools(self._lease.thread_id)
-        )
+        approved_tools = await self._engine.journal.approved_tools(self._lease.thread_id)
+        around = self._surroundings(await self._toolbox(), approved_tools)
         reply = await self._mended(around)
         turns_done = 0
         while True:
@@ -188,13 +190,19 @@ class _Execution:
         await self._recorder.commit()
         return mended.reply
 
-    def _surroundings(self, approved_tools: frozenset[str]) -> Surroundings:
+    async def _toolbox(self) -> Toolbox:
+        """The tools of this run: ours, and those that tool servers offer just now."""
+        if self._engine.more_tools is None:
+            return self._engine.toolbox
+        return self._engine.toolbox.and_also(await self._engine.more_tools())
+
+    def _surroundings(self, toolbox: Toolbox, approved_tools: frozenset[str]) -> Surroundings:
         engine = self._engine
         return Surroundings(
             model=self._run.model or engine.model,
             system_prompt=engine.system_prompt(),
             dialect=engine.dialect,
-            toolbox=engine.toolbox,
+            toolbox=toolbox,
             context=ToolContext(
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
@@ -269,30 +277,3 @@ def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
     """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
     todo = PromptLayers(todo=todo_in(history) or "")
     return replace(around, system_prompt=layered(around.system_prompt, todo))
-
-
-def ending_of(terminal: Terminal) -> RunEnding:
-    """What the terminal event means for the store and the outbox."""
-    if isinstance(terminal, RunFailed):
-        return RunEnding(status="failed", finish_reason=None, error=terminal.public_message)
-    return RunEnding(
-        status=terminal.status,
-        finish_reason=terminal.finish_reason,
-        reply=terminal.reply,
-        deliveries=drafts_of(terminal.reply) if terminal.reply else (),
-    )
-
-
-def drafts_of(reply: Reply) -> tuple[DeliveryDraft, ...]:
-    """The messages and files that a reply leaves to deliver; links are written under the text."""
-    links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
-    paths = [one for one in reply.attachments if one not in links]
-    text = "\n".join([reply.text, *links]).strip()
-    files = tuple(
-        DeliveryDraft(slot="file", ordinal=ordinal, body={"path": path})
-        for ordinal, path in enumerate(dict.fromkeys(paths))
-    )
-    if reply.kind == "answer":
-        return (DeliveryDraft(slot="answer", body={"text": text}), *files) if text else files
-    body: JsonObject = {"text": text, "options": list(reply.options)}
-    return (DeliveryDraft(slot="ask", body=body), *files)

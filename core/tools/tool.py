@@ -1,6 +1,6 @@
 """What a tool is: typed parameters, one async function, and what the model and the people see of it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -88,6 +88,11 @@ class Toolbox:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
+
+    def and_also(self, more: Iterable[Tool[Any]]) -> "Toolbox":
+        """With these tools too; none of them takes the place of one that is there."""
+        added = {tool.name: tool for tool in more}
+        return Toolbox({**added, **self.tools})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

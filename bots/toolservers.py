@@ -1,0 +1,39 @@
+"""The MCP servers that the settings name, and which of their tools a run is given."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bots.settings import Settings, process_environment
+from core.mcp.client import McpServers
+from core.mcp.settings import read_servers
+from core.tools.tool import Tool
+
+
+class ToolServers:
+    """All servers of the file THREADHAND_MCP_CONFIG; none without one. What may change things there asks first."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+
+    def warm(self) -> None:
+        """Starts to connect, and returns at once."""
+        self._servers.warm()
+
+    async def tools(self) -> Sequence[Tool[Any]]:
+        return [
+            replace(tool, needs_approval=tool.title)
+            if self._servers.needs_approval(tool.name)
+            else tool
+            for tool in await self._servers.tools()
+        ]
+
+    async def close(self) -> None:
+        await self._servers.close()
+
+
+def tool_servers(settings: Settings) -> ToolServers:
+    """Raises ConfigurationError with one sentence for a file that cannot be used."""
+    environment = process_environment()
+    configs = read_servers(settings.mcp_config, environment) if settings.mcp_config else ()
+    return ToolServers(McpServers(configs, host_environment=environment))
