@@ -88,6 +88,7 @@ class Turn:
     _waiting: list[CallComplete] = field(default_factory=list[CallComplete])
     _sequence: int = 0
     _has_started: bool = False
+    _has_begun: bool = False
     _messages: list[Message] = field(default_factory=list[Message])
 
     async def play(self, request: ModelRequest) -> TurnEnd:
@@ -132,18 +133,19 @@ class Turn:
         return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
-        """Reads the answer; starts over where the stream dies, or is empty, before any call is complete."""
+        """Reads the answer; starts over where the stream dies (`ask_model` asks again itself where none begins), or is
+        empty, before any call is complete."""
         for restart in range(RESTARTS_MAX + 1):
             if restart:
                 self.run_log.emit(ResponseStarted())
             self._parser = self.dialect.parser(self.toolbox.specs, calls_max=self._calls_max)
             self._visible.clear()
-            self._sequence = 0
+            self._sequence, self._has_begun = 0, False
             try:
                 reason = await self._read(request, self._parser, runner)
             except ModelUnavailable:
                 if not runner.calls and not self._waiting:
-                    if restart == RESTARTS_MAX:
+                    if restart == RESTARTS_MAX or not self._has_begun:
                         raise
                     continue
                 self._take(self._parser.close(is_whole=False))
@@ -159,6 +161,7 @@ class Turn:
     ) -> FinishReason:
         async with aclosing(self.ask_model(request)) as stream:
             async for delta in stream:
+                self._has_begun = True
                 match delta:
                     case TextDelta() | ToolCallDelta():
                         self._take(parser.feed(delta))

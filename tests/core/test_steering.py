@@ -100,6 +100,13 @@ async def test_a_stream_that_dies_starts_over_and_says_nothing_twice(world: Worl
     assert kinds(await world.events(run_id)).count("response_started") == 2
 
 
+async def test_a_model_that_was_given_up_is_not_asked_anew(world: World) -> None:
+    world.model.turns = [[ModelUnavailable("It is away.")]]
+    last = (await world.events(await world.run("hi")))[-1]
+    assert isinstance(last, RunFailed)
+    assert last.public_message == "It is away."
+
+
 async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) -> None:
     world.model.turns = [text(""), text(" "), text("")]
     run_id = await world.run("hi")
