@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 class Reception:
     """Turns parsed inbound facts into stored ones, and wakes whoever works on them.
 
-    `wake_delivery` tells the delivery that a run has something new to show.
+    `wake_delivery` tells the delivery that a run has something new to show; `answering` are the keys of the words that
+    are being answered just now.
     """
 
     inbox: Inbox
@@ -46,6 +47,7 @@ class Reception:
     policy: Policy
     desk: CommandDesk
     wake_delivery: Callable[[str], None]
+    answering: set[str] = field(default_factory=set[str])
 
     async def receive(self, inbound: Inbound) -> Outcome:
         """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
@@ -64,9 +66,7 @@ class Reception:
                 )
                 return _told_of_stop(await self._accept(wish))
             case CommandCalled():
-                if not await self.inbox.claim(inbound.dedupe_key):
-                    return Outcome(is_ignored=True)
-                return await answer_command(inbound, self.desk)
+                return await self._answer(inbound)
             case (
                 IncomingMessage()
                 | MessageEdited()
@@ -77,6 +77,20 @@ class Reception:
                 return await self._accept(inbound)
             case _:
                 assert_never(inbound)
+
+    async def _answer(self, called: CommandCalled) -> Outcome:
+        """Claimed only when done: a word that a crash cuts off is done again when the platform repeats it."""
+        key = called.dedupe_key
+        if key in self.answering:
+            return Outcome(is_ignored=True)
+        self.answering.add(key)
+        try:
+            if await self.inbox.is_claimed(key):
+                return Outcome(is_ignored=True)
+            outcome = await answer_command(called, self.desk)
+            return outcome if await self.inbox.claim(key) else Outcome(is_ignored=True)
+        finally:
+            self.answering.discard(key)
 
     async def _accept(self, inbound: "Storable") -> Outcome:
         arrival, decide = arrival_of(inbound)

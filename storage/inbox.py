@@ -31,6 +31,10 @@ class SqlInbox:
     async def claim(self, dedupe_key: str) -> bool:
         return await self._database.write(_CLAIM, lambda c: claim_key(c, dedupe_key))
 
+    async def is_claimed(self, dedupe_key: str) -> bool:
+        statement = select(claimed_keys.c.dedupe_key).where(claimed_keys.c.dedupe_key == dedupe_key)
+        return await self._database.read(lambda c: c.execute(statement).first() is not None)
+
     async def forward(self, platform: str, scope: str, cursor: str) -> None:
         await self._database.write(_FORWARD, lambda c: _forward(c, platform, scope, cursor))
 

@@ -1,8 +1,12 @@
 """The words that are answered at once."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
 
 from bots.commands import size
+from core.failpoints import FailpointHit, arm
 from tests.bots.reception_desk import HERE, Desk, command, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world
@@ -45,6 +49,67 @@ async def test_status_files_and_usage_answer_at_once(desk: Desk) -> None:
 async def test_a_repeated_command_is_answered_once(desk: Desk) -> None:
     assert (await desk.reception.receive(command("help"))).notice
     assert (await desk.reception.receive(command("help"))).is_ignored
+
+
+@pytest.mark.parametrize("name", ["status", "files", "usage", "help", "new", "forget"])
+async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(
+    desk: Desk, name: str
+) -> None:
+    desk.world.model.turns = [text("one")]
+    await desk.play((await desk.reception.receive(message())).run_id)
+    arm("storage.claim_key.before:raise")
+    try:
+        with pytest.raises(FailpointHit):
+            await desk.reception.receive(command(name))
+    finally:
+        arm("")
+
+    assert (await desk.reception.receive(command(name))).notice
+    assert (await desk.reception.receive(command(name))).is_ignored
+
+
+async def test_a_command_that_comes_twice_at_once_is_answered_once(desk: Desk) -> None:
+    desk.world.model.turns = [text("one")]
+    await desk.play((await desk.reception.receive(message())).run_id)
+    outcomes = await asyncio.gather(*(desk.reception.receive(command("forget")) for _ in range(3)))
+
+    assert [one.notice[:9] for one in outcomes if not one.is_ignored] == ["Forgotten"]
+
+
+async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(desk: Desk) -> None:
+    desk.world.model.turns = [text("one"), text("two")]
+    await desk.play((await desk.reception.receive(message(key="m1"))).run_id)
+    await desk.reception.receive(command("forget"))
+    await desk.play((await desk.reception.receive(message(key="m2"))).run_id)
+
+    assert (await desk.reception.receive(command("forget"))).is_ignored
+    assert await desk.world.engine.conversations.find(HERE) is not None
+
+
+async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(desk: Desk) -> None:
+    desk.world.model.turns = [text("one")]
+    await desk.play((await desk.reception.receive(message())).run_id)
+    before = await desk.world.engine.conversations.find(HERE)
+    assert before is not None
+    sandboxes = desk.reception.desk.sandboxes
+    assert sandboxes is not None
+    sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
+    await sandbox.files.write("secret.txt", one_piece(b"x"))
+    arm("storage.forget.before:raise")
+    try:
+        with pytest.raises(FailpointHit):
+            await desk.reception.receive(command("forget"))
+    finally:
+        arm("")
+
+    sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
+    assert await sandbox.files.list(".") == ()
+    await desk.reception.receive(command("forget"))
+    assert await desk.world.engine.conversations.find(HERE) is None
+
+
+async def one_piece(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 @pytest.mark.parametrize(

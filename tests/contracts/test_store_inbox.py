@@ -218,9 +218,12 @@ async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores
 
 
 async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
+    assert not await stores.inbox.is_claimed("command-1")
     claims = await asyncio.gather(*(stores.inbox.claim("command-1") for _ in range(8)))
 
     assert sorted(claims) == [False] * 7 + [True]
+    assert await stores.inbox.is_claimed("command-1")
+    assert not await stores.inbox.is_claimed("command-2")
 
 
 async def test_a_cursor_never_goes_back(stores: Stores) -> None:
