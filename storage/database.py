@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from core.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.migrations import migrate_connection, needs_migration
+from storage.migrations import migrate_connection, needs_migration, refuse_newer
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Connection], ResultT]
@@ -49,7 +49,7 @@ async def open_database(url: str) -> Database:
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         await asyncio.to_thread(_make_folder, Path(str(parsed.database)).parent)
-    database = _connect(parsed)
+    database = await asyncio.to_thread(_connect, parsed)
     try:
         if await database.write(_OPEN, needs_migration):
             await database.write(_MIGRATE, migrate_connection)
@@ -96,10 +96,12 @@ def _make_folder(folder: Path) -> None:
 
 
 def _connect(url: URL) -> Database:
-    """The driver of the other database is not even imported."""
+    """The driver of the other database is not even imported. Raises ConfigurationError for a file of a newer version,
+    before it is touched."""
     if url.get_backend_name() == "sqlite":
-        from storage.sqlite import SqliteDatabase
+        from storage.sqlite import SqliteDatabase, revision_of_file
 
+        refuse_newer(revision_of_file(str(url.database)))
         # What people said is for this program alone; SQLite gives its journals the rights of the database.
         # Where the file cannot be made, opening it says why.
         with suppress(OSError):

@@ -3,6 +3,8 @@
 import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
@@ -61,6 +63,18 @@ class SqliteDatabase:
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(reason_of(error)) from error
+
+
+def revision_of_file(path: str) -> str | None:
+    """The revision of the tables in the file, None without any; nothing is written, as opening it for use would.
+
+    What keeps it from being read is left for that to say.
+    """
+    address = f"{Path(path).absolute().as_uri()}?mode=rw"  # a missing file stays missing
+    with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as opened:
+        row = opened.execute("SELECT version_num FROM alembic_version").fetchone()
+        return str(row[0]) if row else None
+    return None
 
 
 def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:

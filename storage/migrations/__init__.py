@@ -1,10 +1,14 @@
 """The schema's history, and the way from any older revision to the newest."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
 from core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HEAD = "0003"
 """The newest revision; known without importing Alembic, which takes longer than everything else at a start."""
@@ -23,21 +27,34 @@ def migrate_connection(connection: Connection) -> None:
     Raises ConfigurationError for a revision that this version of the program does not know.
     """
     from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config = _config()
     config.attributes["connection"] = connection
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    revision = _revision(connection)
-    if revision is not None and revision not in known:
+    refuse_newer(_revision(connection))
+    command.upgrade(config, "head")
+
+
+def refuse_newer(revision: str | None) -> None:
+    """Raises ConfigurationError for a revision that this version of the program does not know."""
+    if revision is None or revision == HEAD:
+        return
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision not in known:
         raise ConfigurationError(
             f"The database was made by a newer version of Threadhand (revision {revision}); update the program."
         )
-    command.upgrade(config, "head")
+
+
+def _config() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    return config
 
 
 def _revision(connection: Connection) -> str | None:

@@ -1,9 +1,11 @@
 """The schema in code and the schema in the database are the same, on each database."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -119,3 +121,17 @@ async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path:
     )
 
     assert done.stdout == "False\n"
+
+
+async def test_a_file_of_a_newer_version_stays_as_it_is_to_the_last_byte(tmp_path: Path) -> None:
+    path = tmp_path / "newer.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        made.execute("INSERT INTO alembic_version VALUES ('9999')")
+        made.commit()
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigurationError, match="newer version"):
+        await open_database(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["newer.db"]
