@@ -96,6 +96,40 @@ async def test_a_worker_is_gone_between_two_and_five_seconds(stores: Stores) -> 
     assert await stores.claims.claim(lease.run_id, "w3") is not None
 
 
+async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None:
+    old = await stores.started(worker="w1")
+    await stores.claims.bury("w1")
+
+    assert await stores.claims.recoverable() == (old.run_id,)
+    new = await stores.claims.claim(old.run_id, "w2")
+    assert new is not None
+    assert (new.attempt, new.fence) == (2, old.fence + 1)
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(old, added(old, 1, "from the grave"))
+
+
+async def test_burying_one_worker_takes_nothing_from_another(stores: Stores) -> None:
+    lease = await stores.started(worker="w1")
+    await stores.claims.heartbeat("w2")
+    await stores.claims.bury("w2")
+    await stores.claims.bury("nobody")
+
+    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claim(lease.run_id, "w3") is None
+
+
+async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(
+    stores: Stores,
+) -> None:
+    lease = await stores.started(worker="w1")
+    await stores.claims.bury("w1")
+    await stores.claims.heartbeat("w1")
+
+    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claim(lease.run_id, "w2") is None
+    await stores.journal.write(lease, added(lease, 1, "still here"))
+
+
 async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> None:
     old = await stores.started(worker="w1")
     await stores.silence("w1")
