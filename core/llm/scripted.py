@@ -25,7 +25,8 @@ Which step is played depends on the request alone, so that many threads play one
 request sent again gets the same answer: the conversation is the one whose starting message stands latest, and the step
 is the number of assistant messages after it. `{{name}}` is filled by the newest match of the capture's pattern in the
 messages since then (its first group, or all of it). `calls` are native, or a block of XML where the request offers no
-tools; `raw` are pieces of text sent as they stand. `optional: true` keeps a step out of the leftovers.
+tools; arguments that are a text are sent as they stand, broken or not, and so are the pieces of `raw`. `optional:
+true` keeps a step out of the leftovers.
 
 A fault comes instead of, or in the middle of, the answer, the first `times` times that the step is played: `status`
 (an HTTP error with `status`, `code`, `message`, `retry_after_seconds`), and after `after_characters` of the answer
@@ -102,7 +103,7 @@ class Expectation(_Strict):
 
 class ScriptedCall(_Strict):
     name: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    arguments: dict[str, JsonValue] | str = Field(default_factory=dict[str, JsonValue])
     id: str | None = None
 
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import cast
 
+from pydantic import JsonValue
+
 from core.llm.scripted import ScriptedCall, Texts
 from core.llm.scripted_match import Play
 from core.messages import JsonObject
@@ -90,7 +92,8 @@ def _call_deltas(play: Play, index: int, call: ScriptedCall) -> Iterator[JsonObj
     opening: JsonObject = {"name": call.name, "arguments": ""}
     first: JsonObject = {"index": index, "id": call_id, "type": "function", "function": opening}
     yield {"tool_calls": [first]}
-    arguments = json.dumps(play.filled(call.arguments), ensure_ascii=False)
+    filled = play.filled(call.arguments)
+    arguments = filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
     for piece in _pieces(arguments, play.step.chunk_characters):
         yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
@@ -99,12 +102,18 @@ def _block(play: Play, calls: tuple[ScriptedCall, ...]) -> str:
     lines = ["<function_calls>"]
     for call in calls:
         lines.append(f'<invoke name="{call.name}">')
-        for name, value in call.arguments.items():
-            filled = play.filled(value)
-            text = filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
-            lines.append(f'<parameter name="{name}">{text}</parameter>')
+        if isinstance(call.arguments, str):
+            lines.append(_filled(play, call.arguments))
+        else:
+            lines.extend(_parameter(play, *argument) for argument in call.arguments.items())
         lines.append("</invoke>")
     return "\n".join((*lines, "</function_calls>"))
+
+
+def _parameter(play: Play, name: str, value: JsonValue) -> str:
+    filled = play.filled(value)
+    text = filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
+    return f'<parameter name="{name}">{text}</parameter>'
 
 
 def _filled(play: Play, text: str) -> str:
