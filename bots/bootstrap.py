@@ -269,6 +269,7 @@ class _Assembly:
             ask_model=self._mind.ask_model,
             budget=settings.budget,
             ledger=stores.ledger,
+            plans=stores.plans,
             preview_url=self._links.preview,
         )
 

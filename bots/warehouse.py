@@ -8,6 +8,7 @@ from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.usage import SqlLedger
 
@@ -24,6 +25,7 @@ class Stores:
         self.deliveries = SqlDeliveries(database)
         self.asks = SqlAsks(database)
         self.ledger = SqlLedger(database)
+        self.plans = SqlPlans(database)
         self.bus = MemoryEventBus()
         self.queue = MemoryRunQueue()
         self.signals = MemoryStopSignals()

@@ -28,7 +28,7 @@ from core.messages import Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.prompt import PromptLayers, layered
 from core.recorder import RunRecorder
-from core.stores import Conversations, Ledger, RunClaims, RunJournal
+from core.stores import Conversations, Ledger, PlanStore, RunClaims, RunJournal
 from core.tasks import cancel, spawn
 from core.threads import Address, Lease, Reply, Run, ThreadInput
 from core.tools.tool import Tool, Toolbox, ToolContext
@@ -61,6 +61,7 @@ class Engine:
     ask_model: AskModel
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
+    plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
@@ -207,6 +208,8 @@ class _Execution:
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
                 approved_tools=approved_tools,
+                plans=engine.plans,
+                emit=self._recorder.emit,
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
                 message=partial(engine.conversations.message, self._lease.thread_id),

@@ -12,6 +12,7 @@ from core.approval import Approval
 from core.budget import Spending
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
+from core.plans import Plans
 from core.threads import (
     Address,
     Arrival,
@@ -272,6 +273,15 @@ class Deliveries(Protocol):
 
     async def close(self, rendering: Rendering) -> bool:
         """Everything is shown. False, and nothing done, if a delivery is not delivered or failed, or the run is on."""
+        ...
+
+
+class PlanStore(Protocol):
+    """The plans of threads."""
+
+    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+        """Replaces the thread's plans by what `how` makes of them, in one transaction; answers them. It may be called
+        more than once, and what it raises passes through with nothing stored."""
         ...
 
 

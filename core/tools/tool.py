@@ -9,9 +9,11 @@ from pydantic_core import ErrorDetails
 
 from core.dialects.spec import ToolSpec
 from core.errors import ToolError
+from core.events import AgentEvent
 from core.knowledge.desk import KnowledgeDesk
 from core.messages import JsonObject, Message
 from core.ports import Sandbox
+from core.stores import PlanStore
 from core.threads import Reply
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
@@ -21,6 +23,7 @@ TITLE_CHARACTERS_MAX = 120
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may touch. `approved_tools` need no approval in this thread any more.
+    `emit` tells people what has changed on the screen.
     `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
@@ -30,6 +33,8 @@ class ToolContext:
     thread_id: str
     run_id: str
     approved_tools: frozenset[str] = frozenset()
+    plans: PlanStore | None = None
+    emit: Callable[[AgentEvent], None] | None = None
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
     message: Callable[[str], Awaitable[Message | None]] | None = None

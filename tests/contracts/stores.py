@@ -29,6 +29,7 @@ from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
+from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.usage import SqlLedger
 
@@ -54,6 +55,7 @@ class Stores:
     deliveries: SqlDeliveries
     asks: SqlAsks
     ledger: SqlLedger
+    plans: SqlPlans
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -112,6 +114,7 @@ def stores_over(database: Database) -> Stores:
         SqlDeliveries(database),
         SqlAsks(database),
         SqlLedger(database),
+        SqlPlans(database),
     )
 
 

@@ -26,6 +26,7 @@ from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryStopSignals
+from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.usage import SqlLedger
 from tests.fakes.played_model import PlayedModel
@@ -171,6 +172,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         policy=LoopPolicy(),
         ask_model=model.stream,
         ledger=SqlLedger(database),
+        plans=SqlPlans(database),
     )
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
     yield World(

@@ -1,0 +1,44 @@
+"""The plans of a thread, on each database."""
+
+import asyncio
+
+import pytest
+
+from core.plans import Plans, created, deleted, marked
+from tests.contracts.stores import Stores
+
+
+async def test_plans_come_back_as_they_were_left(stores: Stores) -> None:
+    lease = await stores.started()
+    made = await stores.plans.change(
+        lease.thread_id, lambda known: created(known, "p", "Trip", ("Look", "Go"))
+    )
+    assert await stores.plans.change(lease.thread_id, lambda known: known) == made
+    await stores.plans.change(lease.thread_id, lambda known: deleted(known, "p"))
+    assert await stores.plans.change(lease.thread_id, lambda known: known) == ()
+
+
+async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
+    lease = await stores.started()
+    steps = tuple(str(number) for number in range(5))
+    await stores.plans.change(lease.thread_id, lambda known: created(known, "p", "Trip", steps))
+
+    def done(index: int) -> object:
+        return stores.plans.change(
+            lease.thread_id, lambda known: marked(known, "p", index, "completed", None)
+        )
+
+    await asyncio.gather(*(done(index) for index in range(5)))  # type: ignore[call-overload]
+    (plan,) = await stores.plans.change(lease.thread_id, lambda known: known)
+    assert [step.status for step in plan.steps] == ["completed"] * 5
+
+
+async def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
+    lease = await stores.started()
+
+    def broken(known: Plans) -> Plans:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await stores.plans.change(lease.thread_id, broken)
+    assert await stores.plans.change(lease.thread_id, lambda known: known) == ()
