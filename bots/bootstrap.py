@@ -257,8 +257,11 @@ class _Assembly:
             model=settings.model,
             system_prompt=partial(prompt, self._sandboxes),
             dialect=self._mind.dialect,
-            toolbox=toolbox(needs_sandbox=self._sandboxes.provider is not None),
+            toolbox=toolbox(
+                needs_sandbox=self._sandboxes.provider is not None, with_knowledge=True
+            ),
             more_tools=self._servers.tools,
+            library=self._stores.library,
             policy=LoopPolicy(
                 turns_max=settings.max_turns,
                 is_sequential=settings.tool_strategy == "sequential",

@@ -1,11 +1,13 @@
 """The adapters behind the stores and signals: one process on one database."""
 
+from core.knowledge.desk import Library
 from storage.asks import SqlAsks
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
+from storage.knowledge import SqlKnowledge
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from storage.plans import SqlPlans
@@ -26,6 +28,7 @@ class Stores:
         self.asks = SqlAsks(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
+        self.library = Library(store=SqlKnowledge(database))
         self.bus = MemoryEventBus()
         self.queue = MemoryRunQueue()
         self.signals = MemoryStopSignals()

@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from core.approval import Approval
+from core.briefing import with_knowledge, with_todo
 from core.budget import NO_BUDGET, Budget, day_start, exhausted
-from core.context.checklist import todo_in
 from core.context.summary import turns_in
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
@@ -20,17 +20,18 @@ from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailabl
 from core.events import MessageAdded, RunFailed, RunFinished
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
+from core.knowledge.asking import asking
+from core.knowledge.desk import KnowledgeDesk, Library
 from core.listening import Listener
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import Message
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
-from core.prompt import PromptLayers, layered
 from core.recorder import RunRecorder
-from core.stores import Conversations, Ledger, PlanStore, RunClaims, RunJournal
+from core.stores import Conversations, Ledger, PlanStore, RunClaims, RunJournal, UsageEntry
 from core.tasks import cancel, spawn
-from core.threads import Address, Lease, Reply, Run, ThreadInput
+from core.threads import Address, Lease, Reply, Run, ThreadInput, Usage
 from core.tools.tool import Tool, Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy
 
@@ -59,6 +60,7 @@ class Engine:
     more_tools: Callable[[], Awaitable[Sequence[Tool[Any]]]] | None = None
     policy: LoopPolicy
     ask_model: AskModel
+    library: Library | None = None
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
     plans: PlanStore | None = None
@@ -121,7 +123,9 @@ class _Execution:
         )
         self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
         self._address: Address | None = None
+        self._desk = self._knowledge_desk()
         self._has_read = False
+        self._is_informed = False
 
     async def watch_for_stop(self) -> None:
         """Stops the run at the signal, or at once where the request was stored before this attempt."""
@@ -163,6 +167,7 @@ class _Execution:
                 )
             else:
                 history = await self._engine.conversations.recent(self._lease.thread_id)
+                around = await self._informed(around, history)
                 self._listener.remember(history)
                 turns_done = turns_in(history, self._lease.run_id)
                 ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
@@ -191,6 +196,23 @@ class _Execution:
         await self._recorder.commit()
         return mended.reply
 
+    def _knowledge_desk(self) -> KnowledgeDesk | None:
+        engine = self._engine
+        if engine.library is None:
+            return None
+        ask = asking(engine.ask_model, engine.model, on_usage=self._spent)
+        return KnowledgeDesk(library=engine.library, thread_id=self._lease.thread_id, ask=ask)
+
+    def _spent(self, usage: Usage) -> None:
+        self._recorder.used(UsageEntry(turn_id="", model=self._engine.model, usage=usage))
+
+    async def _informed(self, around: Surroundings, history: Sequence[Message]) -> Surroundings:
+        if self._desk is None or self._is_informed:
+            return around
+        self._is_informed = True
+        inputs = await self._engine.journal.inputs(self._lease)
+        return await with_knowledge(around, self._desk, history, inputs)
+
     async def _toolbox(self) -> Toolbox:
         """The tools of this run: ours, and those that tool servers offer just now."""
         if self._engine.more_tools is None:
@@ -213,6 +235,7 @@ class _Execution:
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
                 message=partial(engine.conversations.message, self._lease.thread_id),
+                knowledge=self._desk,
             ),
             policy=engine.policy,
             run_log=self._recorder,
@@ -274,9 +297,3 @@ class _Execution:
             if not self._has_read:
                 await self._take_unread()
             await self._recorder.finish(failed, ending_of(failed))
-
-
-def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
-    """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
-    todo = PromptLayers(todo=todo_in(history) or "")
-    return replace(around, system_prompt=layered(around.system_prompt, todo))

@@ -1,17 +1,17 @@
 """Short questions to a model, outside of any conversation."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from core.knowledge.ports import Ask
-from core.ports import LLM, ModelFinished, ModelRequest, TextDelta
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.threads import Usage
 
 OUTPUT_TOKENS_MAX = 2_000
 
 
 def asking(
-    llm: LLM,
+    ask_model: Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]],
     model: str,
     *,
     output_tokens_max: int = OUTPUT_TOKENS_MAX,
@@ -26,7 +26,7 @@ def asking(
             output_tokens_max=output_tokens_max,
         )
         said: list[str] = []
-        async with aclosing(llm.stream(request)) as deltas:
+        async with aclosing(ask_model(request)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     said.append(delta.text)

@@ -12,7 +12,7 @@ from tests.fakes.played_model import USAGE, PlayedModel, text
 async def test_the_whole_answer_comes_back_without_thoughts_and_its_usage_is_told() -> None:
     told: list[Usage] = []
     model = PlayedModel([[ThinkingDelta(text="hm"), *text(" It ", "is. ")]])
-    ask = asking(model, "m", output_tokens_max=7, on_usage=told.append)
+    ask = asking(model.stream, "m", output_tokens_max=7, on_usage=told.append)
 
     assert await ask("What is it?") == "It is."
     assert told == [USAGE]
@@ -24,5 +24,5 @@ async def test_the_whole_answer_comes_back_without_thoughts_and_its_usage_is_tol
 async def test_an_error_of_the_model_is_told_as_it_is() -> None:
     error = ModelUnavailable("busy")
     with pytest.raises(ModelUnavailable) as caught:
-        await asking(PlayedModel([[error]]), "m")("What?")
+        await asking(PlayedModel([[error]]).stream, "m")("What?")
     assert caught.value is error

@@ -1,0 +1,30 @@
+"""What a run's prompt is told besides its base: the checklist as it stands, and what the knowledge base has."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.context.checklist import todo_in
+from core.knowledge.desk import KnowledgeDesk
+from core.loop import Surroundings
+from core.messages import Message
+from core.prompt import PromptLayers, layered
+from core.threads import ThreadInput
+
+
+def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
+    """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
+    todo = PromptLayers(todo=todo_in(history) or "")
+    return replace(around, system_prompt=layered(around.system_prompt, todo))
+
+
+async def with_knowledge(
+    around: Surroundings,
+    desk: KnowledgeDesk,
+    history: Sequence[Message],
+    inputs: Sequence[ThreadInput],
+) -> Surroundings:
+    """The prompt with what the knowledge base has on the request; no model is asked for it."""
+    told = [str(one.content.get("content")) for one in history if one.type == "user"]
+    question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
+    knowledge = PromptLayers(knowledge=await desk.for_prompt(question))
+    return replace(around, system_prompt=layered(around.system_prompt, knowledge))
