@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from core.threads import Usage
 
@@ -43,6 +44,14 @@ class Spending:
     person_day: Usage = _NOTHING
     channel_day: Usage = _NOTHING
     workspace_day: Usage = _NOTHING
+
+
+class Ledger(Protocol):
+    """What model calls have cost. Rows outlive the thread that they were made for."""
+
+    async def spending(self, run_id: str, *, since: datetime) -> Spending:
+        """What the run has used, and what its requester, channel and workspace have used since then."""
+        ...
 
 
 def day_start(now: datetime) -> datetime:

@@ -1,7 +1,8 @@
 """Plans of a thread: steps with their states, the changes that a model makes to them, and how they are shown."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from core.errors import ToolError
 from core.events import ChecklistChanged, ChecklistItem
@@ -38,6 +39,15 @@ class Plan:
 
 Plans = tuple[Plan, ...]
 """All plans of a thread, oldest first; at most one is active."""
+
+
+class PlanStore(Protocol):
+    """The plans of threads."""
+
+    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+        """Replaces the thread's plans by what `how` makes of them, in one transaction; answers them. It may be called
+        more than once, and what it raises passes through with nothing stored."""
+        ...
 
 
 def found(plans: Plans, plan_id: str | None) -> Plan:

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
-from core.budget import NO_BUDGET, Budget, day_start, exhausted
+from core.budget import NO_BUDGET, Budget, Ledger, day_start, exhausted
 from core.context.summary import turns_in
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
@@ -27,9 +27,10 @@ from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import Message
+from core.plans import PlanStore
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.recorder import RunRecorder
-from core.stores import Conversations, Ledger, PlanStore, RunClaims, RunJournal, UsageEntry
+from core.stores import Conversations, RunClaims, RunJournal, UsageEntry
 from core.tasks import cancel, spawn
 from core.threads import Address, Lease, Reply, Run, ThreadInput, Usage
 from core.tools.tool import Tool, Toolbox, ToolContext

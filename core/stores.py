@@ -5,14 +5,11 @@ A method that takes a `Lease` locks the lease row and raises LeaseLost when its 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal, Protocol
 
 from core.approval import Approval
-from core.budget import Spending
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
-from core.plans import Plans
 from core.threads import (
     Address,
     Arrival,
@@ -273,23 +270,6 @@ class Deliveries(Protocol):
 
     async def close(self, rendering: Rendering) -> bool:
         """Everything is shown. False, and nothing done, if a delivery is not delivered or failed, or the run is on."""
-        ...
-
-
-class PlanStore(Protocol):
-    """The plans of threads."""
-
-    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
-        """Replaces the thread's plans by what `how` makes of them, in one transaction; answers them. It may be called
-        more than once, and what it raises passes through with nothing stored."""
-        ...
-
-
-class Ledger(Protocol):
-    """What model calls have cost. Rows outlive the thread that they were made for."""
-
-    async def spending(self, run_id: str, *, since: datetime) -> Spending:
-        """What the run has used, and what its requester, channel and workspace have used since then."""
         ...
 
 

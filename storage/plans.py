@@ -18,7 +18,7 @@ _STEPS = TypeAdapter(tuple[Step, ...])
 
 
 class SqlPlans:
-    """`core.stores.PlanStore`."""
+    """`core.plans.PlanStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

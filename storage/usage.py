@@ -18,7 +18,7 @@ _COUNTED = (
 
 
 class SqlLedger:
-    """`core.stores.Ledger`."""
+    """`core.budget.Ledger`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

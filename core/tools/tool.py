@@ -12,8 +12,8 @@ from core.errors import ToolError
 from core.events import AgentEvent
 from core.knowledge.desk import KnowledgeDesk
 from core.messages import JsonObject, Message
+from core.plans import PlanStore
 from core.ports import Sandbox
-from core.stores import PlanStore
 from core.threads import Reply
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bots.delivery import RunDelivery
 from bots.posting import Showroom
 from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from core.approval import APPROVE_ONCE, CHOICES
 from core.errors import (
     ModelRejected,
     SurfaceRateLimited,
@@ -17,6 +19,7 @@ from core.errors import (
 )
 from core.runs import execute
 from core.threads import Address
+from core.tools.tool import Toolbox
 from sandbox.unsafe_process import UnsafeProcesses
 from storage.asks import SqlAsks
 from storage.deliveries import SqlDeliveries
@@ -103,6 +106,29 @@ async def test_the_request_carries_one_reaction_at_a_time_and_two_in_all(stage: 
     stage.world.model.turns = [text("ok")]
     await stage.run()
     assert stage.surface.reactions == [("1", "seen"), ("1", "done")]
+
+
+async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(
+    stage: Stage,
+) -> None:
+    tools = dict(stage.world.bench.toolbox().tools)
+    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
+    stage.world.with_engine(toolbox=Toolbox(tools))
+    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.engine)
+    async with asyncio.timeout(15):
+        while not stage.of(AskPrompt):
+            await asyncio.sleep(0.01)
+    (prompt,) = stage.of(AskPrompt)
+    assert isinstance(prompt.newest, AskPrompt)
+    assert prompt.newest.ask.options == CHOICES
+    assert await stage.run(APPROVE_ONCE) == run_id
+    assert (prompt.newest.ask.state, prompt.newest.ask.answer) == ("answered", APPROVE_ONCE)
+    assert len(stage.of(RunStatus)) == len(stage.of(AskPrompt)) == 1
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="Said.")
 
 
 async def test_edits_keep_their_pace(stage: Stage) -> None:
