@@ -17,6 +17,7 @@ from bots.policy import Policy
 from bots.posting import Showroom, Surface
 from bots.reception import Reception
 from bots.settings import Settings
+from bots.shelf import Shelf
 from bots.slack.app import SlackApp
 from bots.toolservers import ToolServers, tool_servers
 from bots.warehouse import Stores
@@ -188,6 +189,12 @@ class _Assembly:
                 conversations=stores.conversations,
                 sandboxes=self._sandboxes.provider,
                 signals=stores.signals,
+                shelf=Shelf(
+                    library=stores.library,
+                    conversations=stores.conversations,
+                    sources=self._sources,
+                    file_bytes_max=settings.file_bytes_max,
+                ),
             ),
             wake_delivery=self._delivery.wake,
         )

@@ -1,9 +1,10 @@
-"""The words and slash commands that are answered at once: status, files, usage, new, forget, help."""
+"""The words and slash commands that are answered at once: status, files, usage, new, forget, knowledge, help."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bots.inbound import CommandCalled, Outcome
+from bots.shelf import Shelf, answer_knowledge
 from core.errors import AgentError, ToolError
 from core.ports import SandboxProvider, StopSignals
 from core.stores import Conversations
@@ -13,6 +14,7 @@ FILES_SHOWN_MAX = 30
 HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
 - `stop` ends what I am doing; so does a cross on your message
 - `status`, `files`, `usage` tell how things are
+- `knowledge add` with files makes me know them here; `knowledge list`, `knowledge remove NAME`
 - `new` starts afresh in this place; `forget` deletes this conversation and its files"""
 
 
@@ -23,12 +25,17 @@ class CommandDesk:
     conversations: Conversations
     sandboxes: SandboxProvider | None
     signals: StopSignals
+    shelf: Shelf | None = None
 
 
 async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
     """The answer to a command other than stop."""
     if called.name == "help":
         return Outcome(notice=HELP)
+    if called.name == "knowledge":
+        if desk.shelf is None:
+            return Outcome(notice="There is no knowledge base here.")
+        return Outcome(notice=await answer_knowledge(called, desk.shelf), is_private=False)
     snapshot = await desk.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")

@@ -15,7 +15,7 @@ from core.threads import (
     ThreadSnapshot,
 )
 
-CommandName = Literal["stop", "status", "files", "usage", "new", "forget", "help"]
+CommandName = Literal["stop", "status", "files", "usage", "new", "forget", "help", "knowledge"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +91,14 @@ class StopWished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled:
-    """A slash command, or the word after a mention."""
+    """A slash command, or the word after a mention. `argument` is what follows it; only `knowledge` takes files."""
 
     address: Address
     dedupe_key: str
     name: CommandName
     argument: str
     person: Person
+    files: tuple[IncomingFile, ...] = ()
 
 
 Inbound = (

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import cast
+from typing import Literal, cast
 
 import discord
 from discord import app_commands
@@ -14,6 +14,7 @@ from bots.inbound import CommandName
 log = logging.getLogger(__name__)
 
 PROMPT_MAX = 6000
+NAME_MAX = 200
 PLAIN: dict[CommandName, str] = {
     "stop": "Stop what the agent is doing in this thread",
     "status": "What the agent is doing in this thread",
@@ -51,6 +52,7 @@ def build(client: discord.Client, interactions: Interactions) -> Tree:
     )
     agent = app_commands.Group(name="agent", description="Work with the agent")
     agent.add_command(_run(interactions))
+    agent.add_command(_knowledge(interactions))
     tree.add_command(agent)
     for name, description in PLAIN.items():
         tree.add_command(_plain(interactions, name, description))
@@ -67,6 +69,26 @@ def _run(interactions: Interactions) -> "app_commands.Command[app_commands.Group
         await interactions.run(interaction, prompt, attachment)
 
     return app_commands.Command(name="run", description="Give the agent a task", callback=run)
+
+
+def _knowledge(
+    interactions: Interactions,
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(
+        action="What to do", file="The file to add", name="The name of the file to remove"
+    )
+    async def knowledge(
+        interaction: AnyInteraction,
+        action: Literal["add", "list", "remove"],
+        file: discord.Attachment | None = None,
+        name: app_commands.Range[str, 1, NAME_MAX] | None = None,
+    ) -> None:
+        argument = f"{action} {name or ''}".strip()
+        await interactions.command(interaction, "knowledge", argument=argument, file=file)
+
+    return app_commands.Command(
+        name="knowledge", description="Files that the agent knows here", callback=knowledge
+    )
 
 
 def _plain(

@@ -87,7 +87,14 @@ class Interactions:
         if outcome.notice:
             await _whisper(interaction, outcome)
 
-    async def command(self, interaction: AnyInteraction, name: CommandName) -> None:
+    async def command(
+        self,
+        interaction: AnyInteraction,
+        name: CommandName,
+        *,
+        argument: str = "",
+        file: discord.Attachment | None = None,
+    ) -> None:
         """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
         place = place_of(interaction.channel, interaction.guild_id)
         if place is None:
@@ -97,7 +104,8 @@ class Interactions:
             address=place.address(place.channel_id),
             dedupe_key=f"discord:interaction:{interaction.id}",
             name=name,
-            argument="",
+            argument=argument,
+            files=(file_of(file),) if file else (),
             person=person(interaction.user),
         )
         await answer(interaction, self._receive(called))

@@ -20,10 +20,12 @@ from bots.slack.client import Identity
 from bots.slack.payload import child, text
 from bots.slack.text import people_mentioned
 from core.messages import JsonObject
-from core.threads import Address, Person
+from core.threads import Address, IncomingFile, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 _COMMANDS = frozenset(get_args(CommandName))
+_KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
+"""The whole message: a sentence that only begins with the word is a request."""
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 # Everything else with a subtype is told by Slack or by a bot, not written by a person.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
@@ -125,13 +127,14 @@ def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound 
     person, key = known.person(text(event, "user")), known.key(channel, ts)
     files = content.files(event)
     name = words.strip(" .!").lower()
-    if name in _COMMANDS and is_addressed and not files:
+    if is_addressed and (command := _command(words, name, files)):
         return CommandCalled(
             address=address,
             dedupe_key=key,
-            name=cast(CommandName, name),
-            argument="",
+            name=command[0],
+            argument=command[1],
             person=person,
+            files=files,
         )
     if name == "stop" and not files:
         # Somebody else's thread may hold the word too: this asks, and is silent where nothing runs.
@@ -146,6 +149,15 @@ def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound 
         is_addressed=is_addressed,
         files=files,
     )
+
+
+def _command(
+    words: str, name: str, files: tuple[IncomingFile, ...]
+) -> tuple[CommandName, str] | None:
+    """The command and its argument, where the whole message is one."""
+    if taught := _KNOWLEDGE.fullmatch(words.strip()):
+        return "knowledge", taught[1] or ""
+    return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 
 def _not_a_persons(message: JsonObject, known: Known) -> str:

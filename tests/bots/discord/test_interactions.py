@@ -110,6 +110,21 @@ async def test_a_command_is_answered_for_the_person_alone(world) -> None:
     assert (notice.visible_to is not None, notice.elements[0].text) == (True, "**3** tokens")
 
 
+async def test_knowledge_comes_with_its_verb_and_its_file(world) -> None:
+    file = SentFile(name="a.txt", content=b"hello", mime_type="text/plain")
+    await world.discord.command(
+        "alice",
+        world.general.channel_id,
+        "agent knowledge",
+        {"action": "add"},
+        files={"file": file},
+    )
+    inbound = await world.received()
+    assert isinstance(inbound, CommandCalled)
+    assert (inbound.name, inbound.argument) == ("knowledge", "add")
+    assert [one.name for one in inbound.files] == ["a.txt"]
+
+
 async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
     gate = asyncio.Event()
 

@@ -154,6 +154,27 @@ def test_a_word_after_a_mention_is_a_command(word: str):
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "argument"),
+    [
+        ("knowledge", ""),
+        ("Knowledge list", "list"),
+        ("knowledge add", "add"),
+        ("knowledge remove My File.pdf", "remove My File.pdf"),
+    ],
+)
+def test_knowledge_takes_a_verb_and_files(said: str, argument: str):
+    command = parse_event(message(f"<@U0> {said}", files=[{"id": "F1", "name": "a"}]), KNOWN)
+    assert isinstance(command, CommandCalled)
+    assert (command.name, command.argument) == ("knowledge", argument)
+    assert [file.name for file in command.files] == ["a"]
+
+
+@pytest.mark.parametrize("said", ["knowledge is power", "knowledge add these two", "knowledgeable"])
+def test_a_sentence_that_begins_with_knowledge_is_a_message(said: str):
+    assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
+
+
 def test_a_word_with_a_file_or_more_words_is_a_message():
     assert isinstance(parse_event(message("<@U0> stop the server"), KNOWN), IncomingMessage)
     with_file = message("<@U0> files", files=[{"id": "F1", "name": "a"}])

@@ -1,0 +1,118 @@
+"""The word `knowledge`: what people make the agent know in a thread."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from bots.commands import CommandDesk, answer_command
+from bots.inbound import CommandCalled
+from bots.shelf import Shelf
+from core.errors import AgentError
+from core.knowledge.desk import Library
+from core.runs import execute
+from core.threads import Address, IncomingFile, Person
+from core.tools.catalogue import catalogue
+from core.tools.tool import Toolbox
+from storage.knowledge import SqlKnowledge
+from tests.core.conftest import World
+from tests.core.conftest import world as world
+from tests.fakes.played_model import calls, text
+
+HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
+CAT = IncomingFile(file_ref="Our cat is called Minka and sleeps on the printer.", name="cat.txt")
+
+
+class Texts:
+    """A file source whose references are the files' contents."""
+
+    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        if file.name == "gone.txt":
+            raise AgentError("The file is gone.")
+        yield file.file_ref.encode()
+
+
+@pytest.fixture
+def desk(world: World) -> CommandDesk:
+    world.address = HERE
+    library = Library(store=SqlKnowledge(world.database))
+    world.with_engine(
+        library=library,
+        toolbox=Toolbox({"search_knowledge": catalogue()["search_knowledge"]}),
+    )
+    return CommandDesk(
+        conversations=world.engine.conversations,
+        sandboxes=None,
+        signals=world.signals,
+        shelf=Shelf(
+            library=library,
+            conversations=world.engine.conversations,
+            sources={"slack": Texts()},
+            file_bytes_max=1000,
+        ),
+    )
+
+
+def said(argument: str, *files: IncomingFile) -> CommandCalled:
+    return CommandCalled(
+        address=HERE,
+        dedupe_key=argument,
+        name="knowledge",
+        argument=argument,
+        person=Person(person_id="U1", name="alice"),
+        files=files,
+    )
+
+
+async def told(desk: CommandDesk, argument: str, *files: IncomingFile) -> str:
+    return (await answer_command(said(argument, *files), desk)).notice
+
+
+async def test_a_file_is_added_listed_and_removed(desk: CommandDesk) -> None:
+    assert "I know `cat.txt` now" in await told(desk, "add", CAT)
+    assert "`cat.txt`" in await told(desk, "list")
+    assert await told(desk, "remove cat.txt") == "I have forgotten `cat.txt`."
+    assert (await told(desk, "list")).startswith("I know no files here yet.")
+
+
+async def test_what_cannot_be_had_is_said_file_by_file(desk: CommandDesk) -> None:
+    gone = replace(CAT, name="gone.txt")
+    answer = await told(desk, "add", gone, CAT)
+    assert answer.splitlines()[0] == "- `gone.txt` was not added: The file is gone."
+    assert "I know `cat.txt` now" in answer
+
+
+@pytest.mark.parametrize(
+    ("argument", "part"),
+    [
+        ("add", "Attach the files"),
+        ("", "I know no files here yet"),
+        ("remove nothing.txt", "Write `knowledge add`"),
+        ("dance", "Write `knowledge add`"),
+    ],
+)
+async def test_a_word_that_lacks_something_says_how(
+    desk: CommandDesk, argument: str, part: str
+) -> None:
+    assert part in await told(desk, argument)
+
+
+async def test_what_was_added_reaches_the_prompt_and_the_search(
+    world: World, desk: CommandDesk
+) -> None:
+    await told(desk, "add", CAT)
+    world.model.turns = [
+        calls(("search_knowledge", '{"query": "name of the cat"}')),
+        text('{"keywords_zh": [], "keywords_en": ["cat"]}'),
+        text("Minka."),
+    ]
+    run_id = await world.say("What is our cat called?")
+    await execute(run_id, world.engine)
+    system = str(world.model.requests[0].messages[0]["content"])
+    assert "Minka" in system
+    assert "cat.txt" in system
+    assert "Minka" in str(world.model.requests[-1].messages[-1]["content"])
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+    assert (await world.engine.conversations.usage(run_id=run_id)).input_tokens == 30
