@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from storage.memory_bus import MemoryEventBus
 from tests.core.conftest import EchoParams, World
 from tests.fakes.played_model import calls, invokes, pieces, text
 
+ROOT = Path(__file__).parents[2]
+FEATURES = ROOT / "docs" / "features.md"
 DIALECTS: dict[str, Dialect] = {
     "native": NativeDialect(),
     "xml": XmlDialect(),
@@ -214,3 +218,11 @@ async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: Worl
     await world.run("go")
     assert world.bench.said == ["a", "a"]
     assert len(world.model.requests[1].messages) == 5
+
+
+def test_the_tests_that_the_features_name_are_there() -> None:
+    section = FEATURES.read_text("utf-8").partition("## What others got wrong")[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", section)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text("utf-8"), (path, name)
