@@ -24,6 +24,7 @@ PlatformName = Literal["slack", "discord"]
 PATIENCE_SECONDS = 30.0
 PERSON = "alice"
 MODEL = "threadhand/scripted"
+SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
 
 
 @dataclass
@@ -80,14 +81,14 @@ class Stage:
             raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
 
     async def connected(self) -> None:
-        """In Discord the program has also noted where its channels stand."""
-        await self.until(
-            lambda: (
-                self.view().is_bot_connected
-                and (self.name == "slack" or self.rows("SELECT scope FROM inbound_cursor"))
-            ),
-            "the program connects",
-        )
+        """In Discord the program has also noted where its channels stand; Slack over HTTP knows no connection."""
+        await self.until(self._is_connected, "the program connects")
+
+    def _is_connected(self) -> bool:
+        if isinstance(self.platform, SlackSimulator) and self.platform.http_events is not None:
+            return "slack: connected as" in self.program.log()
+        is_noted = self.name == "slack" or self.rows("SELECT scope FROM inbound_cursor")
+        return self.view().is_bot_connected and bool(is_noted)
 
     async def say(self, text: str, *, files: tuple[SentFile, ...] = ()) -> str:
         """Opens the story with a mention, or goes on in its thread."""
@@ -182,26 +183,39 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    platform: PlatformName, scenario: str, *, sandbox: str = "unsafe-process", **settings: str
+    platform: PlatformName,
+    scenario: str,
+    *,
+    sandbox: str = "unsafe-process",
+    events_port: int = 0,
+    **settings: str,
 ) -> AsyncGenerator[Stage, None]:
-    """The stage while entered, with the program not yet started; whatever happens, no process is left behind."""
+    """The stage while entered, with the program not yet started; whatever happens, no process is left behind.
+
+    With `events_port` Slack sends signed requests there, and the program listens on it.
+    """
     async with AsyncExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="threadhand-chaos-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
         (folder / "data").mkdir(mode=0o711)
         script = await stack.enter_async_context(serve(load_scenario(scenario)))
-        simulated = await stack.enter_async_context(_platform(platform))
+        simulated = await stack.enter_async_context(_platform(platform, events_port))
         program = Program(folder, _settings(simulated, script, folder, sandbox))
+        if events_port:
+            program.change(http_port=str(events_port), slack_app_token="", **SIGNED)
         program.change(**settings)
         stack.callback(program.kill)
         yield Stage(platform=simulated, script=script, program=program)
 
 
-def _platform(name: PlatformName) -> SlackSimulator | DiscordSimulator:
+def _platform(name: PlatformName, events_port: int) -> SlackSimulator | DiscordSimulator:
     if name == "slack":
+        url = f"http://127.0.0.1:{events_port}/slack/events" if events_port else None
         return SlackSimulator(
-            settings=SlackSettings(people=(PERSON, "bob"), retry_seconds=(0.1, 0.5, 2.0))
+            settings=SlackSettings(
+                people=(PERSON, "bob"), retry_seconds=(0.1, 0.5, 2.0), events_url=url
+            )
         )
     return DiscordSimulator(people=(PERSON, "bob"))
 

@@ -13,11 +13,16 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START")
 
 
 class Program:
-    """`python -m bots up` with the settings given; its output goes to `log_path`."""
+    """`python -m bots up` with the settings given; its output goes to `log_path`.
+
+    `environment` holds variables that are no settings; the command `wrapped_in` is put before it.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.log_path = folder / "program.log"
+        self.environment: dict[str, str] = {}
+        self.wrapped_in: tuple[str, ...] = ()
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -27,7 +32,7 @@ class Program:
         known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}  # noqa: TID251 - tests
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bots", *arguments],
+                [*self.wrapped_in, sys.executable, "-m", "bots", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -37,6 +42,7 @@ class Program:
                     "HOME": str(self.folder),
                     "PYTHONPATH": str(REPOSITORY),
                     "PYTHONUNBUFFERED": "1",
+                    **self.environment,
                     **self._settings,
                     "THREADHAND_FAILPOINTS": failpoints,
                 },

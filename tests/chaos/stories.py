@@ -13,7 +13,10 @@ from tests.chaos.harness import PERSON, PlatformName, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """`runs`: how many there are in the end. `settings` by their names in small letters, without prefix."""
+    """`runs`: how many there are in the end. `settings` by their names in small letters, without prefix.
+
+    `prepare` is called before the first start.
+    """
 
     scenario: str
     tell: Callable[[Stage], Awaitable[None]]
@@ -22,6 +25,7 @@ class Story:
     runs: int = 1
     sandbox: str = "unsafe-process"
     settings: dict[str, str] = field(default_factory=dict[str, str])
+    prepare: Callable[[Stage], None] = lambda stage: None
 
 
 def _answers(text: str, name: str = "talk", when: str = "Hello") -> str:

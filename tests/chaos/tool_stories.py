@@ -1,0 +1,113 @@
+"""Stories with more around the agent: a tool server, a model behind litellm, a jail."""
+
+import json
+import sys
+from pathlib import Path
+
+from core.approval import NOBODY_APPROVED
+from tests.chaos.harness import Stage
+from tests.chaos.report_story import INTERRUPTED
+from tests.chaos.stories import TALK, Story, check_talk, word
+
+READY = "the MCP server fake is connected"
+FAKE_SERVER = Path(__file__).parent.parent / "fakes" / "mcp_server.py"
+ECHO = """
+conversations:
+  - name: echo
+    when: {user: {contains: "Hello"}}
+    steps:
+      - calls: [{name: mcp_fake_echo, arguments: {text: "from afar", times: 2}}]
+      - text: "Hi there."
+"""
+PLANNED = """
+conversations:
+  - name: planned
+    when: {user: {contains: "Hello"}}
+    steps:
+      - calls:
+          - name: planning
+            arguments: {command: create, plan_id: p1, title: Greeting, steps: [Say it]}
+      - text: "Hi there."
+"""
+SECRET = """
+conversations:
+  - name: secret
+    when: {user: {contains: "Hello"}}
+    steps:
+      - calls: [{name: full_file_rewrite, arguments: {file_path: secret.txt, file_contents: "x"}}]
+      - text: "Hi there."
+"""
+
+
+def with_tool_server(stage: Stage) -> None:
+    """One over stdio, whose tools need a yes."""
+    place = stage.program.folder / "mcp.json"
+    server = {
+        "transport": "stdio",
+        "command": sys.executable,
+        "args": [str(FAKE_SERVER), "stdio"],
+        "needs_approval": ["*"],
+    }
+    place.write_text(json.dumps({"servers": {"fake": server}}))
+    stage.program.change(mcp_config=str(place))
+
+
+async def approve(stage: Stage) -> None:
+    """A run goes without a server that is not ready, so that is waited for."""
+    await stage.connected()
+    await stage.until(lambda: READY in stage.program.log(), "the tool server is ready")
+    await stage.say("Hello")
+    await stage.until(
+        lambda: stage.button("Approve once") or stage.shows("Hi there."), "it asks, or goes on"
+    )
+    if stage.button("Approve once"):
+        await stage.press("Approve once")
+    await stage.until(lambda: stage.shows("Hi there."), "it answers")
+
+
+def check_approved(stage: Stage) -> None:
+    """The call was made; or the model knows that it was not, or may not have been."""
+    check_talk(stage)
+    assert stage.runs() == ["completed"]
+    told = str(stage.script.requests[-1]["messages"])
+    assert any(one in told for one in ("from afarfrom afar", NOBODY_APPROVED, INTERRUPTED))
+    assert len(stage.rows("SELECT ask_id FROM pending_ask")) <= 1
+
+
+async def talk(stage: Stage) -> None:
+    await stage.connected()
+    await stage.say("Hello")
+    await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=90)
+
+
+def check_planned(stage: Stage) -> None:
+    """There is the plan; or the model knows that there may be none."""
+    check_talk(stage)
+    told = str(stage.script.requests[-1]["messages"])
+    assert len(stage.rows("SELECT plan_id FROM plan")) == 1 or INTERRUPTED in told
+
+
+def through_litellm(stage: Stage) -> None:
+    """A provider whose address litellm takes from the environment."""
+    stage.program.change(
+        model="hosted_vllm/scripted", dialect="native", llm_base_url="", llm_api_key=""
+    )
+    stage.program.environment["HOSTED_VLLM_API_BASE"] = stage.script.base_url
+
+
+def check_forgotten(stage: Stage) -> None:
+    check_talk(stage)
+    assert stage.rows("SELECT thread_id FROM thread") == []
+    assert list((stage.program.folder / "data" / "sandboxes").glob("**/secret.txt")) == []
+
+
+TOOL_SERVER = Story(scenario=ECHO, tell=approve, check=check_approved, prepare=with_tool_server)
+PLAN = Story(scenario=PLANNED, tell=talk, check=check_planned)
+LITELLM = Story(scenario=TALK, tell=talk, check=check_talk, prepare=through_litellm)
+FORGET_IN_A_JAIL = Story(
+    scenario=SECRET,
+    tell=word("forget", "Forgotten", "no conversation with me here"),
+    check=check_forgotten,
+    runs=0,
+    sandbox="local",
+)
