@@ -1,6 +1,10 @@
 """The platform repeats, breaks off and is slow, people change their mind: one answer all the same, and no lost word."""
 
+import sqlite3
 import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +113,70 @@ async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(2)
         assert stage.runs() == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_an_edit_of_the_request_reaches_the_run_under_way(
+    platform: PlatformName, tmp_path: Path
+) -> None:
+    scenario = f"""
+conversations:
+  - name: wait
+    when: {{user: {{contains: "dogs"}}}}
+    steps:
+      - calls:
+          - name: execute_command
+            arguments:
+              command: "touch {tmp_path}/on; until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+              blocking: true
+      - expect: {{last: {{contains: "Count the cats"}}}}
+        text: "Hi there."
+"""
+    async with staged(platform, scenario) as stage:
+        stage.program.start()
+        await stage.connected()
+        request = await stage.say("Count the dogs")
+        await stage.until((tmp_path / "on").exists, "the command runs")
+        changed = f"@{stage.view().bot_name} Count the cats"
+        await stage.platform.edit(PERSON, stage.channel_id, request, changed)
+        await stage.until(
+            lambda: stage.rows("SELECT 1 FROM thread_input WHERE kind = 'edit'"), "it is stored"
+        )
+        (tmp_path / "go").touch()
+        await _answered_once(stage)
+        assert stage.script.problems == []
+
+
+async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:
+    async with staged("slack", TALK) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await _answered_once(stage)
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        for hours, is_kept in ((23, True), (25, False)):
+            aged = datetime.now(UTC) - timedelta(hours=hours)
+            _age(stage, aged)
+            stage.program.start()
+            await stage.connected()
+            await stage.until(
+                lambda is_kept=is_kept: bool(stage.rows("SELECT n FROM run_event")) == is_kept,
+                f"after {hours} hours",
+            )
+            stage.program.terminate()
+            assert await stage.program.ended() == 0
+            assert bool(stage.rows("SELECT n FROM run_event")) == is_kept
+        assert stage.rows("SELECT message_id FROM message")
+
+
+def _age(stage: Stage, finished_at: datetime) -> None:
+    path = stage.program.folder / "data" / "threadhand.db"
+    with closing(sqlite3.connect(path)) as opened:
+        (stored,) = opened.execute("SELECT finished_at FROM run").fetchone()
+        is_number = isinstance(stored, int | float)
+        value = (
+            finished_at.timestamp() if is_number else finished_at.strftime("%Y-%m-%d %H:%M:%S.%f")
+        )
+        opened.execute("UPDATE run SET finished_at = ?", (value,))
+        opened.commit()
