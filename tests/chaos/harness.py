@@ -187,7 +187,7 @@ async def staged(
     scenario: str,
     *,
     sandbox: str = "unsafe-process",
-    events_port: int = 0,
+    events_port: str = "",
     **settings: str,
 ) -> AsyncGenerator[Stage, None]:
     """The stage while entered, with the program not yet started; whatever happens, no process is left behind.
@@ -203,13 +203,13 @@ async def staged(
         simulated = await stack.enter_async_context(_platform(platform, events_port))
         program = Program(folder, _settings(simulated, script, folder, sandbox))
         if events_port:
-            program.change(http_port=str(events_port), slack_app_token="", **SIGNED)
+            program.change(http_port=events_port, slack_app_token="", **SIGNED)
         program.change(**settings)
         stack.callback(program.kill)
         yield Stage(platform=simulated, script=script, program=program)
 
 
-def _platform(name: PlatformName, events_port: int) -> SlackSimulator | DiscordSimulator:
+def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordSimulator:
     if name == "slack":
         url = f"http://127.0.0.1:{events_port}/slack/events" if events_port else None
         return SlackSimulator(

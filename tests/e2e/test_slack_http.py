@@ -14,11 +14,11 @@ from tests.chaos.harness import PERSON, Stage, staged
 from tests.chaos.stories import TALK
 
 
-def free_port() -> int:
+def free_port() -> str:
     """Slack has to know the address before the program starts."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+        return str(asked.getsockname()[1])
 
 
 async def test_the_main_job_is_done_over_http() -> None:
