@@ -33,6 +33,7 @@ from core.events import (
 )
 from core.ids import new_id
 from core.messages import JsonObject, Message
+from core.metering import metered
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -42,7 +43,7 @@ from core.ports import (
     ToolCallDelta,
 )
 from core.stores import UsageEntry
-from core.threads import FinishReason, Reply
+from core.threads import FinishReason, Reply, Usage
 from core.tools.tool import Toolbox, ToolContext
 from core.turn_end import TurnEnd
 
@@ -159,7 +160,8 @@ class Turn:
     async def _read(
         self, request: ModelRequest, parser: CallParser, runner: CallRunner
     ) -> FinishReason:
-        async with aclosing(self.ask_model(request)) as stream:
+        charged = metered(self.ask_model(request), request, self._charge)
+        async with aclosing(charged) as stream:
             async for delta in stream:
                 self._has_begun = True
                 match delta:
@@ -169,11 +171,7 @@ class Turn:
                             return "xml_tool_limit_reached"
                     case ThinkingDelta(text=text):
                         self.run_log.emit(ThinkingStreamed(text=text, sequence=self._next()))
-                    case ModelFinished(finish_reason=reason, usage=usage):
-                        if usage is not None:
-                            self.run_log.used(
-                                UsageEntry(turn_id=self.turn_id, model=request.model, usage=usage)
-                            )
+                    case ModelFinished(finish_reason=reason):
                         self._take(parser.close(is_whole=reason != "length"))
                         if self._is_limit_reached(runner):
                             return "xml_tool_limit_reached"
@@ -181,6 +179,9 @@ class Turn:
                     case _:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
+
+    def _charge(self, usage: Usage) -> None:
+        self.run_log.used(UsageEntry(turn_id=self.turn_id, model=self.model, usage=usage))
 
     @property
     def _calls_max(self) -> int:

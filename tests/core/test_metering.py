@@ -1,0 +1,64 @@
+"""Every model call is charged once, also one that is left early or whose provider does not tell."""
+
+import asyncio
+from dataclasses import replace
+
+from core.dialects.xml import XmlDialect
+from core.errors import ModelUnavailable
+from core.ports import ModelFinished, TextDelta
+from core.runs import execute
+from core.threads import Usage
+from core.turn import LoopPolicy
+from tests.core.conftest import World
+from tests.fakes.played_model import calls, invokes, pieces, text
+
+
+async def used(world: World, run_id: str) -> Usage:
+    return await world.engine.conversations.usage(run_id=run_id)
+
+
+async def test_an_answer_that_the_limit_of_calls_cuts_off_is_charged(world: World) -> None:
+    world.with_engine(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
+    both = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}))
+    world.model.turns = [text(*pieces(both)), text("done")]
+    usage = await used(world, await world.run("go"))
+    # the second call tells (10, 5) itself; the first is estimated
+    assert usage.input_tokens > 10
+    assert usage.output_tokens > 5
+
+
+async def test_a_provider_that_tells_nothing_is_estimated(world: World) -> None:
+    world.model.turns = [
+        [TextDelta(text="word " * 100), ModelFinished(finish_reason="stop", usage=None)]
+    ]
+    usage = await used(world, await world.run("go"))
+    assert 80 <= usage.output_tokens <= 200
+    assert usage.input_tokens > 0
+
+
+async def test_a_stop_in_the_middle_is_charged_by_what_was_read(world: World) -> None:
+    never = asyncio.Event()
+    world.model.turns = [[TextDelta(text="word " * 100), never]]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        while not world.model.requests:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await world.stop(run_id)
+    await running
+    assert (await used(world, run_id)).output_tokens >= 80
+
+
+async def test_a_stream_that_dies_is_charged_beside_the_one_after_it(world: World) -> None:
+    world.model.turns = [
+        [TextDelta(text="word " * 100), ModelUnavailable("away")],
+        text("done"),
+    ]
+    assert (await used(world, await world.run("go"))).output_tokens >= 85
+
+
+async def test_what_the_provider_tells_counts_once(world: World) -> None:
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    usage = await used(world, await world.run("go"))
+    assert replace(usage, cost_usd=0) == Usage(input_tokens=20, output_tokens=10)
