@@ -166,11 +166,11 @@ async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> N
 def test_any_value_survives_the_file(answers: dict[str, str]) -> None:
     import tempfile
 
-    from bots.settings import _from_file
+    from bots.settings_file import read_env_file
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / ".env"
         file.write_text("OTHER=kept\nTHREADHAND_MODEL=old\n")
         env.write(file, answers)
         expected = {"OTHER": "kept", "THREADHAND_MODEL": "old", **answers}
-        assert _from_file(file) == expected
+        assert read_env_file(file) == expected
