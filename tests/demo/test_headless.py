@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from bots.demo.stage import story
 from core.llm.scripted import load_scenario
 from core.llm.scripted_server import serve
 from tests.demo.namespaces import forbidden_here, without_namespaces
+from tests.requirements_of_the_machine import lacking
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 90
@@ -122,7 +121,7 @@ def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
 
 def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path: Path) -> None:
     if reason := forbidden_here():
-        pytest.skip(f"NOT TESTED with a filter against namespaces: {reason}")
+        lacking("jail", f"a filter against namespaces cannot be set: {reason}")
     ended = play(tmp_path, prefix=without_namespaces())
     check_told(ended)
     assert ended.verdict["sandbox"] == "unsafe-process"

