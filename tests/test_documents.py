@@ -82,9 +82,9 @@ def test_every_route_is_named(tmp_path: Path) -> None:
 
     api = web_app(
         WebPorts(
-            conversations=None,  # type: ignore[arg-type]
+            conversations=None,
             bus=MemoryEventBus(),
-            receive=nothing,  # type: ignore[arg-type]
+            receive=nothing,
             stop=nothing,
             sandboxes=None,
             spool_folder=tmp_path,

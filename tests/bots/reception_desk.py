@@ -95,7 +95,7 @@ def message(
 
 
 def command(name: str, key: str = "c1") -> CommandCalled:
-    return CommandCalled(address=HERE, dedupe_key=key, name=name, argument="", person=ALICE)  # type: ignore[arg-type]
+    return CommandCalled(address=HERE, dedupe_key=key, name=name, argument="", person=ALICE)
 
 
 async def runs_of(desk: Desk) -> list:

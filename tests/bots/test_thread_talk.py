@@ -45,7 +45,7 @@ async def slack_scene() -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
 async def heard_in(app: SlackApp | DiscordApp, address: Address, **more: object) -> list[Heard]:
     before = datetime.now(UTC) + timedelta(seconds=2)
     values = {"before": before, "limit": 20, **more}
-    return list(await app.talk.read(address, **values))  # type: ignore[arg-type]
+    return list(await app.talk.read(address, **values))
 
 
 async def test_slack_tells_what_others_said_in_the_thread() -> None:

@@ -127,7 +127,7 @@ async def test_a_forgotten_thread_takes_its_knowledge_along(
 ) -> None:
     thread = await stores.conversations.create(ADDRESS)
     for kind in ("thread", "reading"):
-        entry = await knowledge.add(Scope(kind, thread.thread_id), draft(), cut("words"))  # type: ignore[arg-type]
+        entry = await knowledge.add(Scope(kind, thread.thread_id), draft(), cut("words"))
         await vectors.put(entry.entry_id, "m", [[1.0, 0.0]])
     await stores.conversations.forget(thread.thread_id)
 

@@ -28,7 +28,7 @@ async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
             lease.thread_id, lambda known: marked(known, "p", index, "completed", None)
         )
 
-    await asyncio.gather(*(done(index) for index in range(5)))  # type: ignore[call-overload]
+    await asyncio.gather(*(done(index) for index in range(5)))
     (plan,) = await stores.plans.change(lease.thread_id, lambda known: known)
     assert [step.status for step in plan.steps] == ["completed"] * 5
 

@@ -16,11 +16,11 @@ TURNS = 60
 
 
 def echoes(number: int) -> list[object]:
-    return [calls(("echo", json.dumps({"text": f"line {one}"}))) for one in range(number)]  # type: ignore[return-value]
+    return [calls(("echo", json.dumps({"text": f"line {one}"}))) for one in range(number)]
 
 
 async def long_run(world: World) -> str:
-    world.model.turns = [*echoes(TURNS), text("done")]  # type: ignore[list-item]
+    world.model.turns = [*echoes(TURNS), text("done")]
     return await world.run("go")
 
 
@@ -40,7 +40,7 @@ def unanswered(request: ModelRequest) -> list[object]:
 
 
 def _calls(message: JsonObject) -> list[JsonObject]:
-    return list(message.get("tool_calls") or [])  # type: ignore[arg-type]
+    return list(message.get("tool_calls") or [])
 
 
 async def test_in_a_long_run_every_request_is_one_that_a_provider_takes(world: World) -> None:
@@ -95,7 +95,7 @@ async def test_each_run_has_all_its_turns(world: World) -> None:
 async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(
     world: World,
 ) -> None:
-    world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]  # type: ignore[list-item]
+    world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]
     run_id = await world.run("go")
     assert len(world.model.requests) < 9
     run = await world.engine.conversations.run(run_id)

@@ -15,7 +15,7 @@ from tests.fakes.played_model import calls, ended, invokes, pieces, text
 
 
 def kinds(events: list[object]) -> list[str]:
-    return [event.kind for event in events]  # type: ignore[attr-defined]
+    return [event.kind for event in events]
 
 
 async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
@@ -94,7 +94,7 @@ async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: Wor
     ]
     assert world.bench.said == ["a"]
     finish = events[4]
-    assert finish.reason == "xml_tool_limit_reached"  # type: ignore[union-attr]
+    assert finish.reason == "xml_tool_limit_reached"
 
 
 async def test_every_invoke_of_a_block_runs(world: World) -> None:

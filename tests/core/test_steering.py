@@ -12,7 +12,7 @@ from tests.fakes.played_model import calls, ended, text
 
 
 def kinds(events: list[object]) -> list[str]:
-    return [event.kind for event in events]  # type: ignore[attr-defined]
+    return [event.kind for event in events]
 
 
 async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: World) -> None:

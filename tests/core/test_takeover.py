@@ -118,7 +118,7 @@ def record(**changes: object) -> ToolCallRecord:
         "raw": '<invoke name="echo"><parameter name="text">a</parameter></invoke>',
         "assistant_message_id": "m",
     }
-    return ToolCallRecord(**{**values, **changes})  # type: ignore[arg-type]
+    return ToolCallRecord(**{**values, **changes})
 
 
 async def test_a_finished_call_keeps_its_result(world: World) -> None:

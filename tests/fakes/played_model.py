@@ -42,7 +42,7 @@ def text(*pieces: str, finish: str = "stop") -> list[ModelDelta | Exception | as
 
 
 def ended(finish: str = "stop") -> ModelFinished:
-    return ModelFinished(finish_reason=finish, usage=USAGE)  # type: ignore[arg-type]
+    return ModelFinished(finish_reason=finish, usage=USAGE)
 
 
 def calls(*named: tuple[str, str], said: str = "") -> list[ModelDelta | Exception | asyncio.Event]:

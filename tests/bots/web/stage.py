@@ -159,7 +159,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
 
     async def receive(inbound: Inbound) -> Outcome:
         received.append(inbound)
-        arrival, decide = arrival_of(inbound)  # type: ignore[arg-type]
+        arrival, decide = arrival_of(inbound)
         receipt = await SqlInbox(database).accept(arrival, decide)
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=None if is_ignored else receipt.run_id, is_ignored=is_ignored)

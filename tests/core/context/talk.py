@@ -50,7 +50,7 @@ def call_and_result(number: int, *, argument: str, output: object) -> tuple[Mess
     call = ToolCall(
         name="execute_command", arguments={"command": argument}, call_id=f"call_{number}"
     )
-    result: JsonObject = {"success": True, "output": output, "error": None}  # type: ignore[dict-item]
+    result: JsonObject = {"success": True, "output": output, "error": None}
     return (
         message("assistant", _DIALECT.assistant_content("I look.", [call])),
         message("tool", _DIALECT.result_content(call, result)),

@@ -129,7 +129,7 @@ def test_what_is_sent_follows_from_the_message_and_the_cut_alone() -> None:
 def test_calls_and_results_stay_together() -> None:
     messages = list(long_thread(50, words_each=900))
     contents = fit(messages, 25_000, {}).contents
-    called = [call["id"] for one in contents for call in one.get("tool_calls") or []]  # type: ignore[index]
+    called = [call["id"] for one in contents for call in one.get("tool_calls") or []]
     assert called == [one["tool_call_id"] for one in contents if one["role"] == "tool"]
     assert len(called) == 50
 
@@ -137,8 +137,8 @@ def test_calls_and_results_stay_together() -> None:
 def test_the_arguments_of_a_cut_call_are_still_an_object() -> None:
     messages = [said("go"), *call_and_result(1, argument=words(9000), output="ok")]
     contents = fit(messages, 3000, {}).contents
-    function = contents[1]["tool_calls"][0]["function"]  # type: ignore[index]
-    assert list(json.loads(function["arguments"])) == ["command"]  # type: ignore[index]
+    function = contents[1]["tool_calls"][0]["function"]
+    assert list(json.loads(function["arguments"])) == ["command"]
 
 
 def test_results_that_are_no_text_are_cut_too() -> None:
@@ -153,7 +153,7 @@ def test_results_that_are_no_text_are_cut_too() -> None:
 def test_pictures_stay_beside_a_text_that_is_cut() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     parts = [{"type": "text", "text": words(9000)}, image]
-    messages = [message("user", {"role": "user", "content": parts}), answered("ok")]  # type: ignore[index]
+    messages = [message("user", {"role": "user", "content": parts}), answered("ok")]
     content = fit(messages, 4000, {}).contents[0]["content"]
     assert isinstance(content, list)
     assert content[1] == image

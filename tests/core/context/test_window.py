@@ -128,7 +128,7 @@ async def test_the_smaller_request_keeps_what_stands_around_the_conversation() -
 async def test_where_a_single_message_cannot_fit_the_figures_are_told() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     held = window(3000)
-    await held.load([message("user", {"role": "user", "content": [image] * 40})])  # type: ignore[dict-item]
+    await held.load([message("user", {"role": "user", "content": [image] * 40})])
     with pytest.raises(
         ContextOverflow, match=r"about 4\d,\d\d\d tokens, and the model takes 3,000"
     ):

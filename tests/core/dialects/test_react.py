@@ -227,4 +227,4 @@ async def test_a_run_goes_from_action_to_observation_to_final_answer(world: Worl
     ]
     assert "made up" not in str(second.messages)
     last = (await world.events(run_id))[-1]
-    assert last.reply.text == "It said a."  # type: ignore[union-attr]
+    assert last.reply.text == "It said a."

@@ -20,7 +20,7 @@ async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
 
 
 async def parsed(content: bytes, name: str, **limits: float) -> Document:
-    within = ParseLimits(**limits)  # type: ignore[arg-type]
+    within = ParseLimits(**limits)
     async with spooled(pieces(content), within) as file:
         return await parse(file.file, name=name, limits=within)
 
@@ -110,7 +110,7 @@ def sheets() -> bytes:
 
 def _saved(made: object) -> bytes:
     out = io.BytesIO()
-    made.save(out)  # type: ignore[attr-defined]
+    made.save(out)
     return out.getvalue()
 
 

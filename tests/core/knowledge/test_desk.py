@@ -143,7 +143,7 @@ async def test_of_a_long_request_only_what_it_asks_for_is_searched(shelf: Shelf)
     found = await desk.recall(messages, "Hm. " * 2000, tokens_max=1000)
 
     assert "The walrus sleeps at noon." in found
-    assert max(len(question) for question in desk.ask.questions) < 3000  # type: ignore[union-attr]
+    assert max(len(question) for question in desk.ask.questions) < 3000
 
 
 async def test_an_entry_is_removed_by_the_name_that_people_write(shelf: Shelf) -> None:

@@ -105,7 +105,7 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
     shelf: Shelf, database: object
 ) -> None:
     store = shelf.library.store
-    vectors = SqlKnowledgeVectors(database)  # type: ignore[arg-type]
+    vectors = SqlKnowledgeVectors(database)
     pages = [FILLER] * 10
     pages[6] = "hhhh hhh hhhhh"
     entry = await shelf.put(AGENT, "a.pdf", *pages)
