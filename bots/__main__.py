@@ -60,7 +60,7 @@ def up(
 
 @app.command()
 def worker() -> None:
-    """Run agents only, beside `threadhand up --no-worker`."""
+    """Run agents only; not part of this version, where `threadhand up` does all the work."""
     settings = _settings()
     from bots.bootstrap import worker as work
 

@@ -16,6 +16,7 @@ from bots.machines import Machines, machines, prompt
 from bots.policy import Policy
 from bots.posting import Showroom, Surface
 from bots.reception import Reception
+from bots.remarks import remarks
 from bots.settings import Settings
 from bots.shelf import Shelf
 from bots.slack.app import SlackApp
@@ -27,7 +28,7 @@ from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
-from core.errors import StorageUnavailable
+from core.errors import ConfigurationError, StorageUnavailable
 from core.ports import FileSource, ThreadTalk
 from core.runs import Engine
 from core.tasks import cancel, spawn
@@ -39,6 +40,7 @@ from storage.database import open_database
 from storage.journal import SqlRunJournal
 
 log = logging.getLogger(__name__)
+ONE_PROCESS = "Workers of their own are not part of this version: run `threadhand up`, which does all the work."
 EVENTS_KEPT_HOURS = 24
 SWEEP_SECONDS = 3600
 
@@ -55,9 +57,11 @@ class Running:
 
 
 async def up(settings: Settings, *, with_worker: bool) -> None:
-    """Serves whatever is configured until it is cancelled."""
+    """Serves whatever is configured until it is cancelled. Raises ConfigurationError."""
+    if not with_worker:
+        raise ConfigurationError(ONE_PROCESS)
     async with running(settings, with_worker=with_worker) as program:
-        for sentence in program.lacks:
+        for sentence in (*program.lacks, *remarks(settings)):
             log.warning(sentence)
         _spare_collections()
         if program.discord is not None:
@@ -72,8 +76,9 @@ def _spare_collections() -> None:
 
 
 async def worker(settings: Settings) -> None:
-    """Runs agents only. Raises ConfigurationError: more than one process needs Redis and PostgreSQL."""
-    await up(settings, with_worker=True)
+    """Raises ConfigurationError: this version does all its work in one process."""
+    del settings
+    raise ConfigurationError(ONE_PROCESS)
 
 
 async def migrate(settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from bots.provider_keys import key_name
 from bots.settings import Settings
 from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
@@ -76,5 +77,8 @@ def _adapter(model: str, settings: Settings) -> Adapter:
         if not key:
             raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
         return OpenAIStream(base_url, key, model_prefix=prefix)
+    variable = key_name(model)
+    if variable and not own_key and variable not in settings.provider_keys:
+        raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
     return LiteLLM(provider_keys=keys, api_key=own_key)

@@ -9,7 +9,7 @@ from bots.outbox import deliver_all
 from bots.posting import Poster, Showroom, Surface
 from bots.rendering.content import RunStatus
 from bots.rendering.run_view import RunView, apply
-from core.errors import LeaseLost, SurfaceError
+from core.errors import LeaseLost, SurfaceError, SurfaceRateLimited
 from core.ports import Reaction
 from core.stores import Delivery, DeliveryDraft, Rendering
 from core.streams import follow
@@ -178,6 +178,9 @@ class _Show:
         try:
             await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
             self._shown = view
+        except SurfaceRateLimited as limited:
+            self._changed.set()
+            await _wait_at_most(self._over, limited.retry_after_seconds)
         except SurfaceError as error:
             log.warning("the status of run %s was not shown: %s", self.run_id, error)
 

@@ -6,31 +6,17 @@ import shutil
 import socket
 import sqlite3
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, cast
 from urllib.parse import urlsplit
 
+from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
 from core.errors import ConfigurationError
 
 FREE_BYTES_MIN = 1024**3
 _CONNECT_SECONDS = 5
-_KEY_NAMES: Mapping[str, str] = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "claude": "ANTHROPIC_API_KEY",
-    "openai": "OPENAI_API_KEY",
-    "gpt": "OPENAI_API_KEY",
-    "o3": "OPENAI_API_KEY",
-    "o4": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "deepseek": "DEEPSEEK_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-    "xai": "XAI_API_KEY",
-}
 
 
 class _Connection(Protocol):
@@ -86,15 +72,6 @@ def setting_lines() -> tuple[str, ...]:
         f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()
     }
     return tuple(f"{name}={_shown(defaults[name])}" for name in VARIABLES)
-
-
-def model_key_name(model: str) -> str | None:
-    """The variable in which the provider of the model looks for its key; None for an unknown one."""
-    start = model.lower().split("/", 1)[0]
-    for prefix, name in _KEY_NAMES.items():
-        if start == prefix or ("/" not in model and start.startswith(prefix)):
-            return name
-    return None
 
 
 def _shown(default: object) -> str:
@@ -191,7 +168,7 @@ def _model(settings: Settings) -> Finding:
         return Finding("fail", "model", "is not chosen.", remedy)
     if settings.llm_api_key or settings.llm_base_url:
         return Finding("ok", "model", f"{settings.model} has its endpoint or key.")
-    name = model_key_name(settings.model)
+    name = key_name(settings.model)
     has_key = name in settings.provider_keys if name else bool(settings.provider_keys)
     if has_key:
         return Finding("ok", "model", f"{settings.model} has its key.")

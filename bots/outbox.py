@@ -18,6 +18,11 @@ log = logging.getLogger(__name__)
 PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
+TOO_LARGE = "is too large to post here"
+WHY_REFUSED = {
+    "too_large": TOO_LARGE,
+    "empty_file": "is empty, and empty files cannot be posted here",
+}
 
 
 async def deliver_all(run: Run, poster: Poster, showroom: Showroom) -> None:
@@ -70,12 +75,14 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Show
         log.warning("a file of run %s cannot be read: %s", run.run_id, error)
         await _say(file, f"The file `{path}` could not be attached: {error}", poster, showroom)
         return
-    if size <= poster.surface.file_bytes_max and await poster.send_file(
-        file, lambda: _sandbox_file(sandbox, path, size)
-    ):
-        return
+    why = TOO_LARGE
+    if size <= poster.surface.file_bytes_max:
+        refused = await poster.send_file(file, lambda: _sandbox_file(sandbox, path, size))
+        if refused is None:
+            return
+        why = WHY_REFUSED.get(refused.code, "could not be posted here")
     link = showroom.link_for(run.thread_id, path)
-    said = f"The file `{path}` is too large to post here"
+    said = f"The file `{path}` {why}"
     await _say(file, f"{said}: {link}" if link else f"{said}.", poster, showroom)
 
 

@@ -93,17 +93,22 @@ class Poster:
                     await self._record(replace(record, state="delivered"))
                 return
             message_ref = record.message_ref
+            if not is_final:
+                # newer ones follow; to wait for the platform here would keep the answer waiting
+                await self.surface.edit(self.address, message_ref, content)
+                return
             await self._patiently(lambda: self.surface.edit(self.address, message_ref, content))
-            if is_final:
-                await self._record(replace(record, state="delivered"))
+            await self._record(replace(record, state="delivered"))
         except SurfaceRefused as refused:
             await self._refused(record, refused)
 
-    async def send_file(self, delivery: Delivery, file: Callable[[], OutgoingFile]) -> bool:
-        """Uploads once. False: the platform refused it (too large, forbidden)."""
+    async def send_file(
+        self, delivery: Delivery, file: Callable[[], OutgoingFile]
+    ) -> SurfaceRefused | None:
+        """Uploads once. Answers the platform's refusal, if it refused (too large, empty, forbidden)."""
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
-            return True
+            return None
         try:
             record = await self._looked_for(record)
             if record.message_ref is None:
@@ -115,9 +120,9 @@ class Poster:
                 )
         except SurfaceRefused as refused:
             log.warning("a file of run %s was refused: %s", self.rendering.run_id, refused.code)
-            return False
+            return refused
         await self._record(replace(record, state="delivered"))
-        return True
+        return None
 
     async def sign(self, message_ref: str, reaction: Reaction) -> None:
         """A reaction is a courtesy: what goes wrong with it is logged only."""

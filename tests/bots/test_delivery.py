@@ -1,15 +1,11 @@
 """Showing a run: one status message, a new message for the answer, nothing twice and nothing lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from bots.delivery import RunDelivery
-from bots.posting import Showroom
-from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.rendering.content import AnswerPart, AskPrompt, RunStatus
 from core.approval import APPROVE_ONCE, CHOICES
 from core.errors import (
     ModelRejected,
@@ -18,76 +14,12 @@ from core.errors import (
     SurfaceUnclear,
 )
 from core.runs import execute
-from core.threads import Address
 from core.tools.tool import Toolbox
-from sandbox.unsafe_process import UnsafeProcesses
-from storage.asks import SqlAsks
-from storage.deliveries import SqlDeliveries
-from tests.core.conftest import World
+from tests.bots.delivery_stage import Stage, until
+from tests.bots.delivery_stage import stage as stage
 from tests.core.conftest import world as world
 from tests.fakes.played_model import calls, text
-from tests.fakes.surface import Failure, FakeSurface, Posted
-
-
-class Stage:
-    """A world whose thread lives on the fake platform, and a delivery that shows it."""
-
-    def __init__(self, world: World, sandboxes: UnsafeProcesses) -> None:
-        self.world = world
-        self.surface = FakeSurface()
-        self.sandboxes = sandboxes
-        self.delivery = self.new_delivery("worker-1")
-
-    def new_delivery(self, worker_id: str) -> RunDelivery:
-        return RunDelivery(
-            Showroom(
-                worker_id=worker_id,
-                surfaces={"slack": self.surface},
-                deliveries=SqlDeliveries(self.world.database),
-                conversations=self.world.engine.conversations,
-                asks=SqlAsks(self.world.database),
-                bus=self.world.engine.bus,
-                sandboxes=self.sandboxes,
-                link_for=lambda thread_id, path: f"https://links.test/{path}",
-            )
-        )
-
-    async def run(self, words: str = "go") -> str:
-        run_id = await self.world.say(words)
-        self.delivery.wake(run_id)
-        await execute(run_id, self.world.engine)
-        await self.shown()
-        return run_id
-
-    async def shown(self) -> None:
-        async with asyncio.timeout(15):
-            while await SqlDeliveries(self.world.database).open_runs():
-                await asyncio.sleep(0.01)
-
-    def of(self, kind: type[Content]) -> list[Posted]:
-        return [one for one in self.surface.posted if one.contents and isinstance(one.newest, kind)]
-
-    async def put_file(self, run_id: str, path: str, content: bytes) -> None:
-        run = await self.world.engine.conversations.run(run_id)
-        assert run is not None
-        sandbox = await self.sandboxes.open(run.thread_id, fence=0)
-
-        async def pieces() -> AsyncIterator[bytes]:
-            yield content
-
-        await sandbox.files.write(path, pieces())
-
-
-@pytest.fixture
-async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
-    world.address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
-    sandboxes = UnsafeProcesses(tmp_path / "sandboxes")
-    made = Stage(world, sandboxes)
-    await world.engine.claims.heartbeat("worker-1")
-    made.delivery.start()
-    yield made
-    await made.delivery.close()
-    await sandboxes.close()
+from tests.fakes.surface import Failure
 
 
 async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(stage: Stage) -> None:
@@ -174,6 +106,25 @@ async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:
     assert len(stage.of(RunStatus)) == 1
 
 
+async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
+    limited = SurfaceRateLimited("slow down", retry_after_seconds=60)
+    stage.world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("wait", '{"text": "y"}')),
+        text("The answer."),
+    ]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.failures.append(Failure("edit", limited))
+    stage.world.bench.gate("x").set()
+    await until(lambda: not stage.surface.failures)
+    stage.world.bench.gate("y").set()
+    await running
+    await until(lambda: bool(stage.of(AnswerPart)))
+
+
 async def test_a_refused_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
     stage.world.model.turns = [text("The answer.")]
     refused = SurfaceRefused("it was deleted", code="message_not_found")
@@ -192,50 +143,6 @@ async def test_a_failed_run_says_so_once_in_the_status(stage: Stage) -> None:
     assert final.view.can_retry
     assert len(stage.surface.posted) == 1
     assert stage.surface.reactions[-1] == ("1", "failed")
-
-
-async def test_a_long_answer_comes_in_parts_and_a_very_long_one_as_a_file(stage: Stage) -> None:
-    paragraphs = "\n\n".join(f"Paragraph {n} " + "word " * 55 for n in range(8))
-    stage.world.model.turns = [text(paragraphs)]
-    await stage.run()
-    parts = [one.newest for one in stage.of(AnswerPart)]
-    assert [part.part for part in parts if isinstance(part, AnswerPart)] == [1, 2, 3]
-    stage.world.model.turns = [text("\n\n".join([paragraphs] * 5))]
-    await stage.run("again")
-    (file,) = [one for one in stage.surface.posted if one.file_name]
-    assert file.file_name == "answer.md"
-    assert file.file_bytes.decode().count("Paragraph 3") == 5
-
-
-async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
-    stage.world.model.turns = [
-        calls(("complete", '{"text": "Done.", "attachments": "none.txt, ../../etc/passwd"}'))
-    ]
-    await stage.run()
-    said = [one.newest.markdown for one in stage.of(Notice) if isinstance(one.newest, Notice)]
-    assert len(said) == 2
-    assert "none.txt" in said[0]
-    assert "climbs" in said[1]
-
-
-async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
-    stage.surface.file_bytes_max = 3
-    stage.world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("complete", '{"text": "Done.", "attachments": "big.bin"}')),
-    ]
-    run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
-    async with asyncio.timeout(5):
-        await stage.world.bench.has_started("x").wait()
-    await stage.put_file(run_id, "big.bin", b"12345")
-    stage.world.bench.gate("x").set()
-    await running
-    stage.delivery.wake(run_id)
-    await stage.shown()
-    (notice,) = [one.newest for one in stage.of(Notice)]
-    assert isinstance(notice, Notice)
-    assert "https://links.test/big.bin" in notice.markdown
 
 
 async def test_an_answered_question_shows_who_answered_also_after_a_restart(stage: Stage) -> None:
@@ -283,9 +190,3 @@ async def test_a_reaction_that_fails_changes_nothing(stage: Stage) -> None:
     stage.world.model.turns = [text("ok")]
     await stage.run()
     assert len(stage.of(AnswerPart)) == 1
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import Finding, examine, model_key_name, report
+from bots.doctor import Finding, examine, report
+from bots.provider_keys import key_name
 from bots.settings import VARIABLES
 
 
@@ -106,4 +107,4 @@ async def test_a_missing_model_key_is_named(env_file: Path) -> None:
     ],
 )
 def test_the_key_of_a_model_is_known(model: str, name: str | None) -> None:
-    assert model_key_name(model) == name
+    assert key_name(model) == name

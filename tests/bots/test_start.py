@@ -1,0 +1,57 @@
+"""What the program says when it starts, and what it refuses to start with."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.bootstrap import up, worker
+from bots.brains import brain
+from bots.remarks import remarks
+from bots.settings import Settings, load
+from core.errors import ConfigurationError
+
+
+def settings(**variables: str) -> Settings:
+    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
+    return load(environ, Path("no such file"))
+
+
+async def test_a_worker_of_its_own_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="threadhand up"):
+        await worker(settings())
+    with pytest.raises(ConfigurationError, match="threadhand up"):
+        await up(settings(), with_worker=False)
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-x", "openai/gpt-x", "gemini/pro", "gpt-x"])
+def test_a_model_without_its_key_is_refused_by_name(model: str) -> None:
+    with pytest.raises(ConfigurationError, match="_API_KEY in"):
+        brain(settings(MODEL=model))
+
+
+def test_a_fallback_without_its_key_is_refused_too() -> None:
+    with pytest.raises(ConfigurationError, match="anthropic/claude-x needs a key"):
+        brain(settings(MODEL="x", LLM_API_KEY="", FALLBACK_MODELS="anthropic/claude-x"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, ["Neither Slack nor Discord is set up: only the HTTP API serves."]),
+        ({"DISCORD_TOKEN": "t", "ALLOWED_USERS": "*"}, []),
+    ],
+)
+def test_the_start_says_what_serves(variables: dict[str, str], said: list[str]) -> None:
+    assert remarks(settings(**variables)) == said
+
+
+def test_the_start_says_that_nobody_is_let_in() -> None:
+    (sentence,) = remarks(settings(DISCORD_TOKEN="t"))
+    assert sentence.startswith("Nobody may talk to the agent yet")
+
+
+def test_the_start_says_that_redis_is_not_used() -> None:
+    told = remarks(settings(DISCORD_TOKEN="t", ALLOWED_USERS="*", REDIS_URL="redis://x"))
+    assert told == [
+        "THREADHAND_REDIS_URL is not used in this version: one process does all the work."
+    ]
