@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import aiohttp
 import discord
+from discord.http import handle_message_parameters
+from discord.webhook.async_ import async_context
 
 from bots.discord.address import Place, place_of
 from bots.discord.doors import Doors
@@ -230,10 +232,22 @@ async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
 
 
 async def _edit_original(interaction: AnyInteraction, text: str) -> None:
+    """Fills the deferred answer, without previews of the links in it: discord.py's own edit cannot carry that flag."""
+    http = interaction.client.http
     try:
-        await interaction.edit_original_response(
-            content=text, allowed_mentions=discord.AllowedMentions.none()
-        )
+        with handle_message_parameters(
+            content=text,
+            allowed_mentions=discord.AllowedMentions.none(),
+            flags=discord.MessageFlags(suppress_embeds=True),
+        ) as parameters:
+            await async_context.get().edit_original_interaction_response(
+                interaction.application_id,
+                interaction.token,
+                session=interaction._session,  # noqa: SLF001 - as discord.py's own edit # pyright: ignore[reportPrivateUsage]
+                proxy=http.proxy,
+                proxy_auth=http.proxy_auth,
+                payload=parameters.payload,
+            )
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
         # the answer is a courtesy: what it announces happens all the same
         log.warning("an answer to a command was not shown: %s", translated(error))

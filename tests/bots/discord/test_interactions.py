@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bots.discord.components import payload
+from bots.discord.components import SUPPRESS_EMBEDS, payload
 from bots.inbound import (
     AskAnswered,
     CommandCalled,
@@ -55,6 +55,20 @@ async def test_run_in_a_channel_opens_a_thread_under_its_answer(world) -> None:
     assert inbound.message_ref == answer.message_id
     await world.say("go on", thread_id=answer.message_id)
     assert (await world.received(2)).address == inbound.address
+
+
+async def test_a_link_in_the_prompt_gets_no_preview(world) -> None:
+    await run(world, "read https://example.com/@everyone")
+    await world.until(lambda: world.general.threads)
+    (answer,) = world.general.messages
+    message = await world.app.client.rest.call(
+        "GET",
+        "/channels/{channel_id}/messages/{message_id}",
+        channel_id=world.general.channel_id,
+        message_id=answer.message_id,
+    )
+    assert "https://example.com" in message["content"]
+    assert message["flags"] & SUPPRESS_EMBEDS
 
 
 async def test_run_in_a_thread_goes_on_there(world) -> None:
