@@ -34,10 +34,13 @@ RATE_LIMIT_ATTEMPTS = 3
 log = logging.getLogger(__name__)
 
 # Newer content takes the place of what waits: the caller had better hear of the limit at once.
-_STALE_WHEN_LATE = frozenset({"chat.update", "assistant.threads.setStatus"})
+_STALE_WHEN_LATE = frozenset(
+    {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
+)
 # Carried out twice they leave the same state as once, so an unclear end may be tried again here.
 _REPEATABLE = frozenset(
     {
+        "agents.sessions.setStatus",
         "apps.connections.open",
         "auth.test",
         "chat.update",

@@ -1,33 +1,27 @@
 """Slack as a chat surface: posts, edits, uploads, finds, reacts and shows the agent as busy."""
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from bots.rendering.content import Content
 from bots.slack import limits
 from bots.slack.blocks import draw
 from bots.slack.client import SlackClient
 from bots.slack.payload import child, children, text
+from bots.slack.presence import Presence
 from bots.slack.reactions import Reactions
 from bots.slack.uploads import Uploads, delivery_block_id
-from core.errors import SurfaceError, SurfaceUnclear
+from core.errors import SurfaceUnclear
 from core.failpoints import Failpoint
 from core.messages import JsonObject
 from core.ports import OutgoingFile, Reaction
 from core.threads import Address
 
-TYPING_SECONDS_MAX = 2.0
 METADATA_EVENT = "threadhand_delivery"
 POST = Failpoint("slack.post")
 EDIT = Failpoint("slack.edit")
 UPLOAD = Failpoint("slack.upload")
 REACT = Failpoint("slack.react")
 FIND = Failpoint("slack.find")
-TYPING = Failpoint("slack.typing")
-
-log = logging.getLogger(__name__)
 
 
 class SlackSurface:
@@ -42,6 +36,7 @@ class SlackSurface:
         self._client = client
         self._uploads = Uploads(client)
         self._reactions = Reactions(client)
+        self._presence = Presence(client)
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         drawing = draw(content)
@@ -115,24 +110,5 @@ class SlackSurface:
         with REACT:
             await self._reactions.show(address.channel_id, message_ref, reaction)
 
-    @asynccontextmanager
-    async def typing(self, address: Address) -> AsyncGenerator[None]:
-        await self._say_busy(address, "is working…")
-        try:
-            yield
-        finally:
-            await self._say_busy(address, "")
-
-    async def _say_busy(self, address: Address, status: str) -> None:
-        body: JsonObject = {
-            "channel_id": address.channel_id,
-            "thread_ts": address.thread_key,
-            "status": status,
-        }
-        try:
-            async with asyncio.timeout(TYPING_SECONDS_MAX):
-                with TYPING:
-                    await self._client.write("assistant.threads.setStatus", body)
-        except (SurfaceError, TimeoutError) as error:
-            # Only threads of an agent or assistant app have this line.
-            log.debug("slack shows no typing line: %s", error)
+    def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
+        return self._presence.typing(address)

@@ -16,7 +16,7 @@ from bots.rendering.run_view import RunView, Task
 from bots.simulator.slack import SlackSettings, SlackSimulator
 from bots.simulator.view import Button, SentFile
 from bots.slack.app import SlackApp
-from core.threads import Address, Ask
+from core.threads import Ask
 from tests.bots.slack.scene import Desk, channel_of, eventually, general, running
 
 
@@ -207,14 +207,6 @@ def reactions(slack: SlackSimulator) -> list[str]:
     return [one.emoji for one in general(slack).messages[0].reactions]
 
 
-async def test_typing_is_shown_while_it_works(slack: SlackSimulator, app: SlackApp, desk: Desk):
-    await slack.say("alice", channel_of(slack), "@threadhand go")
-    await eventually(lambda: desk.taken)
-    async with app.surface.typing(desk.taken[0].address):
-        assert general(slack).typing
-    assert not general(slack).typing
-
-
 async def test_who_cannot_be_looked_up_goes_by_the_id(desk: Desk):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
     async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, desk):
@@ -232,14 +224,3 @@ async def test_a_slow_look_up_of_names_delays_no_acknowledgement(
     slack.misbehave("slow", method="users.info", times=9, seconds=20)
     await slack.say("alice", channel_of(slack), "@threadhand hello")
     await eventually(lambda: desk.taken, seconds=2.5)
-
-
-async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, app: SlackApp):
-    address = Address(
-        platform="slack", workspace_id="T", channel_id=channel_of(slack), thread_key="1.000001"
-    )
-    async with app.surface.typing(address):
-        pass
-    assert [call.error for call in slack.calls if "setStatus" in call.method] == [
-        "thread_not_found"
-    ] * 2
