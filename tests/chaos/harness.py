@@ -24,6 +24,8 @@ PlatformName = Literal["slack", "discord"]
 PATIENCE_SECONDS = 30.0
 PERSON = "alice"
 MODEL = "threadhand/scripted"
+RETRY_SECONDS = (0.1, 5.0, 20.0)
+"""The last ones are long enough for a start on a busy machine, which HTTP does not wait for as the socket does."""
 SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
 
 
@@ -214,7 +216,7 @@ def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordS
         url = f"http://127.0.0.1:{events_port}/slack/events" if events_port else None
         return SlackSimulator(
             settings=SlackSettings(
-                people=(PERSON, "bob"), retry_seconds=(0.1, 0.5, 2.0), events_url=url
+                people=(PERSON, "bob"), retry_seconds=RETRY_SECONDS, events_url=url
             )
         )
     return DiscordSimulator(people=(PERSON, "bob"))

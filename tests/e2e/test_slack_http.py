@@ -40,7 +40,7 @@ async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -
         stage.program.kill()
         await stage.say("Short")  # delivered again until somebody listens
         stage.program.start()
-        await stage.until(lambda: stage.shows(report_story.ANSWER), "it answers")
+        await stage.until(lambda: stage.shows(report_story.ANSWER), "it answers", seconds=60)
         await stage.settled(2)
         report_story.check(stage)
 
