@@ -87,7 +87,7 @@ TWICE = {
 NOT_PASSED = {
     "knowledge.parse": "reads in a child process, within a tool call like that at sandbox.execute",
     "llm.litellm.embed": "no part of the program asks for embeddings yet",
-    "storage.knowledge_begin": "no part of the program puts documents into the knowledge base yet",
+    "storage.knowledge_begin": "in no run: `knowledge add` is done again when the platform repeats it",
     "storage.knowledge_chunks": "as storage.knowledge_begin",
     "storage.knowledge_finish": "as storage.knowledge_begin",
     "storage.knowledge_remove": "as storage.knowledge_begin",
