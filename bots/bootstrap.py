@@ -35,9 +35,9 @@ from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
 from core.turn import LoopPolicy
 from core.worker import Worker
-from storage.database import migrate as migrate_database
-from storage.database import open_database
 from storage.journal import SqlRunJournal
+from storage.opening import migrate as migrate_database
+from storage.opening import open_database
 
 log = logging.getLogger(__name__)
 ONE_PROCESS = "Workers of their own are not part of this version: run `threadhand up`, which does all the work."

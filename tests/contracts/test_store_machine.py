@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from core.errors import LeaseLost
 from core.threads import Lease
-from storage.database import open_database
+from storage.opening import open_database
 from tests.contracts.stores import (
     ADDRESS,
     COMPLETED,

@@ -21,11 +21,12 @@ from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
 from core.turn import LoopPolicy
 from storage.conversations import SqlConversations
-from storage.database import Database, open_database
+from storage.database import Database
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryStopSignals
+from storage.opening import open_database
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.usage import SqlLedger

@@ -13,8 +13,8 @@ from core.stores import JournalEntry
 from core.streams import follow
 from core.tasks import cancel, spawn
 from core.threads import Lease
-from storage.database import open_database
 from storage.memory_bus import MemoryEventBus
+from storage.opening import open_database
 from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
 
 

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from core.failpoints import Failpoint
-from storage.database import Database, migrate, open_database
+from storage.database import Database
+from storage.opening import migrate, open_database
 from storage.tables import METADATA
 from tests.servers import postgresql
 

@@ -12,8 +12,8 @@ from core.context.tokens import count_text
 from core.knowledge.desk import Library
 from core.knowledge.ports import KnowledgeEntry, Scope
 from core.knowledge.retrieve import retrieve
-from storage.database import open_database
 from storage.knowledge import SqlKnowledge
+from storage.opening import open_database
 from tests.bench.figure import Figure, note
 
 FILES = 20

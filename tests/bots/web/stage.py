@@ -19,10 +19,11 @@ from core.ports import FileEntry
 from core.stores import JournalEntry, RunEnding
 from core.threads import Address, Ignore, Lease
 from storage.conversations import SqlConversations
-from storage.database import Database, open_database
+from storage.database import Database
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.memory_bus import MemoryEventBus
+from storage.opening import open_database
 from storage.runs import SqlRunClaims, SqlStopRequests
 
 
