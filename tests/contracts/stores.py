@@ -23,6 +23,7 @@ from core.threads import (
     Reply,
     ThreadSnapshot,
 )
+from storage.agents import SqlAgentVersions
 from storage.asks import SqlAsks
 from storage.conversations import SqlConversations
 from storage.database import Database
@@ -56,6 +57,7 @@ class Stores:
     asks: SqlAsks
     ledger: SqlLedger
     plans: SqlPlans
+    agents: SqlAgentVersions
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -115,6 +117,7 @@ def stores_over(database: Database) -> Stores:
         SqlAsks(database),
         SqlLedger(database),
         SqlPlans(database),
+        SqlAgentVersions(database),
     )
 
 

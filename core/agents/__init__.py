@@ -1,0 +1,1 @@
+"""Agents: what each is to be, where that is written down, and which of them works where."""

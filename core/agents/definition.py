@@ -1,0 +1,194 @@
+"""What an agent is, parsed from YAML: a role on top of the base prompt, with its model, tools and knowledge."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self, cast
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from core.errors import ConfigurationError
+
+DEFAULT_AGENT = "threadhand"
+PROMPT_CHARACTERS_MAX = 20_000
+DESCRIPTION_CHARACTERS_MAX = 200
+FILE_BYTES_MAX = 100_000
+LIST_MAX = 100
+TEAM_MAX = 10
+AGENT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:@+-]*(?:/[\w.:@+-]+)*")
+
+
+def _model_name(value: str) -> str:
+    if value and not _MODEL.fullmatch(value):
+        raise ValueError("a model is written as provider/name, for example openai/gpt-5")
+    return value
+
+
+def _inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or "\0" in value or not value.strip():
+        raise ValueError("name files and folders relative to this file, without ..")
+    return str(path)
+
+
+def _agent_id(value: str) -> str:
+    if not AGENT_ID.fullmatch(value):
+        raise ValueError(
+            "an agent's name has at most 40 small letters, digits and -, and starts with no -"
+        )
+    return value
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
+Names = Annotated[tuple[Name, ...], Field(max_length=LIST_MAX)]
+AgentId = Annotated[str, AfterValidator(_agent_id)]
+
+
+class ToolChoice(BaseModel):
+    """Which of our own tools the agent has: all, or those `enabled`; without those `disabled`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: Names | None = None
+    disabled: Names = ()
+
+    def has(self, tool_name: str) -> bool:
+        is_enabled = self.enabled is None or tool_name in self.enabled
+        return is_enabled and tool_name not in self.disabled
+
+
+class AgentDefinition(BaseModel):
+    """What an agent is to be. Whatever is left out is as the settings have it.
+
+    `prompt` is added to the base prompt, never put in its place. `mcp_servers` None: all servers of the settings.
+    `knowledge` names files and folders relative to the definition. A `flow` of planning hands the steps of a plan to
+    the agents of the `team`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    agent_id: AgentId
+    name: Annotated[str, StringConstraints(min_length=1, max_length=80, strip_whitespace=True)]
+    description: Annotated[
+        str,
+        StringConstraints(
+            min_length=1, max_length=DESCRIPTION_CHARACTERS_MAX, strip_whitespace=True
+        ),
+    ]
+    prompt: Annotated[str, StringConstraints(max_length=PROMPT_CHARACTERS_MAX)] = ""
+    model: Annotated[str, StringConstraints(max_length=200), AfterValidator(_model_name)] = ""
+    dialect: Literal["auto", "native", "xml", "react"] | None = None
+    tools: ToolChoice = ToolChoice()
+    mcp_servers: Names | None = None
+    knowledge: Annotated[
+        tuple[Annotated[str, AfterValidator(_inside)], ...], Field(max_length=LIST_MAX)
+    ] = ()
+    flow: Literal["planning", "none"] = "none"
+    team: Annotated[tuple[AgentId, ...], Field(max_length=TEAM_MAX)] = ()
+
+    @model_validator(mode="after")
+    def _team_fits(self) -> Self:
+        if self.team and self.flow == "none":
+            raise ValueError("team: it belongs to flow: planning")
+        if self.agent_id in self.team:
+            raise ValueError("team: an agent is no member of its own team")
+        return self
+
+    @property
+    def content_hash(self) -> str:
+        """The same for the same content, also after a release that knows more keys."""
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentVersion:
+    """One content of a definition, kept for ever; `number` counts those of an agent from 1."""
+
+    agent_version_id: str
+    number: int
+    content_hash: str
+    definition: AgentDefinition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What definitions may name."""
+
+    tools: frozenset[str]
+    servers: frozenset[str] = frozenset()
+
+
+def parse_definition(text: str, *, file: str, agent_id: str, known: Known) -> AgentDefinition:
+    """Raises ConfigurationError with a sentence for each problem, naming the file and the key."""
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"The agent file {file} has more than {FILE_BYTES_MAX} bytes.")
+    fields = _mapping(text, file)
+    if "agent_id" in fields:
+        raise ConfigurationError(
+            f"The agent file {file}: agent_id: the agent goes by the file's name; leave the key out."
+        )
+    try:
+        definition = AgentDefinition.model_validate({**fields, "agent_id": agent_id})
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        raise ConfigurationError(
+            "\n".join(f"The agent file {file}: {_problem(one)}" for one in problems)
+        ) from None
+    if strangers := list(_strangers(definition, known)):
+        raise ConfigurationError("\n".join(f"The agent file {file}: {one}" for one in strangers))
+    return definition
+
+
+def _mapping(text: str, file: str) -> dict[str, object]:
+    try:
+        whole: object = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigurationError(f"The agent file {file} is not YAML{line}: correct it.") from None
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The agent file {file} has a value that YAML cannot read: put it in quotes."
+        ) from error
+    if not isinstance(whole, dict):
+        raise ConfigurationError(
+            f"The agent file {file} must be a mapping with name, description and prompt."
+        )
+    return {str(key): value for key, value in cast(dict[object, object], whole).items()}
+
+
+def _problem(problem: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    said = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    if problem["type"] == "missing":
+        said = "it is missing"
+    elif problem["type"] == "extra_forbidden":
+        keys = ToolChoice.model_fields if "." in place else AgentDefinition.model_fields
+        known = ", ".join(key for key in keys if key != "agent_id")
+        said = f"there is no such key; the keys are {known}"
+    place = "its name" if place == "agent_id" else place
+    return f"{place}: {said}." if place else f"{said}."
+
+
+def _strangers(definition: AgentDefinition, known: Known) -> Iterator[str]:
+    tools = definition.tools
+    for key, names in (("enabled", tools.enabled or ()), ("disabled", tools.disabled)):
+        for name in names:
+            if name not in known.tools:
+                yield f"tools.{key}: there is no tool named {name[:80]!r}."
+    for name in definition.mcp_servers or ():
+        if name not in known.servers:
+            yield f"mcp_servers: no MCP server named {name[:80]!r} is set up."

@@ -1,0 +1,97 @@
+"""The versions of agents, and which of them a thread works with."""
+
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, func, select, update
+
+from core.agents.definition import AgentDefinition, AgentVersion
+from core.errors import ConfigurationError
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.threads import Address
+from storage.agent_tables import agent_versions
+from storage.database import Database
+from storage.inputs import insert_thread
+from storage.rows import Row
+from storage.snapshots import bound_to, lock_thread
+from storage.tables import threads
+from storage.upserts import insert_or_skip
+
+_RECORD = Failpoint("storage.record_agent")
+_CHOOSE = Failpoint("storage.choose_agent")
+
+
+class SqlAgentVersions:
+    """`core.agents.ports.AgentVersions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, definition: AgentDefinition) -> AgentVersion:
+        known = await self._database.read(lambda c: _known(c, definition))
+        return known or await self._database.write(_RECORD, lambda c: _recorded(c, definition))
+
+    async def version(self, agent_version_id: str) -> AgentVersion | None:
+        statement = select(agent_versions).where(
+            agent_versions.c.agent_version_id == agent_version_id
+        )
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        return _version_of(row) if row else None
+
+    async def choose(self, address: Address, agent_id: str) -> None:
+        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id))
+
+
+def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion | None:
+    statement = (
+        select(agent_versions)
+        .where(
+            agent_versions.c.agent_id == definition.agent_id,
+            agent_versions.c.content_hash == definition.content_hash,
+        )
+        .order_by(agent_versions.c.number)
+        .limit(1)
+    )
+    row = connection.execute(statement).mappings().one_or_none()
+    return _version_of(row) if row else None
+
+
+def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersion:
+    """Numbers are unique: of two that record at once one is told so, and looks again."""
+    newest = select(func.coalesce(func.max(agent_versions.c.number), 0)).where(
+        agent_versions.c.agent_id == definition.agent_id
+    )
+    while (known := _known(connection, definition)) is None:
+        values: dict[str, object] = {
+            "agent_version_id": new_id(),
+            "agent_id": definition.agent_id,
+            "number": connection.execute(newest).scalar_one() + 1,
+            "content_hash": definition.content_hash,
+            "definition": definition.model_dump(mode="json", exclude_defaults=True),
+            "created_at": datetime.now(UTC),
+        }
+        insert_or_skip(connection, agent_versions, [values])
+    return known
+
+
+def _choose(connection: Connection, address: Address, agent_id: str) -> None:
+    thread = lock_thread(connection, bound_to(address)) or insert_thread(connection, address)
+    connection.execute(
+        update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
+    )
+
+
+def _version_of(row: Row) -> AgentVersion:
+    try:
+        definition = AgentDefinition.model_validate(row["definition"])
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"Version {row['number']} of the agent {row['agent_id']} is of a newer release than this one."
+        ) from error
+    return AgentVersion(
+        agent_version_id=row["agent_version_id"],
+        number=row["number"],
+        content_hash=row["content_hash"],
+        definition=definition,
+    )
