@@ -7,34 +7,52 @@ from typing import Literal, Protocol
 from core.errors import ToolError
 from core.events import ChecklistChanged, ChecklistItem
 
-StepStatus = Literal["not_started", "in_progress", "completed", "blocked"]
+StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
+Stage = Literal["own", "going", "choice", "answer", "closed"]
+"""What becomes of a plan. "own": the model keeps it itself. The others are of plans that `core.flow` carries out: it is
+worked on, people are to choose what becomes of a blocked step, a step waits for their answer, it was given up."""
 MARKS: dict[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
     "completed": "[✓]",
     "blocked": "[!]",
+    "skipped": "[-]",
 }
 _SHOWN: dict[StepStatus, Literal["pending", "active", "done", "blocked"]] = {
     "not_started": "pending",
     "in_progress": "active",
     "completed": "done",
     "blocked": "blocked",
+    "skipped": "blocked",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """`notes` is what people see beside it. The rest is of carried out steps: `key` names the newest try, `tries`
+    counts them, `result` and `attachments` are what the step has come to."""
+
     text: str
     status: StepStatus = "not_started"
     notes: str = ""
+    key: str = ""
+    tries: int = 0
+    result: str = ""
+    attachments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """`run_id`: the run that carries it out now, or did last. `seen_message_id`: the newest message of a person that
+    the plan takes into account."""
+
     plan_id: str
     title: str
     steps: tuple[Step, ...]
     is_active: bool = False
+    stage: Stage = "own"
+    run_id: str = ""
+    seen_message_id: str = ""
 
 
 Plans = tuple[Plan, ...]
@@ -47,6 +65,10 @@ class PlanStore(Protocol):
     async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
         """Replaces the thread's plans by what `how` makes of them, in one transaction; answers them. It may be called
         more than once, and what it raises passes through with nothing stored."""
+        ...
+
+    async def read(self, thread_id: str) -> Plans:
+        """The thread's plans as they are stored now."""
         ...
 
 

@@ -1,20 +1,21 @@
 """The plans of threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, RowMapping, delete, select
 
 from core.failpoints import Failpoint
-from core.plans import Plan, Plans, Step
+from core.plans import Plan, Plans
 from storage.agent_tables import plans
 from storage.database import Database
 from storage.snapshots import lock_thread
 from storage.tables import threads
 
 _CHANGE = Failpoint("storage.change_plans")
-_STEPS = TypeAdapter(tuple[Step, ...])
+_PLAN = TypeAdapter(Plan)
+_COLUMNS = frozenset({"plan_id", "is_active"})
 
 
 class SqlPlans:
@@ -26,33 +27,25 @@ class SqlPlans:
     async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
         return await self._database.write(_CHANGE, lambda c: _changed(c, thread_id, how))
 
+    async def read(self, thread_id: str) -> Plans:
+        return await self._database.read(lambda c: tuple(_plan(row) for row in _rows(c, thread_id)))
+
 
 def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
     if lock_thread(connection, threads.c.thread_id == thread_id) is None:
         return ()
-    here = plans.c.thread_id == thread_id
-    rows = connection.execute(select(plans).where(here).order_by(plans.c.created_at)).mappings()
-    made_at: dict[str, datetime] = {}
-    before: list[Plan] = []
-    for row in rows:
-        made_at[row["plan_id"]] = row["created_at"]
-        before.append(
-            Plan(
-                plan_id=row["plan_id"],
-                title=row["content"]["title"],
-                steps=_STEPS.validate_python(row["content"]["steps"]),
-                is_active=row["is_active"],
-            )
-        )
-    after = how(tuple(before))
-    if after == tuple(before):
+    rows = _rows(connection, thread_id)
+    before = tuple(_plan(row) for row in rows)
+    after = how(before)
+    if after == before:
         return after
-    connection.execute(delete(plans).where(here))
+    made_at = {row["plan_id"]: row["created_at"] for row in rows}
+    connection.execute(delete(plans).where(plans.c.thread_id == thread_id))
     values: list[dict[str, object]] = [
         {
             "thread_id": thread_id,
             "plan_id": plan.plan_id,
-            "content": {"title": plan.title, "steps": _STEPS.dump_python(plan.steps, mode="json")},
+            "content": _PLAN.dump_python(plan, mode="json", exclude=set(_COLUMNS)),
             "is_active": plan.is_active,
             "created_at": made_at.get(plan.plan_id, datetime.now(UTC)),
         }
@@ -61,3 +54,12 @@ def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plan
     if values:
         connection.execute(plans.insert(), values)
     return after
+
+
+def _rows(connection: Connection, thread_id: str) -> Sequence[RowMapping]:
+    of_thread = select(plans).where(plans.c.thread_id == thread_id).order_by(plans.c.created_at)
+    return connection.execute(of_thread).mappings().all()
+
+
+def _plan(row: RowMapping) -> Plan:
+    return _PLAN.validate_python({**row["content"], **{name: row[name] for name in _COLUMNS}})

@@ -6,10 +6,11 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from core import plans
 from core.errors import ToolError
-from core.plans import Plans, StepStatus
+from core.plans import Plans
 from core.tools.tool import Tool, ToolContext
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
+Status = Literal["not_started", "in_progress", "completed", "blocked"]
 ValueT = TypeVar("ValueT")
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 
@@ -31,7 +32,7 @@ class PlanningParams(BaseModel):
         default=None, min_length=1, max_length=100, description="The steps, in order."
     )
     step_index: int | None = Field(default=None, ge=0, description="Which step, counted from 0.")
-    step_status: StepStatus | None = Field(default=None, description="Its new state.")
+    step_status: Status | None = Field(default=None, description="Its new state.")
     step_notes: Annotated[str, StringConstraints(max_length=2000)] | None = Field(
         default=None, description="What is worth knowing about the step."
     )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.plans import Plans, created, deleted, marked
+from core.plans import Plan, Plans, Step, created, deleted, marked
 from tests.contracts.stores import Stores
 
 
@@ -42,3 +42,13 @@ async def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
     with pytest.raises(ValueError, match="no"):
         await stores.plans.change(lease.thread_id, broken)
     assert await stores.plans.change(lease.thread_id, lambda known: known) == ()
+
+
+async def test_what_a_plan_is_carried_out_with_is_kept(stores: Stores) -> None:
+    lease = await stores.started()
+    step = Step(text="Go", status="skipped", key="k", tries=2, result="there", attachments=("a",))
+    plan = Plan(
+        plan_id="p", title="Trip", steps=(step,), stage="choice", run_id="r", seen_message_id="m"
+    )
+    await stores.plans.change(lease.thread_id, lambda known: (*known, plan))
+    assert await stores.plans.read(lease.thread_id) == (plan,)
