@@ -13,6 +13,7 @@ from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.machines import Machines, machines, prompt
+from bots.meaning import semantics
 from bots.policy import Policy
 from bots.posting import Showroom, Surface
 from bots.reception import Reception
@@ -93,7 +94,7 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        stores = Stores(database)
+        stores = Stores(database, await stack.enter_async_context(semantics(settings, database)))
         sandboxes = await machines(settings)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)

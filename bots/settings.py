@@ -88,6 +88,7 @@ class Settings(BaseModel):
     )
     execute_on_stream: bool = True
     stream: bool = True
+    embedding_model: str = ""
 
     budget_run_usd: Dollars = None
     budget_user_day_usd: Dollars = None

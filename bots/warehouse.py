@@ -1,6 +1,7 @@
 """The adapters behind the stores and signals: one process on one database."""
 
 from core.knowledge.desk import Library
+from core.knowledge.semantics import Semantics
 from storage.asks import SqlAsks
 from storage.conversations import SqlConversations
 from storage.database import Database
@@ -18,7 +19,7 @@ from storage.usage import SqlLedger
 class Stores:
     """Every role of the database, and the signals beside it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, semantics: Semantics | None = None) -> None:
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
         self.claims = SqlRunClaims(database)
@@ -28,7 +29,7 @@ class Stores:
         self.asks = SqlAsks(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
-        self.library = Library(store=SqlKnowledge(database))
+        self.library = Library(store=SqlKnowledge(database), semantics=semantics)
         self.bus = MemoryEventBus()
         self.queue = MemoryRunQueue()
         self.signals = MemoryStopSignals()

@@ -44,6 +44,15 @@ class SqlKnowledgeVectors:
 
         await self._database.write(_PUT, work)
 
+    async def has(self, entry_id: str, model: str) -> bool:
+        statement = (
+            select(knowledge_vectors.c.chunk_id)
+            .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+            .where(knowledge_chunks.c.entry_id == entry_id, knowledge_vectors.c.model == model)
+            .limit(1)
+        )
+        return await self._database.read(lambda c: c.execute(statement).first() is not None)
+
     async def nearest(
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
@@ -66,10 +75,12 @@ def _nearest_signs(
         .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
         .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
     )
-    asked = int.from_bytes(_signs(vector), "big")
+    wanted = _signs(vector)
+    asked = int.from_bytes(wanted, "big")
     distances = [
         ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
         for chunk_id, signs in connection.execute(statement)
+        if len(signs) == len(wanted)
     ]
     return [chunk_id for _, chunk_id in nsmallest(count, distances)]
 
@@ -82,8 +93,9 @@ def _nearest(
     )
     asked = array("f", _unit(vector))
     scored = [
-        (chunk_id, sum(starmap(mul, zip(asked, array("f", held), strict=False))))
+        (chunk_id, sum(starmap(mul, zip(asked, array("f", held), strict=True))))
         for chunk_id, held in connection.execute(statement)
+        if len(held) == len(asked) * asked.itemsize
     ]
     return sorted(scored, key=lambda one: (-one[1], one[0]))
 

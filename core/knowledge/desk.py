@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,16 +22,14 @@ from core.knowledge.ports import (
     KnowledgeStore,
     Scope,
 )
-from core.knowledge.retrieve import Passage, Semantics, beginning, retrieve
+from core.knowledge.retrieve import Passage, beginning, retrieve
+from core.knowledge.semantics import Semantics
 from core.knowledge.terms import is_chinese
 from core.messages import Message
-
-log = logging.getLogger(__name__)
 
 PROMPT_TOKENS = 4_000
 SEARCH_TOKENS = 6_000
 _PARSED_AT_ONCE = 2
-_EMBEDDED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +42,12 @@ class Library:
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
-        """Reads the file and keeps it; the same content again costs no second reading. Raises DocumentError."""
+        """Reads the file and keeps it; the same content again costs no second reading, and only fetches the vectors
+        that it lacks. Raises DocumentError."""
         async with spooled(pieces, self.limits) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
+                    await self._embed(entry)
                     return entry
             async with self.places:
                 document = await parse(file.file, name=name, limits=self.limits)
@@ -57,9 +56,16 @@ class Library:
         )
 
     async def keep(
-        self, scope: Scope, name: str, document: Document, *, content_hash: str, size_bytes: int
+        self,
+        scope: Scope,
+        name: str,
+        document: Document,
+        *,
+        content_hash: str,
+        size_bytes: int,
+        is_embedded: bool = True,
     ) -> KnowledgeEntry:
-        """Cuts and indexes a document that is read already."""
+        """Cuts and indexes a document that is read already. `is_embedded` False: it is searched by its words alone."""
         draft = EntryDraft(
             name=name,
             kind=document.kind,
@@ -69,7 +75,8 @@ class Library:
             head=await asyncio.to_thread(_head, document),
         )
         entry = await self.store.add(scope, draft, chunks(document))
-        await self._embed(entry)
+        if is_embedded:
+            await self._embed(entry)
         return entry
 
     async def remove(self, scope: Scope, name: str) -> KnowledgeEntry | None:
@@ -84,17 +91,9 @@ class Library:
 
     async def _embed(self, entry: KnowledgeEntry) -> None:
         """Best effort: an entry without vectors is found by its words."""
-        if self.semantics is None:
-            return
-        embedder, vectors = self.semantics.embedder, list[list[float]]()
-        texts = [chunk.text for chunk in await self.store.chunks(entry.entry_id)]
-        try:
-            for at in range(0, len(texts), _EMBEDDED_AT_ONCE):
-                vectors += await embedder.embed(texts[at : at + _EMBEDDED_AT_ONCE])
-        except ModelError as error:
-            log.warning("an entry has no vectors: %s", error.detail or type(error).__name__)
-            return
-        await self.semantics.vectors.put(entry.entry_id, embedder.model, vectors)
+        if self.semantics is not None:
+            held = await self.store.chunks(entry.entry_id)
+            await self.semantics.keep(entry.entry_id, [chunk.text for chunk in held])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +161,7 @@ class KnowledgeDesk:
     async def recall(
         self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
     ) -> str:
-        """The passages of a long conversation that the question needs."""
+        """The passages of a long conversation that the question needs; by words alone, since it changes all the time."""
         document = await asyncio.to_thread(dialogue_document, messages)
         if not document.pages:
             return ""
@@ -173,9 +172,15 @@ class KnowledgeDesk:
             document,
             content_hash=hashlib.sha256(content).hexdigest(),
             size_bytes=len(content),
+            is_embedded=False,
         )
         wanted = await request_in(question, self.ask)
-        passages = await self._retrieved([entry], await search_texts(wanted, self.ask), tokens_max)
+        passages = await retrieve(
+            [entry],
+            await search_texts(wanted, self.ask),
+            store=self.library.store,
+            tokens_max=tokens_max,
+        )
         return knowledge_block(passages, chinese=is_chinese(wanted))
 
     async def _share(

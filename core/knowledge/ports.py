@@ -104,10 +104,14 @@ class KnowledgeVectors(Protocol):
         """One vector per chunk of the entry, in order; again changes nothing."""
         ...
 
+    async def has(self, entry_id: str, model: str) -> bool:
+        """Whether the entry's vectors of this model are there."""
+        ...
+
     async def nearest(
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """The chunks with the greatest cosine to the vector, best first."""
+        """The chunks with the greatest cosine to the vector, best first. Vectors of another length are left out."""
         ...
 
 

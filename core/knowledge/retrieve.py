@@ -1,18 +1,16 @@
 """Picking the passages of some entries that a question needs, within a budget of tokens."""
 
 import asyncio
-import logging
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.context.tokens import count_text
-from core.errors import ModelError
 from core.knowledge.chunk import Chunk
-from core.knowledge.ports import Embedder, Hit, KnowledgeEntry, KnowledgeStore, KnowledgeVectors
+from core.knowledge.ports import Hit, KnowledgeEntry, KnowledgeStore
+from core.knowledge.semantics import Semantics
 from core.knowledge.terms import query_terms
 
-log = logging.getLogger(__name__)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 RANK_OFFSET = 60
@@ -30,14 +28,6 @@ class Passage:
 
     entry: KnowledgeEntry
     chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
-class Semantics:
-    """The optional search by meaning."""
-
-    embedder: Embedder
-    vectors: KnowledgeVectors
 
 
 async def retrieve(
@@ -120,17 +110,9 @@ async def _ranked(
 async def _nearest(
     question: str, entry_ids: Sequence[str], semantics: Semantics | None
 ) -> tuple[Hit, ...]:
-    """Nothing where the embedding model does not answer: the words alone do."""
     if semantics is None:
         return ()
-    try:
-        (vector,) = await semantics.embedder.embed([question])
-    except ModelError as error:
-        log.warning("searching without meaning: %s", error.detail or type(error).__name__)
-        return ()
-    return await semantics.vectors.nearest(
-        vector, semantics.embedder.model, entry_ids, limit=HITS_MAX
-    )
+    return await semantics.nearest(question, entry_ids, limit=HITS_MAX)
 
 
 async def _beginnings(

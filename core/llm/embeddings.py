@@ -1,4 +1,4 @@
-"""Texts to vectors through litellm."""
+"""Texts to vectors: the answers of an embedding model, checked."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -12,19 +12,21 @@ DIMENSIONS_MAX = 8_192
 
 
 class EmbeddingSource(Protocol):
-    """`core.llm.litellm_adapter.LiteLLM`, as far as it is used here."""
+    """How an embedding model is reached: `core.llm.litellm_adapter.LiteLLM` or
+    `core.llm.openai_embeddings.OpenAIEmbeddings`."""
 
     async def embed(self, model: str, texts: Sequence[str]) -> Mapping[str, object]:
         """An answer in the shape of OpenAI's embeddings. Raises ModelError."""
         ...
 
 
-class LiteLLMEmbedder:
-    """`core.knowledge.ports.Embedder` for one model."""
+class ModelEmbedder:
+    """`core.knowledge.ports.Embedder` for one model. State: the length of its vectors, once it is known."""
 
     def __init__(self, source: EmbeddingSource, model: str) -> None:
         self._source = source
         self._model = model
+        self._length: int | None = None
 
     @property
     def model(self) -> str:
@@ -44,7 +46,16 @@ class LiteLLMEmbedder:
             raise ModelUnavailable(
                 UNREADABLE, detail=f"{len(told)} embeddings for {len(texts)} texts"
             )
+        self._check_length(*lengths)
         return [one.embedding for one in told]
+
+    def _check_length(self, length: int) -> None:
+        """Vectors of two lengths cannot be compared."""
+        self._length = self._length or length
+        if length != self._length:
+            raise ModelUnavailable(
+                UNREADABLE, detail=f"embeddings of length {length}, before of length {self._length}"
+            )
 
 
 class _Vector(BaseModel):

@@ -86,7 +86,8 @@ TWICE = {
 """Places that only a program passes which was killed before."""
 NOT_PASSED = {
     "knowledge.parse": "reads in a child process, within a tool call like that at sandbox.execute",
-    "llm.litellm.embed": "no part of the program asks for embeddings yet",
+    "llm.litellm.embed": "as storage.knowledge_begin",
+    "llm.openai.embed": "as storage.knowledge_begin",
     "storage.knowledge_begin": "in no run: `knowledge add` is done again when the platform repeats it",
     "storage.knowledge_chunks": "as storage.knowledge_begin",
     "storage.knowledge_finish": "as storage.knowledge_begin",

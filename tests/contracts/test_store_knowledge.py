@@ -241,6 +241,10 @@ async def test_the_nearest_vectors_are_found(
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert await vectors.nearest(asked, "another model", [entry.entry_id], limit=3) == ()
     assert await vectors.nearest(asked, "m", ["unknown"], limit=3) == ()
+    assert await vectors.nearest(asked[:63], "m", [entry.entry_id], limit=3) == ()
+    assert await vectors.nearest(asked[:8], "m", [entry.entry_id], limit=3) == ()
+    assert await vectors.has(entry.entry_id, "m")
+    assert not await vectors.has(entry.entry_id, "another model")
 
 
 def _cosine(one: list[float], other: list[float]) -> float:

@@ -1,77 +1,106 @@
-"""Vectors from a local endpoint that speaks OpenAI's embeddings."""
+"""Vectors from a local endpoint that speaks OpenAI's embeddings: asked straight, and through litellm."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 
-from core.errors import ModelRejected, ModelUnavailable
-from core.llm.embeddings import LiteLLMEmbedder
+from core.errors import ModelError, ModelRejected, ModelUnavailable
+from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_adapter import LiteLLM
+from core.llm.openai_embeddings import OpenAIEmbeddings
+from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
 
+MODEL = "openai/text-embedding-3-small"
 
-@asynccontextmanager
-async def endpoint(status: int = 200) -> AsyncGenerator[tuple[str, list[dict[str, object]]]]:
-    """Answers each text with its length and 1, in the wrong order."""
-    seen: list[dict[str, object]] = []
 
-    async def embeddings(request: web.Request) -> web.Response:
-        asked = await request.json()
-        seen.append(asked)
-        if status != 200:
-            return web.json_response({"error": {"message": "no"}}, status=status)
-        vectors = [
-            {"object": "embedding", "index": at, "embedding": [float(len(text)), 1.0]}
-            for at, text in enumerate(asked["input"])
-        ]
-        return web.json_response(
-            {
-                "object": "list",
-                "model": asked["model"],
-                "data": vectors[::-1],
-                "usage": {"prompt_tokens": 1, "total_tokens": 1},
-            }
-        )
+@pytest.fixture
+async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
+    async with embeddings_fake() as served:
+        yield served
 
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", embeddings)
-    runner = web.AppRunner(app)
-    await runner.setup()
+
+Source = OpenAIEmbeddings | LiteLLM
+
+
+@pytest.fixture(params=["direct", "litellm"])
+async def source(
+    request: pytest.FixtureRequest, fake: EmbeddingsFake
+) -> AsyncGenerator[Source, None]:
+    made: Source = (
+        OpenAIEmbeddings(fake.base_url, fake.key, model_prefix="openai/")
+        if request.param == "direct"
+        else LiteLLM(api_key=fake.key, base_url=fake.base_url)
+    )
+    yield made
+    await made.close()
+
+
+async def test_each_text_gets_its_vector(source: Source, fake: EmbeddingsFake) -> None:
+    embedder = ModelEmbedder(source, MODEL)
+
+    assert await embedder.embed(["one", "three"]) == [vector_of("one"), vector_of("three")]
+    assert embedder.model == MODEL
+    assert [one["model"] for one in fake.seen] == ["text-embedding-3-small"]
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, ModelRejected), (404, ModelRejected), (429, ModelUnavailable), (503, ModelUnavailable)],
+)
+async def test_a_refusal_is_told_in_our_words(
+    source: Source, fake: EmbeddingsFake, status: int, error: type[ModelError]
+) -> None:
+    fake.fault, fake.status, fake.message = "status", status, f"not with {fake.key}"
+    with pytest.raises(error) as raised:
+        await ModelEmbedder(source, MODEL).embed(["one"])
+
+    assert str(status) in raised.value.detail
+    assert fake.key not in raised.value.detail
+
+
+@pytest.mark.parametrize("fault", ["garbage", "list", "redirect", "cut"])
+async def test_what_is_no_answer_is_an_error_of_the_model(
+    source: Source, fake: EmbeddingsFake, fault: Fault
+) -> None:
+    fake.fault = fault
+    with pytest.raises(ModelError):
+        await ModelEmbedder(source, MODEL).embed(["one"])
+
+
+async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
+    fake.fault = "slow"
+    source = OpenAIEmbeddings(fake.base_url, fake.key, deadline_seconds=0.2)
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", seen
+        with pytest.raises(ModelUnavailable) as raised:
+            await source.embed("m", ["one"])
     finally:
-        await runner.cleanup()
+        await source.close()
+    assert raised.value.detail == "no answer in time"
 
 
-async def test_each_text_gets_its_vector() -> None:
-    async with endpoint() as (url, seen):
-        llm = LiteLLM(api_key="sk-test", base_url=url)
-        try:
-            embedder = LiteLLMEmbedder(llm, "openai/text-embedding-3-small")
-            vectors = await embedder.embed(["one", "three"])
-        finally:
-            await llm.close()
-
-    assert vectors == [[3.0, 1.0], [5.0, 1.0]]
-    assert embedder.model == "openai/text-embedding-3-small"
-    assert (len(seen), seen[0]["model"]) == (1, "text-embedding-3-small")
+async def test_nobody_there_is_told_with_facts() -> None:
+    source = OpenAIEmbeddings("http://127.0.0.1:1/v1", "sk-secret")
+    try:
+        with pytest.raises(ModelUnavailable, match="cannot be reached") as raised:
+            await source.embed("m", ["one"])
+    finally:
+        await source.close()
+    assert "ClientConnectorError" in raised.value.detail
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, ModelRejected), (503, ModelUnavailable)])
-async def test_a_refusal_is_told_in_our_words(status: int, error: type[Exception]) -> None:
-    async with endpoint(status) as (url, _):
-        llm = LiteLLM(api_key="sk-test", base_url=url)
-        try:
-            with pytest.raises(error):
-                await LiteLLMEmbedder(llm, "openai/text-embedding-3-small").embed(["one"])
-        finally:
-            await llm.close()
+async def test_vectors_of_another_length_than_before_are_not_taken(
+    source: Source, fake: EmbeddingsFake
+) -> None:
+    embedder = ModelEmbedder(source, MODEL)
+    await embedder.embed(["one"])
+    fake.fault = "lengths"
+    with pytest.raises(ModelUnavailable) as raised:
+        await embedder.embed(["one"])
+
+    assert raised.value.detail == "embeddings of length 32, before of length 64"
 
 
 class Saying:
@@ -95,8 +124,8 @@ class Saying:
 )
 async def test_an_answer_of_another_shape_is_not_taken(answer: Mapping[str, object]) -> None:
     with pytest.raises(ModelUnavailable):
-        await LiteLLMEmbedder(Saying(answer), "m").embed(["one", "two"])
+        await ModelEmbedder(Saying(answer), "m").embed(["one", "two"])
 
 
 async def test_nothing_is_asked_for_no_texts() -> None:
-    assert await LiteLLMEmbedder(Saying({}), "m").embed([]) == []
+    assert await ModelEmbedder(Saying({}), "m").embed([]) == []

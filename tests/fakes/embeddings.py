@@ -1,0 +1,103 @@
+"""An OpenAI-compatible endpoint for embeddings on this machine, with the faults that such have."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aiohttp import web
+
+DIMENSIONS = 64
+Fault = Literal["none", "status", "slow", "lengths", "garbage", "list", "redirect", "cut"]
+ALIKE = {"feline": "cat", "cats": "cat", "kitten": "cat", "vehicle": "car", "automobile": "car"}
+"""What this model knows about meaning."""
+
+
+@dataclass
+class EmbeddingsFake:
+    """State: what it was asked, and how it is to fail. It is strict about the key and the shape of a request."""
+
+    base_url: str = ""
+    key: str = "sk-embeddings"
+    fault: Fault = "none"
+    status: int = 500
+    message: str = "no"
+    answers_max: int = 1_000_000
+    seen: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    keys: list[str] = field(default_factory=list[str])
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """`POST /v1/embeddings`"""
+        asked = await request.json()
+        self.seen.append(asked)
+        self.keys.append(request.headers.get("Authorization", ""))
+        if self.key and self.keys[-1] != f"Bearer {self.key}":
+            return _refused(401, "bad key")
+        texts = asked["input"]
+        if len(self.seen) > self.answers_max:
+            return _refused(503, "enough")
+        if not isinstance(texts, list) or not texts or asked["encoding_format"] != "float":
+            return _refused(400, "input must be a list of texts")
+        return await self._answered([str(one) for one in texts], str(asked["model"]), request)
+
+    async def _answered(
+        self, texts: list[str], model: str, request: web.Request
+    ) -> web.StreamResponse:
+        dimensions = DIMENSIONS // 2 if self.fault == "lengths" else DIMENSIONS
+        vectors = [
+            {"object": "embedding", "index": at, "embedding": vector_of(text, dimensions)}
+            for at, text in enumerate(texts)
+        ]
+        body = {
+            "object": "list",
+            "model": model,
+            "data": vectors[::-1],
+            "usage": {"prompt_tokens": 1, "total_tokens": 1},
+        }
+        match self.fault:
+            case "status":
+                return _refused(self.status, self.message)
+            case "slow":
+                await asyncio.sleep(60)
+            case "garbage":
+                return web.Response(text='{"data": [{"ind', content_type="application/json")
+            case "list":
+                return web.json_response([body])
+            case "redirect":
+                raise web.HTTPFound(f"{self.base_url}/elsewhere")
+            case "cut" if request.transport is not None:
+                request.transport.abort()
+            case _:
+                pass
+        return web.json_response(body)
+
+
+def vector_of(text: str, dimensions: int = DIMENSIONS) -> list[float]:
+    """How often the words are there, each at a place of its own; words of one meaning share theirs."""
+    vector = [0.01] * dimensions
+    for word in text.lower().split():
+        stem = word.strip(".,?!:")
+        vector[zlib.crc32(ALIKE.get(stem, stem).encode()) % dimensions] += 1
+    return vector
+
+
+@asynccontextmanager
+async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
+    """The endpoint while entered."""
+    fake = EmbeddingsFake()
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/embeddings", fake.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield fake
+    finally:
+        await runner.cleanup()
+
+
+def _refused(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status)
