@@ -64,7 +64,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """Something that came in for a thread and must be claimed exactly once.
+    """Something that came in for a thread and must be claimed exactly once. `agent_id`: asked for by name.
 
     `dedupe_key` names the thing itself (a message, an edit, a click), never one delivery of it: two deliveries of one
     message carry the same key. `message_ref` is the platform's id of the message, for reactions and look-ups.
@@ -78,6 +78,7 @@ class Arrival:
     files: tuple[IncomingFile, ...] = ()
     message_ref: str = ""
     sent_at: datetime
+    agent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ class Ask:
     run_id: str
     text: str
     options: tuple[str, ...] = ()
-    state: Literal["open", "answered", "withdrawn"] = "open"
+    state: Literal["open", "answered", "withdrawn", "expired"] = "open"
     answer: str | None = None
     answered_by: Person | None = None
     kind: Literal["question", "approval"] = "question"
@@ -114,7 +115,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution of the loop. `request_ref` is the platform message that started it; it carries the reactions."""
+    """One execution of the loop. `request_ref` is the platform message that started it; it carries the reactions.
+
+    `agent_id` is set for an agent that was asked for by name, and with its version once the run has begun.
+    """
 
     run_id: str
     thread_id: str
@@ -123,6 +127,8 @@ class Run:
     requester: Person | None = None
     request_ref: str = ""
     model: str = ""
+    agent_id: str | None = None
+    agent_version_id: str | None = None
     stop_requested: bool = False
     finish_reason: FinishReason | None = None
     error: str | None = None

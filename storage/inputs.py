@@ -13,11 +13,12 @@ from core.threads import (
     Ask,
     Person,
     Receipt,
+    Run,
     Thread,
     ThreadSnapshot,
 )
 from storage.queued_runs import end_ask, end_unstarted, queue_run, resume_run, touch_thread
-from storage.rows import values_of_arrival, values_of_thread
+from storage.rows import run_of, values_of_arrival, values_of_thread
 from storage.tables import runs, thread_inputs, threads
 
 
@@ -29,8 +30,10 @@ def take_in(
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
         return answer_approval(connection, arrival, decision, snapshot)
-    request_ref = _asking_request(connection, arrival, decision, snapshot) or arrival.message_ref
-    run = active or queue_run(connection, thread, arrival.author, request_ref)
+    asking = _asking_run(connection, arrival, decision, snapshot)
+    request_ref = (asking and asking.request_ref) or arrival.message_ref
+    agent_id = arrival.agent_id or (asking and asking.agent_id)
+    run = active or queue_run(connection, thread, arrival.author, request_ref, agent_id=agent_id)
     insert_input(connection, thread.thread_id, arrival)
     if active:
         touch_thread(connection, thread.thread_id)
@@ -105,13 +108,15 @@ def _asked(arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None) 
     return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
 
 
-def _asking_request(
+def _asking_run(
     connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
-) -> str | None:
-    """An answer goes on with the request that led to the question, so that its question mark does not stay."""
+) -> Run | None:
+    """An answer goes on with the request that led to the question, so that its question mark does not stay, and with
+    the agent that asked."""
     ask = _asked(arrival, decision, snapshot)
-    statement = select(runs.c.request_ref).where(runs.c.run_id == (ask.run_id if ask else ""))
-    return connection.execute(statement).scalar_one_or_none() if ask else None
+    statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
+    row = connection.execute(statement).mappings().one_or_none() if ask else None
+    return run_of(row) if row else None
 
 
 def amend(

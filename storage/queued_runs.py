@@ -1,6 +1,7 @@
 """New runs, and the answers and withdrawals of asks that go with them: steps shared by several transactions."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from sqlalchemy import Connection, select, update
 
@@ -18,11 +19,19 @@ from storage.tables import (
     threads,
 )
 
+Unanswered = Literal["withdrawn", "expired"]
+
 
 def queue_run(
-    connection: Connection, thread: Thread, requester: Person | None, request_ref: str
+    connection: Connection,
+    thread: Thread,
+    requester: Person | None,
+    request_ref: str,
+    *,
+    agent_id: str | None = None,
 ) -> Run:
-    """Inserts a queued run of a thread that has no active one, and marks the thread as running."""
+    """Inserts a queued run of a thread that has no active one, and marks the thread as running. `agent_id`: asked for
+    by name, or kept from the run that this one goes on with."""
     now = datetime.now(UTC)
     run = Run(
         run_id=new_id(),
@@ -30,6 +39,7 @@ def queue_run(
         status="queued",
         requester=requester,
         request_ref=request_ref,
+        agent_id=agent_id,
         created_at=now,
     )
     connection.execute(runs.insert(), values_of_run(run))
@@ -72,9 +82,16 @@ def end_unstarted(connection: Connection, run: Run) -> None:
     touch_thread(connection, run.thread_id, state="idle")
 
 
-def end_ask(connection: Connection, ask: Ask, *, answer: str | None, person: Person | None) -> Ask:
-    """Closes an open ask: answered, or withdrawn where there is no answer. What showed it must show it anew."""
-    state = "withdrawn" if answer is None else "answered"
+def end_ask(
+    connection: Connection,
+    ask: Ask,
+    *,
+    answer: str | None,
+    person: Person | None,
+    unanswered: Unanswered = "withdrawn",
+) -> Ask:
+    """Closes an open ask: answered, or `unanswered` where there is no answer. What showed it must show it anew."""
+    state = unanswered if answer is None else "answered"
     connection.execute(
         update(pending_asks)
         .where(pending_asks.c.ask_id == ask.ask_id)
@@ -92,10 +109,16 @@ def end_ask(connection: Connection, ask: Ask, *, answer: str | None, person: Per
 
 
 def resume_run(
-    connection: Connection, ask: Ask, thread_id: str, *, answer: str | None, person: Person | None
+    connection: Connection,
+    ask: Ask,
+    thread_id: str,
+    *,
+    answer: str | None,
+    person: Person | None,
+    unanswered: Unanswered = "withdrawn",
 ) -> Ask:
-    """Queues the waiting run again. No answer: the question is withdrawn."""
-    ended = end_ask(connection, ask, answer=answer, person=person)
+    """Queues the waiting run again, with the answer or without one."""
+    ended = end_ask(connection, ask, answer=answer, person=person, unanswered=unanswered)
     connection.execute(
         update(runs)
         .where(runs.c.run_id == ask.run_id, runs.c.status == "waiting")

@@ -199,7 +199,7 @@ def _retry(connection: Connection, run_id: str, dedupe_key: str, *, continues: b
     old: Run = run_of(connection.execute(newest).mappings().one())
     if old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
         return None
-    run = queue_run(connection, thread, old.requester, old.request_ref)
+    run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id)
     if continues and old.requester is not None:
         arrival = Arrival(
             dedupe_key=dedupe_key,

@@ -1,0 +1,137 @@
+"""The definitions in YAML files: those that come with the program, and over them those of a folder of the operator's."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from core.agents.definition import (
+    FILE_BYTES_MAX,
+    LIST_MAX,
+    AgentDefinition,
+    Known,
+    parse_definition,
+)
+from core.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _File:
+    """A file as it was last seen: what is wrong with it, and the last good definition."""
+
+    stamp: _Stamp
+    definition: AgentDefinition | None = None
+    problem: str = ""
+
+
+def shipped(known: Known) -> dict[str, AgentDefinition]:
+    """The definitions that come with the program."""
+    found: dict[str, AgentDefinition] = {}
+    for file in files("core.agents").joinpath("shipped").iterdir():
+        agent_id, _, ending = file.name.rpartition(".")
+        if ending == "yaml":
+            text = file.read_text(encoding="utf-8")
+            found[agent_id] = parse_definition(text, file=file.name, agent_id=agent_id, known=known)
+    return dict(sorted(found.items()))
+
+
+@dataclass(slots=True)
+class AgentFiles:
+    """The agents there are. Files are read again when they have changed; of one that became broken the last good
+    content stays, and the operator is told once."""
+
+    known: Known
+    folder: Path | None = None
+    _files: dict[Path, _File] = field(default_factory=dict[Path, _File])
+    _shipped: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    _told: frozenset[str] = frozenset()
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def load(self) -> None:
+        """The first reading. Raises ConfigurationError with a sentence for each thing that is wrong."""
+        self._shipped = shipped(self.known)
+        if problems := self._refresh():
+            raise ConfigurationError("\n".join(sorted(problems)))
+
+    async def definitions(self) -> Mapping[str, AgentDefinition]:
+        """As they are now, by name."""
+        if self.folder is not None:
+            async with self._lock:
+                problems = await asyncio.to_thread(self._refresh)
+                for problem in sorted(problems - self._told):
+                    log.error("%s What was good before stays.", problem)
+                self._told = problems
+        return self.latest
+
+    @property
+    def latest(self) -> Mapping[str, AgentDefinition]:
+        """As they were when last read."""
+        own = [one.definition for one in self._files.values() if one.definition is not None]
+        return {**self._shipped, **{one.agent_id: one for one in own}}
+
+    def knowledge_folder(self, agent_id: str) -> Path | None:
+        """Where the agent's knowledge is looked for; None for one that comes with the program."""
+        for path, file in self._files.items():
+            if file.definition is not None and file.definition.agent_id == agent_id:
+                return path.parent
+        return None
+
+    def _refresh(self) -> frozenset[str]:
+        """Everything that is wrong now."""
+        if self.folder is None:
+            return frozenset()
+        try:
+            stamps = dict(_stamps(self.folder))
+        except OSError as error:
+            return frozenset(
+                {f"The folder {self.folder} of agents cannot be read: {error.strerror}."}
+            )
+        self._files = {
+            path: self._seen(path, stamp, self._files.get(path)) for path, stamp in stamps.items()
+        }
+        problems = [file.problem for file in self._files.values() if file.problem]
+        return frozenset([*problems, *self._strangers()])
+
+    def _seen(self, path: Path, stamp: _Stamp, before: _File | None) -> _File:
+        if before is not None and before.stamp == stamp:
+            return before
+        try:
+            definition = parse_definition(
+                _text(path), file=path.name, agent_id=path.stem, known=self.known
+            )
+        except ConfigurationError as error:
+            return _File(stamp, before.definition if before else None, str(error))
+        return _File(stamp, definition)
+
+    def _strangers(self) -> Iterator[str]:
+        everybody = self.latest
+        for path, file in self._files.items():
+            for member in file.definition.team if file.definition else ():
+                if member not in everybody:
+                    yield f"The agent file {path.name}: team: there is no agent named {member!r}."
+
+
+def _stamps(folder: Path) -> Iterator[tuple[Path, _Stamp]]:
+    paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    for path in paths[:LIST_MAX]:
+        if path.is_file():
+            seen = path.stat()
+            yield path, (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX + 1).decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"The agent file {path.name} cannot be read: {error.strerror}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"The agent file {path.name} is no UTF-8 text.") from error
