@@ -161,7 +161,7 @@ class KnowledgeDesk:
     async def recall(
         self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
     ) -> str:
-        """The passages of a long conversation that the question needs; by words alone, since it changes all the time."""
+        """The passages of a long conversation that the question needs; found by its words alone."""
         document = await asyncio.to_thread(dialogue_document, messages)
         if not document.pages:
             return ""

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from aiohttp import web
 
@@ -30,17 +30,17 @@ class EmbeddingsFake:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/embeddings`"""
-        asked = await request.json()
+        asked = cast(dict[str, object], await request.json())
         self.seen.append(asked)
         self.keys.append(request.headers.get("Authorization", ""))
         if self.key and self.keys[-1] != f"Bearer {self.key}":
             return _refused(401, "bad key")
-        texts = asked["input"]
+        texts = cast(list[str], asked["input"])
         if len(self.seen) > self.answers_max:
             return _refused(503, "enough")
-        if not isinstance(texts, list) or not texts or asked["encoding_format"] != "float":
+        if not isinstance(asked["input"], list) or not texts or asked["encoding_format"] != "float":
             return _refused(400, "input must be a list of texts")
-        return await self._answered([str(one) for one in texts], str(asked["model"]), request)
+        return await self._answered(texts, str(asked["model"]), request)
 
     async def _answered(
         self, texts: list[str], model: str, request: web.Request
