@@ -1,0 +1,112 @@
+"""A web service on a free port of this machine: answers as its routes say, or with the trouble it is told to make."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, as it came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class StandIn:
+    """`trouble` takes the place of the next answers, one each."""
+
+    url: str = ""
+    port: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    trouble: deque[Answer] = field(default_factory=deque)
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """For the guard's exceptions."""
+        return ("127.0.0.1", self.port)
+
+
+@asynccontextmanager
+async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
+    """Serves the routes while entered."""
+    state = StandIn()
+
+    @web.middleware
+    async def take_down(request: web.Request, handler: Handler) -> web.StreamResponse:
+        body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        state.asked.append(Asked(request.method, request.path, dict(request.query), headers, body))
+        if state.trouble:
+            return await state.trouble.popleft()(request)
+        return await handler(request)
+
+    app = web.Application(middlewares=[take_down], client_max_size=100 << 20)
+    app.add_routes(routes)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    state.port = int(runner.addresses[0][1])
+    state.url = f"http://127.0.0.1:{state.port}"
+    try:
+        yield state
+    finally:
+        await runner.cleanup()
+
+
+def refusal(status: int, body: object = None, **headers: str) -> Answer:
+    """An error as JSON. Underscores in the names of headers stand for dashes."""
+
+    async def answer(_: web.Request) -> web.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.json_response(
+            {"detail": "no"} if body is None else body, status=status, headers=named
+        )
+
+    return answer
+
+
+def says(content: bytes, content_type: str = "application/json", **headers: str) -> Answer:
+    """These bytes, with status 200."""
+
+    async def answer(_: web.Request) -> web.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(body=content, headers={"Content-Type": content_type, **named})
+
+    return answer
+
+
+def moved(target: str, status: int = 302) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Location": target})
+
+    return answer
+
+
+async def silent(request: web.Request) -> web.StreamResponse:
+    """Answers nothing until the asker has gone."""
+    while request.transport is not None and not request.transport.is_closing():
+        await asyncio.sleep(0.01)
+    return web.Response()
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    """Never stops answering."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    try:
+        while True:
+            await response.write(b'"' + b"x" * (1 << 16))
+    except ConnectionError:
+        return response
