@@ -15,6 +15,8 @@ HEARD_CHARACTERS_MAX = 20_000
 TEXT_CHARACTERS_MAX = 2_000
 HEARD = "is_heard"
 REFS = "heard_refs"
+FLOW = "flow"
+"""Marks a message on the users' side that carries out a plan: no person wrote it."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
 _SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
 
@@ -73,4 +75,17 @@ def known_refs(history: Sequence[Message]) -> frozenset[str]:
 
 def listened_until(history: Sequence[Message]) -> datetime | None:
     """When the agent last took up what people said; None in a new conversation."""
-    return next((one.created_at for one in reversed(history) if one.type == "user"), None)
+    return next(
+        (
+            one.created_at
+            for one in reversed(history)
+            if one.type == "user" and not one.metadata.get(FLOW)
+        ),
+        None,
+    )
+
+
+def is_said(message: Message) -> bool:
+    """Whether a person said it to the agent."""
+    is_marked = message.metadata.get(HEARD) or message.metadata.get(FLOW)
+    return message.type == "user" and not is_marked

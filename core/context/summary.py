@@ -9,7 +9,7 @@ from importlib.resources import files
 from core.context.checklist import TODO, todo_in
 from core.context.compress import fit
 from core.context.cutting import EXPAND_TOOL
-from core.context.heard import HEARD
+from core.context.heard import is_said
 from core.context.original import text_of
 from core.context.tokens import counted, tokens_of
 from core.context.untrusted import fenced
@@ -144,7 +144,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
 def _newest_request(older: Sequence[Message]) -> str:
     """What a person wrote last, also where a summary stands for it already."""
     for message in reversed(older):
-        if message.type == "user" and not message.metadata.get(HEARD):
+        if is_said(message):
             return text_of(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
         if message.type == "summary":
             return str(message.metadata.get(REQUEST) or "")
