@@ -9,7 +9,8 @@ ThreadhandError
 │   │   └── ContextOverflow   the conversation is larger than the model's window
 │   ├── DocumentError         a document cannot be read: broken, protected, empty, too large, hostile
 │   ├── SandboxUnavailable    no sandbox can be had (also raised by the file and shell calls of a lost one)
-│   └── BudgetExceeded        a limit on cost or turns holds
+│   ├── BudgetExceeded        a limit on cost or turns holds
+│   └── ApprovalExpired       nobody has answered what a tool needs a yes for
 ├── LeaseLost                 another worker owns the thread: write nothing, say nothing
 ├── ConfigurationError        the operator reads it; one sentence with the remedy
 ├── StorageUnavailable        the database failed; nothing of the transaction was stored
@@ -71,6 +72,10 @@ class SandboxUnavailable(AgentError):
 
 class BudgetExceeded(AgentError):
     """A limit set by the operator holds."""
+
+
+class ApprovalExpired(AgentError):
+    """Nobody has answered in time what a tool needs a yes for."""
 
 
 class LeaseLost(ThreadhandError):

@@ -128,9 +128,10 @@ class ActivityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked:
-    """The run waits until somebody allows or denies what stands in `text`."""
+    """The run waits until somebody allows or denies what stands in `text`; `summary` is that in one line."""
 
     text: str
+    summary: str = ""
     kind: Literal["approval_asked"] = "approval_asked"
 
 

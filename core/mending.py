@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from core.approval import objection
+from core.approval import EXPIRED, Approval, objection, was_asked
 from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, told_finished
 from core.context.tokens import counted
 from core.dialects.dialect import Dialect
-from core.errors import ToolError
-from core.events import MessageAdded, TurnFinished, TurnStarted
+from core.errors import ApprovalExpired, ToolError
+from core.events import MessageAdded, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.ids import new_id
 from core.messages import JsonObject, Message, ToolCall
 from core.threads import Ask, Reply, ToolCallRecord
@@ -27,8 +27,10 @@ NEVER_STARTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mended:
+    """`ended` is what the run ends with, or what it is suspended for; None: it goes on."""
+
     messages: tuple[Message, ...] = ()
-    reply: Reply | None = None
+    ended: RunFinished | Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,10 @@ class Workshop:
 async def mend(
     history: Sequence[Message], records: Sequence[ToolCallRecord], shop: Workshop
 ) -> Mended:
-    """Emits what the last attempt could not, and answers it. Calls that are idempotent run again."""
+    """Emits what the last attempt could not, and answers it. Calls that are idempotent run again.
+
+    Raises ApprovalExpired, with the history whole, where nobody answered in time.
+    """
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
@@ -54,23 +59,65 @@ async def mend(
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
         shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
-        outcomes = [await _outcome(record, shop) for record in group]
+        unasked = [record for record in group if _is_unasked(record, shop)]
+        outcomes = [await _outcome(record, shop) for record in group if record not in unasked]
         if assistant is None:
-            assistant = _assistant_again(assistant_id, outcomes, shop)
+            assistant = _assistant_again(assistant_id, group, shop)
             added.append(assistant)
             shop.run_log.emit(MessageAdded(message=assistant))
+        if unasked:
+            _keep([record for record in group if record not in unasked], outcomes, shop)
+            return Mended(messages=tuple(added), ended=_asked_for(unasked, shop))
         recorded = {record.call_id for record in group}
         never = [call for call in _native_calls(assistant) if call.call_id not in recorded]
         outcomes += [refused(call, NEVER_STARTED) for call in never]
         added.extend(_results(outcomes, assistant_id, shop))
         reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
         shop.run_log.emit(TurnFinished(turn_id=turn_id))
-    return Mended(messages=tuple(added), reply=reply)
+    if shop.answer is not None and shop.answer.state == "expired":
+        raise ApprovalExpired(EXPIRED)
+    if reply is None:
+        return Mended(messages=tuple(added))
+    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+    return Mended(messages=tuple(added), ended=ended)
 
 
-def _assistant_again(assistant_id: str, outcomes: Sequence[CallOutcome], shop: Workshop) -> Message:
+def _is_unasked(record: ToolCallRecord, shop: Workshop) -> bool:
+    """Whether the program ended before people could be asked for the call. One that fits no more is refused instead."""
+    if record.state != "awaiting" or was_asked(shop.answer, record.turn_id):
+        return False
+    try:
+        prepare(record.name, record.arguments, shop.toolbox)
+    except ToolError:
+        return False
+    return True
+
+
+def _keep(
+    records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], shop: Workshop
+) -> None:
+    """What became of the other calls of the turn, for the next attempt to tell."""
+    for record, outcome in zip(records, outcomes, strict=True):
+        shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+
+
+def _asked_for(unasked: Sequence[ToolCallRecord], shop: Workshop) -> Approval:
+    """The turn ends here for now: its results follow, all at once, when people have answered."""
+    turn_id = unasked[0].turn_id
+    prepared = [prepare(record.name, record.arguments, shop.toolbox) for record in unasked]
+    shop.run_log.emit(TurnFinished(turn_id=turn_id))
+    return Approval(
+        turn_id=turn_id,
+        tools=tuple(one.tool.name for one in prepared),
+        reasons=tuple(one.approval or one.title for one in prepared),
+    )
+
+
+def _assistant_again(
+    assistant_id: str, records: Sequence[ToolCallRecord], shop: Workshop
+) -> Message:
     """The message that the crash lost, made from its calls; the text beside them is gone."""
-    calls = [outcome.call for outcome in outcomes]
+    calls = [_call_of(record) for record in records]
     text = "" if shop.dialect.name == "native" else _written(calls)
     content = shop.dialect.assistant_content(text, calls)
     return _message("assistant", content, shop.context, message_id=assistant_id)
@@ -107,9 +154,7 @@ def _unanswered(
 
 
 async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
-    call = ToolCall(
-        name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw
-    )
+    call = _call_of(record)
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
@@ -133,10 +178,21 @@ async def _after_answer(
     if why_not is not None:
         return refused(call, why_not)
     shop.run_log.finish_call(replace(record, state="started"))
+    shop.run_log.emit(
+        ToolStarted(
+            index=record.index, call_id=record.call_id, name=record.name, title=prepared.title
+        )
+    )
     await shop.run_log.commit()
     outcome = await executed(call, prepared, shop.context)
     shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
     return outcome
+
+
+def _call_of(record: ToolCallRecord) -> ToolCall:
+    return ToolCall(
+        name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw
+    )
 
 
 def _written(calls: Sequence[ToolCall]) -> str:

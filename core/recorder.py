@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from core.agents.definition import AgentVersion
 from core.approval import Approval
 from core.events import (
     AgentEvent,
@@ -46,6 +47,7 @@ class _Pending:
     usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
     taken_input_ids: list[str] = field(default_factory=list[str])
     sandbox_id: str | None = None
+    agent: AgentVersion | None = None
 
     def before(self, later: "_Pending") -> "_Pending":
         """This, and then what came later."""
@@ -56,6 +58,7 @@ class _Pending:
             self.usage + later.usage,
             self.taken_input_ids + later.taken_input_ids,
             later.sandbox_id or self.sandbox_id,
+            self.agent or later.agent,
         )
 
 
@@ -70,6 +73,7 @@ class RunRecorder:
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._turn_id: str | None = None
+        self._agent: AgentVersion | None = None
         self._n = 0
         self._chunk_sequence = 0
 
@@ -81,6 +85,12 @@ class RunRecorder:
             self._turn_id = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
+
+    def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
+        """What is recorded from now on bears the agent's name and version; with `is_new` the run does, too."""
+        self._agent = agent
+        if is_new:
+            self._pending.agent = agent
 
     def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
         self._pending.started.append(record)
@@ -104,12 +114,9 @@ class RunRecorder:
         await asyncio.shield(spawn(self._flush(), name="flush the run log"))
 
     async def suspend(self, approval: Approval) -> None:
-        """Stores everything so far, then gives the run back until people have answered."""
-        self.emit(ApprovalAsked(text=approval.text))
-        await self.commit()
-        await asyncio.shield(
-            spawn(self._journal.suspend(self._lease, approval), name="suspend the run")
-        )
+        """Stores everything so far with the question, and gives the run back until people have answered."""
+        self.emit(ApprovalAsked(text=approval.text, summary=approval.summary))
+        await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def finish(self, terminal: Terminal, ending: RunEnding) -> bool:
         """Ends the run with all that is pending in one transaction. False: an input waits, the run goes on."""
@@ -128,6 +135,18 @@ class RunRecorder:
             self._n += len(events)
         await self._bus.publish(events)
         return True
+
+    async def _suspend(self, approval: Approval) -> None:
+        """Whoever hears that the run waits must find the question, so both are stored before that is published."""
+        await self._flush_chunks()
+        async with self._lock:
+            self._cancel_timer()
+            batch = self._pending
+            events = self._events(batch.emitted)
+            await self._journal.suspend(self._lease, self._entry(batch, events), approval)
+            self._pending = _Pending()
+            self._n += len(events)
+        await self._bus.publish(events)
 
     async def _flush_chunks(self) -> None:
         """Chunks are published before the transaction that ends the run, so that nothing follows the terminal event."""
@@ -161,8 +180,10 @@ class RunRecorder:
 
     def _events(self, emitted: list[_Emitted]) -> list[RunEvent]:
         events: list[RunEvent] = []
+        agent_id = self._agent.definition.agent_id if self._agent else None
+        version_id = self._agent.agent_version_id if self._agent else None
         for one in merged(emitted):
-            event = one.event
+            event = _signed(one.event, agent_id, version_id)
             if isinstance(event, TurnStarted):
                 self._chunk_sequence = 0
             if is_chunk(event):
@@ -176,6 +197,8 @@ class RunRecorder:
                     event=event,
                     turn_id=one.turn_id,
                     message_id=_message_id(event),
+                    agent_id=agent_id,
+                    agent_version_id=version_id,
                     created_at=one.created_at,
                 )
             )
@@ -191,6 +214,7 @@ class RunRecorder:
             usage=tuple(batch.usage),
             taken_input_ids=tuple(batch.taken_input_ids),
             sandbox_id=batch.sandbox_id,
+            agent=batch.agent,
         )
 
 
@@ -223,6 +247,13 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
         last = whole[-1]
         if isinstance(last.event, TextStreamed | ThinkingStreamed):
             whole[-1] = replace(last, event=replace(last.event, text="".join(texts)))
+
+
+def _signed(event: AgentEvent, agent_id: str | None, version_id: str | None) -> AgentEvent:
+    if not isinstance(event, MessageAdded) or agent_id is None:
+        return event
+    message = replace(event.message, agent_id=agent_id, agent_version_id=version_id)
+    return MessageAdded(message=message)
 
 
 def _message_id(event: AgentEvent) -> str | None:

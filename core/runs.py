@@ -2,72 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
-from core.budget import NO_BUDGET, Budget, Ledger, day_start, exhausted
 from core.context.summary import turns_in
-from core.context.window import ContextPolicy
-from core.dialects.dialect import Dialect
 from core.endings import ending_of
-from core.errors import AgentError, BudgetExceeded, LeaseLost, StorageUnavailable
+from core.engine import Engine
+from core.equipment import Equipment, check_budget, equipped
+from core.errors import AgentError, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed, RunFinished
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
-from core.knowledge.asking import asking
-from core.knowledge.desk import KnowledgeDesk, Library
 from core.listening import Listener
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import Message
-from core.plans import PlanStore
-from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.recorder import RunRecorder
-from core.stores import Conversations, RunClaims, RunJournal, UsageEntry
 from core.tasks import cancel, spawn
-from core.threads import Address, Lease, Reply, Run, ThreadInput, Usage
-from core.tools.tool import Tool, Toolbox, ToolContext
-from core.turn import AskModel, LoopPolicy
+from core.threads import Address, Lease, Run, Thread, ThreadInput
+from core.tools.tool import ToolContext
 
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """Everything that runs are executed with, put together once by the bootstrap."""
-
-    worker_id: str
-    claims: RunClaims
-    journal: RunJournal
-    conversations: Conversations
-    bus: EventBus
-    signals: StopSignals
-    sandboxes: SandboxProvider | None
-    file_sources: Mapping[str, FileSource]
-    file_bytes_max: int
-    model: str
-    system_prompt: Callable[[], str]
-    dialect: Dialect
-    toolbox: Toolbox
-    more_tools: Callable[[], Awaitable[Sequence[Tool[Any]]]] | None = None
-    policy: LoopPolicy
-    ask_model: AskModel
-    library: Library | None = None
-    budget: Budget = NO_BUDGET
-    ledger: Ledger | None = None
-    plans: PlanStore | None = None
-    preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
-    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
-    thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
 
 
 async def execute(run_id: str, engine: Engine) -> None:
@@ -124,7 +85,6 @@ class _Execution:
         )
         self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
         self._address: Address | None = None
-        self._desk = self._knowledge_desk()
         self._has_read = False
         self._is_informed = False
 
@@ -144,9 +104,10 @@ class _Execution:
         """Plays until the run has ended; a failure ends it too, told once in plain words."""
         try:
             snapshot = await self._engine.conversations.snapshot(self._lease.thread_id)
-            if snapshot is not None:
-                self._address = snapshot.thread.address
-            await self._play_to_the_end()
+            if snapshot is None:
+                raise LeaseLost(f"the thread of run {self._lease.run_id} is forgotten")
+            self._address = snapshot.thread.address
+            await self._play_to_the_end(snapshot.thread)
         except (LeaseLost, StorageUnavailable):
             raise
         except AgentError as error:
@@ -156,23 +117,17 @@ class _Execution:
             log.exception("run %s broke", self._lease.run_id)
             await self._fail(BROKEN)
 
-    async def _play_to_the_end(self) -> None:
-        approved_tools = await self._engine.journal.approved_tools(self._lease.thread_id)
-        around = self._surroundings(await self._toolbox(), approved_tools)
-        reply = await self._mended(around)
-        turns_done = 0
+    async def _play_to_the_end(self, thread: Thread) -> None:
+        kit = await equipped(self._run, thread, self._engine, self._recorder)
+        around = await self._surroundings(kit)
+        ended = await self._mended(around)
         while True:
-            if reply is not None:
-                ended = RunFinished(
-                    status="completed", finish_reason="agent_terminated", reply=reply
-                )
-            else:
+            if ended is None:
                 history = await self._engine.conversations.recent(self._lease.thread_id)
                 around = await self._informed(around, history)
                 self._listener.remember(history)
                 turns_done = turns_in(history, self._lease.run_id)
                 ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
-            reply = None
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
                 return
@@ -181,8 +136,9 @@ class _Execution:
             if await self._recorder.finish(ended, ending_of(ended)):
                 return
             await self._recorder.commit()
+            ended = None
 
-    async def _mended(self, around: Surroundings) -> Reply | None:
+    async def _mended(self, around: Surroundings) -> RunFinished | Approval | None:
         if self._lease.attempt == 1:
             return None
         history = await self._engine.conversations.history(self._lease.thread_id)
@@ -195,54 +151,39 @@ class _Execution:
         )
         mended = await mend(history, await self._engine.journal.calls(self._lease.run_id), shop)
         await self._recorder.commit()
-        return mended.reply
-
-    def _knowledge_desk(self) -> KnowledgeDesk | None:
-        engine = self._engine
-        if engine.library is None:
-            return None
-        ask = asking(engine.ask_model, engine.model, on_usage=self._spent)
-        return KnowledgeDesk(library=engine.library, thread_id=self._lease.thread_id, ask=ask)
-
-    def _spent(self, usage: Usage) -> None:
-        self._recorder.used(UsageEntry(turn_id="", model=self._engine.model, usage=usage))
+        return mended.ended
 
     async def _informed(self, around: Surroundings, history: Sequence[Message]) -> Surroundings:
-        if self._desk is None or self._is_informed:
+        desk = around.context.knowledge
+        if desk is None or self._is_informed:
             return around
         self._is_informed = True
         inputs = await self._engine.journal.inputs(self._lease)
-        return await with_knowledge(around, self._desk, history, inputs)
+        return await with_knowledge(around, desk, history, inputs)
 
-    async def _toolbox(self) -> Toolbox:
-        """The tools of this run: ours, and those that tool servers offer just now."""
-        if self._engine.more_tools is None:
-            return self._engine.toolbox
-        return self._engine.toolbox.and_also(await self._engine.more_tools())
-
-    def _surroundings(self, toolbox: Toolbox, approved_tools: frozenset[str]) -> Surroundings:
+    async def _surroundings(self, kit: Equipment) -> Surroundings:
         engine = self._engine
         return Surroundings(
-            model=self._run.model or engine.model,
-            system_prompt=engine.system_prompt(),
-            dialect=engine.dialect,
-            toolbox=toolbox,
+            model=kit.model,
+            system_prompt=kit.system_prompt,
+            dialect=kit.dialect,
+            toolbox=kit.toolbox,
             context=ToolContext(
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
-                approved_tools=approved_tools,
+                approved_tools=await engine.journal.approved_tools(self._lease.thread_id),
                 plans=engine.plans,
                 emit=self._recorder.emit,
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
                 message=partial(engine.conversations.message, self._lease.thread_id),
-                knowledge=self._desk,
+                knowledge=kit.desk,
             ),
             policy=engine.policy,
             run_log=self._recorder,
             ask_model=engine.ask_model,
             take_steering=self._take_steering,
-            check_budget=self._check_budget,
+            check_budget=partial(check_budget, self._lease.run_id, engine, self._recorder),
             switch=self._switch,
             context_policy=engine.context_policy,
         )
@@ -263,16 +204,6 @@ class _Execution:
             messages.append(message)
         self._has_read = True
         return messages
-
-    async def _check_budget(self) -> None:
-        budget, ledger = self._engine.budget, self._engine.ledger
-        if ledger is None or not budget.is_set:
-            return
-        await self._recorder.commit()
-        since = day_start(datetime.now(UTC))
-        spent = await ledger.spending(self._lease.run_id, since=since)
-        if (why := exhausted(budget, spent)) is not None:
-            raise BudgetExceeded(why)
 
     async def _overheard(self, inputs: Sequence[ThreadInput]) -> list[Message]:
         if self._address is None:

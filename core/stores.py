@@ -183,8 +183,11 @@ class RunJournal(Protocol):
         and the run goes on. Stopped and failed runs end all the same; a new queued run is then made for the input."""
         ...
 
-    async def suspend(self, lease: Lease, approval: Approval) -> None:
-        """The run waits, without its lease, until the approval that is asked for here is answered."""
+    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+        """The run waits, without its lease, until the approval that is asked for here is answered.
+
+        Where it was asked to stop meanwhile nobody is asked: it is queued, to come to its end.
+        """
         ...
 
     async def approval(self, run_id: str) -> Ask | None:

@@ -9,10 +9,12 @@ from core.ids import new_id
 from core.stores import DeliveryDraft
 from core.threads import Ask, Lease
 from storage.endings import insert_drafts
-from storage.queued_runs import touch_thread
+from storage.queued_runs import resume_run, touch_thread
 from storage.rows import ask_of
-from storage.tables import leases, pending_asks, runs
+from storage.snapshots import lock_thread
+from storage.tables import leases, pending_asks, runs, threads
 
+EXPIRED_AT_ONCE_MAX = 100
 _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
 
 
@@ -44,6 +46,31 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
         .values(run_id=None, worker_id=None)
     )
     touch_thread(connection, lease.thread_id, state="waiting")
+    stopped = select(runs.c.stop_requested).where(runs.c.run_id == lease.run_id)
+    if connection.execute(stopped).scalar_one():
+        # the stop came before anybody could be asked: nobody is, and the run comes to its end
+        asked = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask_id))
+        ask = ask_of(asked.mappings().one())
+        resume_run(connection, ask, lease.thread_id, answer=None, person=None)
+
+
+def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[str, ...]:
+    """Queues the runs whose question is that old and open still; answers their ids."""
+    old = _APPROVALS.where(
+        pending_asks.c.state == "open", pending_asks.c.created_at < asked_before
+    ).order_by(pending_asks.c.thread_id)
+    found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
+    expired: list[str] = []
+    for row in found:
+        lock_thread(connection, threads.c.thread_id == row["thread_id"])
+        this = select(pending_asks).where(pending_asks.c.ask_id == row["ask_id"])
+        ask = ask_of(connection.execute(this).mappings().one())
+        if ask.state == "open":
+            resume_run(
+                connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired"
+            )
+            expired.append(ask.run_id)
+    return tuple(expired)
 
 
 def newest_approval(connection: Connection, run_id: str) -> Ask | None:

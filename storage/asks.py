@@ -1,11 +1,17 @@
 """Questions that runs left in their threads."""
 
+from datetime import UTC, datetime, timedelta
+
 from sqlalchemy import ColumnElement, select
 
+from core.failpoints import Failpoint
 from core.threads import Ask
+from storage.approvals import expire_approvals
 from storage.database import Database
 from storage.rows import ask_of
 from storage.tables import pending_asks
+
+_EXPIRE = Failpoint("storage.expire_approvals")
 
 
 class SqlAsks:
@@ -19,6 +25,11 @@ class SqlAsks:
 
     async def ask_of_run(self, run_id: str) -> Ask | None:
         return await self._one(pending_asks.c.run_id == run_id)
+
+    async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]:
+        """Ends the wait of runs that nobody has answered for so long; answers them, queued again to end."""
+        before = datetime.now(UTC) - timedelta(hours=older_than_hours)
+        return await self._database.write(_EXPIRE, lambda c: expire_approvals(c, before))
 
     async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
         newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())

@@ -112,9 +112,9 @@ class SqlRunJournal:
 
         return await self._database.write(_FINISH, work)
 
-    async def suspend(self, lease: Lease, approval: Approval) -> None:
+    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
         def work(connection: Connection) -> None:
-            _hold(connection, lease)
+            _add(connection, lease, entry, _hold(connection, lease))
             suspend_run(connection, lease, approval)
 
         await self._database.write(_SUSPEND, work)

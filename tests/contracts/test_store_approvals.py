@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from core.approval import APPROVE_ALWAYS, Approval
+from core.stores import JournalEntry
 from core.threads import Accept, Lease, StopRun
 from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
 
@@ -11,7 +12,7 @@ APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site
 
 async def _waiting(stores: Stores) -> tuple[Lease, str]:
     lease = await stores.started()
-    await stores.journal.suspend(lease, APPROVAL)
+    await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
     ask = await stores.journal.approval(lease.run_id)
     assert ask is not None
     return lease, ask.ask_id
