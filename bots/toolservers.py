@@ -20,12 +20,13 @@ class ToolServers:
         """Starts to connect, and returns at once."""
         self._servers.warm()
 
-    async def tools(self) -> Sequence[Tool[Any]]:
+    async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
+        """Of the servers with these names that can be had now; None: of all."""
         return [
             replace(tool, needs_approval=tool.title)
             if self._servers.needs_approval(tool.name)
             else tool
-            for tool in await self._servers.tools()
+            for tool in await self._servers.tools(servers)
         ]
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from core.agents.definition import AgentVersion
 from core.approval import Approval
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
@@ -119,7 +120,8 @@ class UsageEntry:
 class JournalEntry:
     """What one transaction of a run adds. Messages are numbered in the given order, after those of the thread.
 
-    `started` calls are inserted, `finished` ones updated. `taken_input_ids` are the inputs that the messages hold.
+    `agent` is the one that the run begins to work as. `started` calls are inserted, `finished` ones updated.
+    `taken_input_ids` are the inputs that the messages hold.
     """
 
     messages: tuple[Message, ...] = ()
@@ -129,6 +131,7 @@ class JournalEntry:
     usage: tuple[UsageEntry, ...] = ()
     taken_input_ids: tuple[str, ...] = ()
     sandbox_id: str | None = None
+    agent: AgentVersion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from core.agents.definition import AgentDefinition, AgentVersion
 from core.errors import ConfigurationError
 from core.failpoints import Failpoint
 from core.ids import new_id
-from core.threads import Address
+from core.threads import Address, Lease
 from storage.agent_tables import agent_versions
 from storage.database import Database
 from storage.inputs import insert_thread
 from storage.rows import Row
 from storage.snapshots import bound_to, lock_thread
-from storage.tables import threads
+from storage.tables import runs, threads
 from storage.upserts import insert_or_skip
 
 _RECORD = Failpoint("storage.record_agent")
@@ -79,6 +79,18 @@ def _choose(connection: Connection, address: Address, agent_id: str) -> None:
     thread = lock_thread(connection, bound_to(address)) or insert_thread(connection, address)
     connection.execute(
         update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
+    )
+
+
+def sign_run(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
+    """The run of the lease, which is locked, is that version's from now on."""
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == lease.run_id)
+        .values(
+            agent_id=agent.definition.agent_id,
+            agent_version_id=agent.agent_version_id,
+        )
     )
 
 

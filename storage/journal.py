@@ -12,6 +12,7 @@ from core.ids import new_id
 from core.messages import Message
 from core.stores import JournalEntry, RunEnding, UsageEntry
 from core.threads import Ask, Lease, ThreadInput, ToolCallRecord
+from storage.agents import sign_run
 from storage.approvals import approved_tools, newest_approval, suspend_run
 from storage.database import Database
 from storage.endings import end_run
@@ -159,6 +160,8 @@ def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) ->
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: Row) -> None:
     if entry.messages or entry.sandbox_id is not None:
         _add_messages(connection, lease, entry.messages, held["next_sequence"], entry.sandbox_id)
+    if entry.agent is not None:
+        sign_run(connection, lease, entry.agent)
     if entry.started:
         insert_or_skip(connection, tool_calls, [values_of_call(call) for call in entry.started])
     if entry.finished:

@@ -1,4 +1,4 @@
-"""The definitions in YAML files: those that come with the program, and over them those of a folder of the operator's."""
+"""The definitions in YAML files: those that come with the program, and over them those of the operator."""
 
 import asyncio
 import logging

@@ -94,6 +94,11 @@ class Toolbox:
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
 
+    def only(self, has: Callable[[str], bool]) -> "Toolbox":
+        """Those whose names are wanted."""
+        kept = {name: tool for name, tool in self.tools.items() if has(name)}
+        return self if len(kept) == len(self.tools) else Toolbox(kept)
+
     def and_also(self, more: Iterable[Tool[Any]]) -> "Toolbox":
         """With these tools too; none of them takes the place of one that is there."""
         added = {tool.name: tool for tool in more}

@@ -1,0 +1,106 @@
+"""What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from core.agents.definition import AgentDefinition
+from core.budget import day_start, exhausted
+from core.dialects.dialect import Dialect
+from core.dialects.pick import pick
+from core.engine import Engine
+from core.errors import BudgetExceeded
+from core.knowledge.asking import asking
+from core.knowledge.desk import KnowledgeDesk
+from core.prompt import PromptLayers, layered
+from core.recorder import RunRecorder
+from core.stores import UsageEntry
+from core.threads import Run, Thread, Usage
+from core.tools.tool import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """`agent` None: an engine without agents."""
+
+    agent: AgentDefinition | None
+    model: str
+    system_prompt: str
+    dialect: Dialect
+    toolbox: Toolbox
+    desk: KnowledgeDesk | None
+
+
+async def equipped(run: Run, thread: Thread, engine: Engine, recorder: RunRecorder) -> Equipment:
+    """A run that began goes on with the version of its agent that it began with. Raises AgentError."""
+    agent: AgentDefinition | None = None
+    if engine.roster is not None:
+        version = await engine.roster.version_for(run, thread)
+        recorder.sign(version, is_new=run.agent_version_id is None)
+        agent = version.definition
+    model = run.model or (agent and agent.model) or engine.model
+    return Equipment(
+        agent=agent,
+        model=model,
+        system_prompt=_prompt(agent, engine),
+        dialect=_dialect(agent, model, engine),
+        toolbox=await _toolbox(agent, engine),
+        desk=await _desk(agent, model, thread.thread_id, engine, recorder),
+    )
+
+
+def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:
+    role = PromptLayers(agent=agent.prompt if agent else "")
+    return layered(engine.system_prompt(), role)
+
+
+def _dialect(agent: AgentDefinition | None, model: str, engine: Engine) -> Dialect:
+    if agent and agent.dialect:
+        return pick(model, agent.dialect)
+    is_by_model = engine.dialect_setting == "auto" and model != engine.model
+    return pick(model, "auto") if is_by_model else engine.dialect
+
+
+async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:
+    """The tools of this run: ours, and those that tool servers offer just now."""
+    box = engine.toolbox
+    if agent is not None:
+        box = box.only(agent.tools.has)
+    if engine.more_tools is None:
+        return box
+    servers = agent.mcp_servers if agent else None
+    return box.and_also(await engine.more_tools(None if servers is None else frozenset(servers)))
+
+
+async def _desk(
+    agent: AgentDefinition | None,
+    model: str,
+    thread_id: str,
+    engine: Engine,
+    recorder: RunRecorder,
+) -> KnowledgeDesk | None:
+    if engine.library is None:
+        return None
+
+    def spent(usage: Usage) -> None:
+        recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
+
+    knows = agent.agent_id if agent and agent.knowledge else None
+    if knows is not None and engine.learn is not None:
+        await engine.learn(knows)
+    return KnowledgeDesk(
+        library=engine.library,
+        thread_id=thread_id,
+        agent_id=knows,
+        ask=asking(engine.ask_model, model, on_usage=spent),
+    )
+
+
+async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> None:
+    """Raises BudgetExceeded where no more may be spent."""
+    budget, ledger = engine.budget, engine.ledger
+    if ledger is None or not budget.is_set:
+        return
+    await recorder.commit()
+    spent = await ledger.spending(run_id, since=day_start(datetime.now(UTC)))
+    if (why := exhausted(budget, spent)) is not None:
+        raise BudgetExceeded(why)
