@@ -109,7 +109,9 @@ async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
 def usage_line(usage: Usage) -> str:
     """One line for people."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out, ${usage.cost_usd:.4f}"
+    read, cost = f"{usage.input_tokens:,} tokens in{cached}", f"${usage.cost_usd:.4f}"
+    estimated = f" (of it estimated: ${usage.estimated_usd:.4f})" if usage.estimated_usd else ""
+    return f"{read}, {usage.output_tokens:,} out, {cost}{estimated}"
 
 
 def size(size_bytes: int) -> str:

@@ -205,12 +205,16 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens and cost of model calls; `input_tokens` includes the cached ones. Cost is in US dollars."""
+    """Tokens and cost of model calls; `input_tokens` includes the cached ones. Cost is in US dollars.
+
+    `estimated_usd` is what of it was reckoned from a price, where the provider told none.
+    """
 
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    estimated_usd: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -218,6 +222,7 @@ class Usage:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost_usd=self.cost_usd + other.cost_usd,
+            estimated_usd=self.estimated_usd + other.estimated_usd,
         )
 
 

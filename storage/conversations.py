@@ -111,6 +111,7 @@ class SqlConversations:
             func.coalesce(func.sum(usages.c.cached_tokens), 0),
             func.coalesce(func.sum(usages.c.output_tokens), 0),
             func.coalesce(func.sum(usages.c.cost_usd), 0.0),
+            func.coalesce(func.sum(usages.c.estimated_usd), 0.0),
         )
         if thread_id is not None:
             statement = statement.where(usages.c.thread_id == thread_id)
@@ -122,6 +123,7 @@ class SqlConversations:
             cached_tokens=int(sums[1]),
             output_tokens=int(sums[2]),
             cost_usd=float(sums[3]),
+            estimated_usd=float(sums[4]),
         )
 
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:

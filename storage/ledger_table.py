@@ -14,7 +14,10 @@ SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 
 
 class UsageRow(SQLModel, table=True):
-    """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold."""
+    """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold.
+
+    `estimated_usd` is what of the cost was reckoned from a price.
+    """
 
     __tablename__ = "usage"
     __table_args__ = (
@@ -35,6 +38,7 @@ class UsageRow(SQLModel, table=True):
     cached_tokens: int = Field(default=0, sa_type=Integer)
     output_tokens: int = Field(default=0, sa_type=Integer)
     cost_usd: float = Field(default=0.0, sa_type=Float)
+    estimated_usd: float = Field(default=0.0, sa_type=Float)
     created_at: datetime = moment(index=True)
 
 

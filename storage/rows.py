@@ -272,4 +272,5 @@ def values_of_usage(entry: UsageEntry) -> Values:
         "cached_tokens": entry.usage.cached_tokens,
         "output_tokens": entry.usage.output_tokens,
         "cost_usd": entry.usage.cost_usd,
+        "estimated_usd": entry.usage.estimated_usd,
     }

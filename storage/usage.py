@@ -14,6 +14,7 @@ _COUNTED = (
     usages.c.cached_tokens,
     usages.c.output_tokens,
     usages.c.cost_usd,
+    usages.c.estimated_usd,
 )
 
 
@@ -52,11 +53,12 @@ def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
     sums = [*_sums_where(is_person), *_sums_where(is_channel)]
     sums += [func.coalesce(func.sum(column), 0) for column in _COUNTED]
     found = connection.execute(select(*sums).where(here)).one()
+    width = len(_COUNTED)
     return Spending(
         run=_usage(of_run),
-        person_day=_usage(found[:4]),
-        channel_day=_usage(found[4:8]),
-        workspace_day=_usage(found[8:]),
+        person_day=_usage(found[:width]),
+        channel_day=_usage(found[width : 2 * width]),
+        workspace_day=_usage(found[2 * width :]),
     )
 
 
@@ -65,10 +67,11 @@ def _sums_where(condition: ColumnElement[bool]) -> list[ColumnElement[float]]:
 
 
 def _usage(sums: "tuple[float, ...]") -> Usage:
-    read, cached, written, cost = sums
+    read, cached, written, cost, estimated = sums
     return Usage(
         input_tokens=int(read),
         cached_tokens=int(cached),
         output_tokens=int(written),
         cost_usd=float(cost),
+        estimated_usd=float(estimated),
     )

@@ -45,6 +45,7 @@ async def show_run(request: web.Request) -> web.Response:
                 "cached_tokens": usage.cached_tokens,
                 "output_tokens": usage.output_tokens,
                 "cost_usd": usage.cost_usd,
+                "estimated_usd": usage.estimated_usd,
             },
             "created_at": run.created_at.isoformat(),
             "started_at": _moment(run.started_at),

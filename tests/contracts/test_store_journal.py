@@ -137,7 +137,9 @@ async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
 
 
 async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
-    spent = Usage(input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25)
+    spent = Usage(
+        input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25, estimated_usd=0.125
+    )
     first = await stores.started()
     entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=spent),) * 2)
     await stores.journal.write(first, entry)

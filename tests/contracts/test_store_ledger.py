@@ -11,7 +11,9 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
-    usage = Usage(input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost)
+    usage = Usage(
+        input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost, estimated_usd=cost / 2
+    )
     entry = UsageEntry(turn_id="t", model="m", usage=usage)
     await stores.journal.write(lease, JournalEntry(usage=(entry,)))
 
@@ -36,7 +38,7 @@ async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: St
     costs = (spent.run, spent.person_day, spent.channel_day, spent.workspace_day)
     assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
     assert spent.channel_day == Usage(
-        input_tokens=20, cached_tokens=10, output_tokens=4, cost_usd=3
+        input_tokens=20, cached_tokens=10, output_tokens=4, cost_usd=3, estimated_usd=1.5
     )
 
 
