@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bots.brains import Brain, brain
+from bots.chores import expire_approvals, sweep_events
 from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
@@ -29,21 +30,18 @@ from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
-from core.errors import ConfigurationError, StorageUnavailable
+from core.errors import ConfigurationError
 from core.ports import FileSource, ThreadTalk
 from core.runs import Engine
 from core.tasks import cancel, spawn
 from core.tools.catalogue import toolbox
 from core.turn import LoopPolicy
 from core.worker import Worker
-from storage.journal import SqlRunJournal
 from storage.opening import migrate as migrate_database
 from storage.opening import open_database
 
 log = logging.getLogger(__name__)
 ONE_PROCESS = "Workers of their own are not part of this version: run `threadhand up`, which does all the work."
-EVENTS_KEPT_HOURS = 24
-SWEEP_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +154,10 @@ class _Assembly:
             stack.push_async_callback(discord.close)
         self._delivery.start()
         stack.push_async_callback(self._delivery.close)
-        sweeper = spawn(_sweep_events(self._stores.journal), name="event sweeper")
+        sweeper = spawn(sweep_events(self._stores.journal), name="event sweeper")
         stack.push_async_callback(cancel, sweeper)
+        patience = expire_approvals(self._stores.asks, self._settings.approval_hours)
+        stack.push_async_callback(cancel, spawn(patience, name="approval sweeper"))
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
@@ -288,13 +288,3 @@ class _Assembly:
             plans=stores.plans,
             preview_url=self._links.preview,
         )
-
-
-async def _sweep_events(journal: SqlRunJournal) -> None:
-    """Streams are kept for a day after the run's end."""
-    while True:
-        try:
-            await journal.sweep_events(older_than_hours=EVENTS_KEPT_HOURS)
-        except StorageUnavailable as error:
-            log.warning("old events were not deleted: %s", error)
-        await asyncio.sleep(SWEEP_SECONDS)

@@ -135,6 +135,7 @@ class Settings(BaseModel):
     rapidapi_url: WebUrl = ""
 
     mcp_config: Path | None = None
+    approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = (
         "INFO"

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from pydantic import BaseModel
+
 from bots.settings import Settings, process_environment
+from core.approval import described
 from core.mcp.client import McpServers
 from core.mcp.settings import read_servers
 from core.tools.tool import Tool
@@ -23,7 +27,7 @@ class ToolServers:
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
         """Of the servers with these names that can be had now; None: of all."""
         return [
-            replace(tool, needs_approval=tool.title)
+            replace(tool, needs_approval=partial(_asked, tool))
             if self._servers.needs_approval(tool.name)
             else tool
             for tool in await self._servers.tools(servers)
@@ -31,6 +35,11 @@ class ToolServers:
 
     async def close(self) -> None:
         await self._servers.close()
+
+
+def _asked(tool: Tool[Any], params: BaseModel) -> str:
+    """People see the arguments, too: the name alone does not say what would be done."""
+    return described(tool.title(params), params.model_dump(mode="json"))
 
 
 def tool_servers(settings: Settings) -> ToolServers:

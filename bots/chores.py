@@ -1,0 +1,49 @@
+"""What has to be done from time to time: old events are deleted, and approvals that nobody gives come to their end."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from core.errors import StorageUnavailable
+
+log = logging.getLogger(__name__)
+
+EVENTS_KEPT_HOURS = 24
+EVENTS_PAUSE_SECONDS = 3600.0
+APPROVALS_PAUSE_SECONDS = 60.0
+
+
+class Events(Protocol):
+    async def sweep_events(self, *, older_than_hours: float) -> int: ...
+
+
+class Approvals(Protocol):
+    async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]: ...
+
+
+async def sweep_events(events: Events) -> None:
+    """Streams are kept for a day after the run's end."""
+    await _ever(
+        lambda: events.sweep_events(older_than_hours=EVENTS_KEPT_HOURS),
+        EVENTS_PAUSE_SECONDS,
+        "old events were not deleted",
+    )
+
+
+async def expire_approvals(approvals: Approvals, hours: float) -> None:
+    """A sweeper of the workers finds the runs that are queued by it."""
+    await _ever(
+        lambda: approvals.expire_approvals(older_than_hours=hours),
+        APPROVALS_PAUSE_SECONDS,
+        "old approvals were not ended",
+    )
+
+
+async def _ever(chore: Callable[[], Awaitable[object]], pause_seconds: float, failed: str) -> None:
+    while True:
+        try:
+            await chore()
+        except StorageUnavailable as error:
+            log.warning("%s: %s", failed, error)
+        await asyncio.sleep(pause_seconds)
