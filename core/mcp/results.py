@@ -17,7 +17,7 @@ from mcp.types import (
 )
 from pydantic import JsonValue
 
-from core.mcp.text import clean, line
+from core.context.foreign import clean, line
 from core.messages import JsonObject, Message
 from core.tools.tool import ToolContext, ToolOutput
 

@@ -14,8 +14,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
+from core.context.foreign import cleaned, line
 from core.mcp.settings import McpServerConfig
-from core.mcp.text import cleaned, line
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Text from MCP servers, made fit to be shown: valid, without hidden characters, and no longer than agreed."""
+"""Text from outside, made fit to be shown: valid, without hidden characters, and no longer than agreed."""
 
 import re
 import unicodedata
