@@ -44,11 +44,12 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """`url` is where it was found after redirects; `content_type` is what the server says, in small letters."""
+    """`url` is where it was found after redirects; `content_type` and `charset` are what the server says."""
 
     url: str
     content: bytes
     content_type: str
+    charset: str = ""
 
 
 async def fetch(
@@ -91,7 +92,8 @@ async def _followed(session: ClientSession, url: URL, accept: str, limits: Fetch
             if response.status not in _MOVED or target is None:
                 _check(response, url)
                 content = await _content(response, url, limits)
-                return Fetched(url=str(url), content=content, content_type=response.content_type)
+                kind, charset = response.content_type.lower(), response.charset or ""
+                return Fetched(url=str(url), content=content, content_type=kind, charset=charset)
             url = web_url(str(url.join(URL(target))))
     raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
 

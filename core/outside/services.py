@@ -1,0 +1,16 @@
+"""What of the world outside a program has: the services that its settings name."""
+
+from dataclasses import dataclass, field
+
+from core.outside.guard import Guard
+from core.outside.pages import PageReader
+from core.outside.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The services by role. None: not set up; the tools that need it are not offered."""
+
+    guard: Guard = field(default_factory=Guard)
+    search: Search | None = None
+    pages: PageReader | None = None
