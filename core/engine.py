@@ -9,6 +9,7 @@ from core.budget import NO_BUDGET, Budget, Ledger
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.knowledge.desk import Library
+from core.outside.services import Outside
 from core.plans import PlanStore
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.stores import Conversations, RunClaims, RunJournal
@@ -52,4 +53,5 @@ class Engine:
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    outside: Outside = field(default_factory=Outside)
     thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])

@@ -12,6 +12,7 @@ from core.errors import ToolError
 from core.events import AgentEvent
 from core.knowledge.desk import KnowledgeDesk
 from core.messages import JsonObject, Message
+from core.outside.services import Outside
 from core.plans import PlanStore
 from core.ports import Sandbox
 from core.threads import Reply
@@ -28,6 +29,7 @@ class ToolContext:
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
     `message` reads a stored message of this thread by its id. `knowledge` is what the run may look things up in.
+    `outside` are the services of the world outside that the program has.
     """
 
     thread_id: str
@@ -39,6 +41,7 @@ class ToolContext:
     preview_url: Callable[[str], str | None] = lambda _path: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
     knowledge: KnowledgeDesk | None = None
+    outside: Outside = field(default_factory=Outside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
