@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,7 +15,19 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bots.settings_file import read_env_file
+from bots.settings_outside import OutsideSettings
 from bots.settings_problems import sentence, unknown
+from bots.settings_types import (
+    NO_SECRET,
+    Dollars,
+    Names,
+    Tokens,
+    WebUrl,
+    lower,
+    secret_starts_with,
+    starts_with,
+    upper,
+)
 from core.budget import Budget, Limit
 from core.errors import ConfigurationError
 
@@ -26,46 +36,7 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-def _split(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
-    return value
-
-
-def _starts_with(*starts: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if value and not value.startswith(starts):
-            raise ValueError(f"it must start with {' or '.join(starts)}")
-        return value.rstrip("/") if starts[0] == "http://" else value
-
-    return AfterValidator(check)
-
-
-def _secret_starts_with(start: str) -> AfterValidator:
-    def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not value.get_secret_value().startswith(start):
-            raise ValueError(f"such a token starts with {start}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-WebUrl = Annotated[str, _starts_with("http://", "https://")]
-Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
-Tokens = Annotated[int | None, Field(ge=0)]
-NO_SECRET = SecretStr("")
-
-
-class Settings(BaseModel):
+class Settings(OutsideSettings):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
     Made by `load`, which reports mistakes; nothing else is read. Allowlists: empty admits nobody, `*`
@@ -80,10 +51,10 @@ class Settings(BaseModel):
     fallback_models: Names = ()
     llm_base_url: WebUrl = ""
     llm_api_key: SecretStr = NO_SECRET
-    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(_lower)] = "auto"
+    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lower)] = "auto"
     max_xml_tool_calls: int = Field(default=0, ge=0)
     max_turns: int = Field(default=100, ge=1, le=10_000)
-    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(_lower)] = (
+    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lower)] = (
         "parallel"
     )
     execute_on_stream: bool = True
@@ -99,8 +70,8 @@ class Settings(BaseModel):
     budget_channel_day_tokens: Tokens = None
     budget_workspace_day_tokens: Tokens = None
 
-    slack_bot_token: Annotated[SecretStr, _secret_starts_with("xoxb-")] = NO_SECRET
-    slack_app_token: Annotated[SecretStr, _secret_starts_with("xapp-")] = NO_SECRET
+    slack_bot_token: Annotated[SecretStr, secret_starts_with("xoxb-")] = NO_SECRET
+    slack_app_token: Annotated[SecretStr, secret_starts_with("xapp-")] = NO_SECRET
     slack_signing_secret: SecretStr = NO_SECRET
     slack_api_url: WebUrl = "https://slack.com/api"
     discord_token: SecretStr = NO_SECRET
@@ -111,13 +82,13 @@ class Settings(BaseModel):
     allowed_users: Names = ()
 
     database_url: Annotated[
-        str, _starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
+        str, starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
     ] = Field(default="", repr=False)
-    redis_url: Annotated[str, _starts_with("redis://", "rediss://", "unix://")] = Field(
+    redis_url: Annotated[str, starts_with("redis://", "rediss://", "unix://")] = Field(
         default="", repr=False
     )
     sandbox: Annotated[
-        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(_lower)
+        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lower)
     ] = "local"
     data_dir: Path
     file_bytes_max: int = Field(default=200 * 1024 * 1024, ge=1)
@@ -127,17 +98,10 @@ class Settings(BaseModel):
     api_token: SecretStr = NO_SECRET
     public_url: WebUrl = ""
 
-    tavily_api_key: SecretStr = NO_SECRET
-    tavily_api_url: WebUrl = "https://api.tavily.com"
-    firecrawl_api_key: SecretStr = NO_SECRET
-    firecrawl_api_url: WebUrl = "https://api.firecrawl.dev"
-    rapidapi_key: SecretStr = NO_SECRET
-    rapidapi_url: WebUrl = ""
-
     mcp_config: Path | None = None
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = (
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
         "INFO"
     )
     failpoints: str = ""
