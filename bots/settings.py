@@ -54,9 +54,7 @@ class Settings(OutsideSettings):
     dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lower)] = "auto"
     max_xml_tool_calls: int = Field(default=0, ge=0)
     max_turns: int = Field(default=100, ge=1, le=10_000)
-    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lower)] = (
-        "parallel"
-    )
+    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lower)] = "parallel"
     execute_on_stream: bool = True
     stream: bool = True
     embedding_model: str = ""
