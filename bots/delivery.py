@@ -90,7 +90,10 @@ class _Show:
         self._active_runs = active_runs
         self._view = RunView()
         self._shown: RunView | None = None
-        self._is_asking = False
+        self._asked = (False, 0)
+        self._signing: asyncio.Task[None] | None = None
+        self._waits = asyncio.Event()
+        self._works = asyncio.Event()
         self._changed = asyncio.Event()
         self._taken_up = asyncio.Event()
         self._over = asyncio.Event()
@@ -113,27 +116,25 @@ class _Show:
     async def _show(
         self, run: Run, address: Address, surface: Surface, rendering: Rendering
     ) -> None:
-        is_first = run.status in ("queued", "running")
-        signs = (
-            spawn(self._sign_start(surface, address, run), name="reaction") if is_first else None
-        )
+        if run.status in ("queued", "running"):
+            self._signing = spawn(self._sign_start(surface, address, run), name="reaction")
         poster = Poster(address, surface, rendering, self._showroom.deliveries)
         planned = await self._showroom.deliveries.plan(
             rendering, [DeliveryDraft(slot="status", body={})]
         )
         status = next(one for one in planned if one.slot == "status")
-        async with surface.typing(address):
-            editor = spawn(self._keep_status(run, status, poster), name=f"status of {self.run_id}")
-            try:
-                await self._fold()
-            except BaseException:
-                editor.cancel()
-                raise
-            finally:
-                self._over.set()
-                await asyncio.wait([editor])
+        editor = spawn(self._keep_status(run, status, poster), name=f"status of {self.run_id}")
+        typist = spawn(self._keep_typing(address, surface), name=f"typing of {self.run_id}")
+        try:
+            await self._fold()
+        except BaseException:
+            editor.cancel()
+            raise
+        finally:
+            self._over.set()
+            await asyncio.wait([editor, typist])
         await self._leave(run, status, poster)
-        await self._sign_end(run, poster, after=signs)
+        await self._sign_end(run, poster)
         await self._showroom.deliveries.close(rendering)
 
     async def _fold(self) -> None:
@@ -145,6 +146,18 @@ class _Show:
                 self._changed.set()
                 if self._view.state != "queued":
                     self._taken_up.set()
+                now, no_more = self._works, self._waits
+                if self._view.state == "waiting":
+                    now, no_more = no_more, now
+                now.set()
+                no_more.clear()
+
+    async def _keep_typing(self, address: Address, surface: Surface) -> None:
+        """Not while people are waited for, which may take a day."""
+        while not self._over.is_set():
+            async with surface.typing(address):
+                await _first_of(self._over, self._waits)
+            await _first_of(self._over, self._works)
 
     async def _keep_status(self, run: Run, status: Delivery, poster: Poster) -> None:
         """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""
@@ -161,15 +174,24 @@ class _Show:
             await _wait_at_most(self._over, pace * crowd)
 
     async def _show_approval(self, run: Run, poster: Poster) -> None:
-        """A run that waits asks in a message of its own; once it goes on, that message says who allowed what."""
-        if (self._view.state == "asking") == self._is_asking:
+        """A run that waits asks in a message of its own; once it goes on, that message says who allowed what.
+
+        It may go on and ask again between two looks, so the questions are counted.
+        """
+        waits = self._view.state == "waiting"
+        asked = (waits, self._view.approvals)
+        if asked == self._asked:
             return
-        self._is_asking = not self._is_asking
         fresh = Poster(poster.address, poster.surface, poster.rendering, poster.deliveries)
         try:
             await deliver_all(run, fresh, self._showroom)
         except SurfaceError as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
+            self._changed.set()
+            return
+        self._asked = asked
+        sign = self._sign_wait(run, poster, "asking" if waits else "seen", after=self._signing)
+        self._signing = spawn(sign, name="reaction")
 
     async def _show_status(self, status: Delivery, poster: Poster) -> None:
         view = self._view
@@ -190,15 +212,21 @@ class _Show:
         final = RunStatus(run_id=self.run_id, view=self._view)
         await poster.show(status, final, is_final=True)
 
-    async def _sign_end(
-        self, run: Run, poster: Poster, *, after: asyncio.Task[None] | None
+    async def _sign_wait(
+        self, run: Run, poster: Poster, sign: Reaction, *, after: asyncio.Task[None] | None
     ) -> None:
-        """The last reaction, never before the first one is through; the answer waits for neither.
+        if after is not None:
+            await asyncio.wait([after])
+        if run.request_ref:
+            await poster.sign(run.request_ref, sign)
+
+    async def _sign_end(self, run: Run, poster: Poster) -> None:
+        """The last reaction, never before the others are through; the answer waits for none of them.
 
         A show that goes on after a crash gives it again. The request of an answered question belongs to the next run.
         """
-        if after is not None:
-            await asyncio.wait([after])
+        if self._signing is not None:
+            await asyncio.wait([self._signing])
         sign = FINAL_SIGNS.get(self._view.state)
         if sign is None or not run.request_ref:
             return

@@ -1,9 +1,13 @@
 """What people do on a platform, parsed; and the pure rules that say what is made of it."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from core.agents.definition import AgentDefinition
+from core.agents.roster import unknown_agent
 from core.threads import (
     Accept,
     Address,
@@ -15,12 +19,19 @@ from core.threads import (
     ThreadSnapshot,
 )
 
-CommandName = Literal["stop", "status", "files", "usage", "new", "forget", "help", "knowledge"]
+CommandName = Literal[
+    "stop", "status", "files", "usage", "new", "forget", "help", "knowledge", "use"
+]
+_NAMED = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
+
+
+AT_WORK = "Another agent is at work here: ask for this one when that is done, or stop it first."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
     """A person wrote. `text` has the mention of the agent removed; people's mentions are written as @name.
+    `agent_id`: the agent that is asked for by name, for this request.
 
     `is_addressed`: the agent was mentioned or called by a command, or the message is direct.
     """
@@ -33,6 +44,7 @@ class IncomingMessage:
     sent_at: datetime
     is_addressed: bool
     files: tuple[IncomingFile, ...] = ()
+    agent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +134,21 @@ class Outcome:
     is_ignored: bool = False
 
 
-def decide_message(message: IncomingMessage, snapshot: ThreadSnapshot | None) -> Decision:
-    """A thread that the agent is in needs no mention; elsewhere the agent must be addressed."""
+def named_agent(text: str) -> tuple[str | None, str]:
+    """Who is asked for by a leading `agent:<name>`, and the text without that."""
+    named = _NAMED.match(text)
+    return (named[1].lower(), text[named.end() :]) if named else (None, text)
+
+
+def decide_message(
+    message: IncomingMessage,
+    snapshot: ThreadSnapshot | None,
+    agents: Mapping[str, AgentDefinition] | None = None,
+) -> Decision:
+    """A thread that the agent is in needs no mention; elsewhere the agent must be addressed.
+
+    `agents` are those that can be asked for by name.
+    """
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
     if not message.text.strip() and not message.files:
@@ -132,6 +157,14 @@ def decide_message(message: IncomingMessage, snapshot: ThreadSnapshot | None) ->
                 reason="empty", notice="Hello! Tell me what to do, and attach files if they help."
             )
         return Ignore(reason="empty")
+    if message.agent_id is not None:
+        if message.agent_id not in (agents or {}):
+            return Ignore(
+                reason="no such agent", notice=unknown_agent(message.agent_id, agents or {})
+            )
+        active = snapshot.active_run if snapshot else None
+        if active is not None and active.agent_id != message.agent_id:
+            return Ignore(reason="another agent is at work", notice=AT_WORK)
     open_ask = snapshot.open_ask if snapshot else None
     return Accept(ask_id=open_ask.ask_id if open_ask else None)
 
@@ -164,5 +197,5 @@ def decide_stop(stop: StopWished, snapshot: ThreadSnapshot | None) -> Decision:
 def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None) -> Decision:
     """The first answer wins."""
     if snapshot is None or snapshot.open_ask is None or snapshot.open_ask.ask_id != answer.ask_id:
-        return Ignore(reason="not open", notice="This question has been answered already.")
+        return Ignore(reason="not open", notice="This question is no longer open.")
     return Accept(ask_id=answer.ask_id)

@@ -1,7 +1,7 @@
 """Where everything that people do arrives: claimed and stored first, answered at once where it can be."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +25,7 @@ from bots.inbound import (
     decide_stop,
 )
 from bots.policy import Policy, refusal
+from core.agents.definition import AgentDefinition
 from core.ports import RunQueue, StopSignals
 from core.stores import Decide, Inbox, StopRequests
 from core.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
@@ -93,7 +94,9 @@ class Reception:
             self.answering.discard(key)
 
     async def _accept(self, inbound: "Storable") -> Outcome:
-        arrival, decide = arrival_of(inbound)
+        is_named = isinstance(inbound, IncomingMessage) and inbound.agent_id is not None
+        roster = self.desk.roster if is_named else None
+        arrival, decide = arrival_of(inbound, await roster.agents() if roster else None)
         receipt = await self.inbox.accept(arrival, decide)
         await self._wake(receipt)
         if receipt.is_duplicate:
@@ -115,6 +118,8 @@ class Reception:
         self.wake_delivery(receipt.run_id)
 
     async def _press(self, pressed: RunButtonPressed) -> Outcome:
+        if await self._is_of_another_place(pressed):
+            return Outcome(notice="That is not a run of this conversation.", is_ignored=True)
         if pressed.action == "stop":
             return await self.stop(pressed.run_id)
         run_id = await self.stops.retry(
@@ -127,6 +132,12 @@ class Reception:
         await self.queue.put(run_id)
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
+
+    async def _is_of_another_place(self, pressed: RunButtonPressed) -> bool:
+        """Whoever may click here need not be admitted where the run is."""
+        run = await self.desk.conversations.run(pressed.run_id)
+        snapshot = await self.desk.conversations.snapshot(run.thread_id) if run else None
+        return snapshot is not None and snapshot.thread.address != pressed.address
 
     async def stop(self, run_id: str) -> Outcome:
         """Asks the run to stop, whoever runs it."""
@@ -141,12 +152,15 @@ Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | Stop
 Receive = Callable[[Inbound], Awaitable[Outcome]]
 
 
-def arrival_of(inbound: Storable) -> tuple[Arrival, Decide]:
-    """The row to store, and the rule that decides about it."""
+def arrival_of(
+    inbound: Storable, agents: Mapping[str, AgentDefinition] | None = None
+) -> tuple[Arrival, Decide]:
+    """The row to store, and the rule that decides about it. `agents` are those that can be asked for by name."""
     match inbound:
         case IncomingMessage():
             spoken = _arrival(inbound, "message", inbound.author, text=inbound.text)
-            return replace(spoken, files=inbound.files), partial(decide_message, inbound)
+            asking = replace(spoken, files=inbound.files, agent_id=inbound.agent_id)
+            return asking, partial(decide_message, inbound, agents=agents)
         case MessageEdited():
             edit = _arrival(inbound, "edit", inbound.author, text=inbound.text)
             return edit, partial(decide_edit, inbound)

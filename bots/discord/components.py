@@ -173,6 +173,8 @@ def _listed_options(options: list[str]) -> list[JsonObject]:
 def _closing(ask: Ask) -> str:
     if ask.state == "withdrawn":
         return "-# This question is no longer open."
+    if ask.state == "expired":
+        return "-# Nobody answered in time."
     who = one_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
     answer = neutral(clip(encodable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
     quoted = "\n".join(f"> {line}" for line in answer.split("\n"))

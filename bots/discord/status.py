@@ -8,6 +8,7 @@ from core.events import ChecklistItem
 ACCENT: dict[ViewState, int] = {
     "queued": 0x99AAB5,
     "working": 0x5865F2,
+    "waiting": 0xFEE75C,
     "completed": 0x57F287,
     "asking": 0xFEE75C,
     "stopped": 0x99AAB5,
@@ -17,6 +18,7 @@ ACCENT: dict[ViewState, int] = {
 TITLE: dict[ViewState, str] = {
     "queued": "⏳ Waiting for its turn",
     "working": "⚙️ Working",
+    "waiting": "❓ Waiting for approval",
     "completed": "✅ Done",
     "asking": "❓ Asked a question",
     "stopped": "⏹️ Stopped",
@@ -44,7 +46,7 @@ def sections(view: RunView) -> list[str]:
 
 def _header(view: RunView) -> str:
     header = f"**{TITLE[view.state]}**"
-    if view.activity and view.state in ("queued", "working"):
+    if view.activity and view.state in ("queued", "working", "waiting"):
         header += f" · {one_line(view.activity, 160)}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"

@@ -27,7 +27,9 @@ from core.events import (
 STEPS_KEPT = 40
 PREVIEW_CHARACTERS_MAX = 300
 TaskState = Literal["running", "done", "failed"]
-ViewState = Literal["queued", "working", "completed", "asking", "stopped", "failed", "limited"]
+ViewState = Literal[
+    "queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """`activity` is the line that says what goes on right now; `tasks` are the newest, `tasks_dropped` the rest."""
+    """`activity` is the line that says what goes on right now; `tasks` are the newest, `tasks_dropped` the rest.
+
+    State "waiting": people must allow something; `approvals` counts how often they were asked.
+    """
 
     state: ViewState = "queued"
     activity: str = ""
@@ -53,6 +58,7 @@ class RunView:
     checklist: tuple[ChecklistItem, ...] = ()
     preview: str = ""
     message: str = ""
+    approvals: int = 0
     can_stop: bool = True
     can_retry: bool = False
     can_continue: bool = False
@@ -82,8 +88,9 @@ def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 -
             return replace(view, checklist_title=title, checklist=items)
         case ActivityChanged(text=text):
             return replace(view, activity=text)
-        case ApprovalAsked():
-            return replace(view, state="asking", activity="Waiting for an approval", preview="")
+        case ApprovalAsked(summary=summary):
+            asked = view.approvals + 1
+            return replace(view, state="waiting", activity=summary, preview="", approvals=asked)
         case RunFinished() | RunFailed():
             return _ended(view, event)
         case _:

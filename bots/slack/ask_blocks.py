@@ -24,6 +24,10 @@ BUTTONS_MAX = 5
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500
 _LISTING_MAX = 5000
+_CLOSED = {
+    "withdrawn": "This question is no longer open.",
+    "expired": "Nobody answered in time.",
+}
 _REPLY_HINT = "Or answer by replying in this thread."
 
 
@@ -39,8 +43,8 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
         who = cut_escaped(ask.answered_by.name if ask.answered_by else "Somebody", 100)
         answer = cut_escaped((ask.answer or "").strip() or "…", _ANSWER_MAX)
         return [question, section(f":white_check_mark: *{who}* answered: {answer}")]
-    if ask.state == "withdrawn":
-        return [question, context("This question is no longer open.")]
+    if ask.state != "open":
+        return [question, context(_CLOSED[ask.state])]
     options = list(dict.fromkeys(filter(None, (option.strip() for option in ask.options))))
     if not options:
         return [question, context("Answer by replying in this thread.")]

@@ -20,6 +20,7 @@ from core.messages import JsonObject
 _HEADLINES: dict[ViewState, tuple[str, str]] = {
     "queued": (":hourglass_flowing_sand:", "Queued"),
     "working": (":gear:", "Working"),
+    "waiting": (":question:", "Waiting for approval"),
     "completed": (":white_check_mark:", "Done"),
     "asking": (":question:", "Asked a question"),
     "stopped": (":octagonal_sign:", "Stopped"),

@@ -9,6 +9,7 @@ from bots.rendering.content import AnswerPart, AskPrompt, RunStatus
 from core.approval import APPROVE_ONCE, CHOICES
 from core.errors import (
     ModelRejected,
+    SurfaceError,
     SurfaceRateLimited,
     SurfaceRefused,
     SurfaceUnclear,
@@ -40,13 +41,18 @@ async def test_the_request_carries_one_reaction_at_a_time_and_two_in_all(stage: 
     assert stage.surface.reactions == [("1", "seen"), ("1", "done")]
 
 
-async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(
-    stage: Stage,
-) -> None:
+def guarded(stage: Stage) -> Stage:
+    """`echo` needs an approval."""
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
     stage.world.with_engine(toolbox=Toolbox(tools))
-    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
+    return stage
+
+
+async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(
+    stage: Stage,
+) -> None:
+    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     await execute(run_id, stage.world.engine)
@@ -61,6 +67,65 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert len(stage.of(RunStatus)) == len(stage.of(AskPrompt)) == 1
     (answer,) = stage.of(AnswerPart)
     assert answer.newest == AnswerPart(markdown="Said.")
+
+
+async def test_a_second_question_right_after_the_first_is_shown_too(stage: Stage) -> None:
+    """The run goes on and asks again before the status message may be edited."""
+    stage.surface.edit_interval_seconds = 2.0
+    guarded(stage).world.model.turns = [
+        calls(("echo", '{"text": "a"}')),
+        calls(("echo", '{"text": "b"}')),
+        text("Said."),
+    ]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.engine)
+    await until(lambda: len(stage.of(AskPrompt)) == 1)
+    assert await stage.world.run(APPROVE_ONCE) == run_id
+    await until(lambda: len(stage.of(AskPrompt)) == 2)
+    first, second = (one.newest for one in stage.of(AskPrompt))
+    assert isinstance(first, AskPrompt)
+    assert isinstance(second, AskPrompt)
+    assert (first.ask.state, second.ask.state) == ("answered", "open")
+    assert await stage.run(APPROVE_ONCE) == run_id
+    assert stage.world.bench.said == ["a", "b"]
+
+
+async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("echo", '{"text": "a"}')),
+        text("Said."),
+    ]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
+    stage.world.bench.gate("x").set()
+    await running
+    await until(lambda: bool(stage.of(AskPrompt)))
+    assert stage.surface.failures == []
+    await stage.run(APPROVE_ONCE)
+    assert len(stage.of(AskPrompt)) == 1
+
+
+async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(
+    stage: Stage,
+) -> None:
+    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.engine)
+    await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
+    await until(lambda: not stage.surface.is_typing)
+    (status,) = stage.of(RunStatus)
+    assert isinstance(status.newest, RunStatus)
+    assert (status.newest.view.state, status.newest.view.activity) == ("waiting", "Say a")
+    await stage.run(APPROVE_ONCE)
+    assert stage.surface.reactions[0] == ("1", "seen")
+    assert stage.surface.reactions[-1] == ("1", "done")
+    assert not stage.surface.is_typing
 
 
 async def test_edits_keep_their_pace(stage: Stage) -> None:

@@ -1,6 +1,8 @@
 """What is made of the things that people do: stored once, refused politely, answered at once where possible."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 
@@ -171,7 +173,7 @@ async def test_the_first_answer_wins(desk: Desk) -> None:
     first = await desk.reception.receive(answers[0])
     second = await desk.reception.receive(answers[1])
     assert first.run_id is not None
-    assert second.notice == "This question has been answered already."
+    assert second.notice == "This question is no longer open."
     await desk.play(first.run_id)
     assert "bob (U2):\nA" in str(desk.world.model.requests[-1].messages[-1]["content"])
 
@@ -191,3 +193,27 @@ async def test_retry_makes_one_new_run_however_often_it_is_pressed(desk: Desk) -
     assert presses[1].run_id is None
     await desk.play(presses[0].run_id)
     assert [run.status for run in await runs_of(desk)] == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("action", ["stop", "retry", "continue"])
+async def test_a_click_reaches_no_run_of_another_thread(
+    desk: Desk, action: Literal["stop", "retry", "continue"]
+) -> None:
+    desk.world.model.turns = [[RuntimeError("bang")], text("now it works")]
+    run_id = (await desk.reception.receive(message())).run_id
+    assert run_id is not None
+    if action != "stop":
+        await desk.play(run_id)
+    click = RunButtonPressed(
+        address=replace(HERE, thread_key="2.0"),
+        dedupe_key="p1",
+        run_id=run_id,
+        action=action,
+        person=ALICE,
+    )
+    outcome = await desk.reception.receive(click)
+    assert outcome.is_ignored
+    assert outcome.notice == "That is not a run of this conversation."
+    (run,) = await runs_of(desk)
+    assert not run.stop_requested
+    assert (await desk.reception.receive(replace(click, address=HERE))).run_id is not None
