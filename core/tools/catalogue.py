@@ -7,7 +7,8 @@ from types import ModuleType
 from typing import Any, cast
 
 import core.tools
-from core.tools import files, knowledge, shell
+from core.outside.services import Outside
+from core.tools import files, knowledge, scrape_webpage, shell, web_search
 from core.tools.tool import Tool, Toolbox
 
 
@@ -25,6 +26,20 @@ def catalogue() -> dict[str, Tool[Any]]:
 def tools_of(module: ModuleType) -> list[Tool[Any]]:
     """The tools that stand at the top of a module."""
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
+
+
+def unserved(outside: Outside) -> frozenset[str]:
+    """The tools whose service outside is not set up."""
+    served: dict[ModuleType, object] = {
+        web_search: outside.search,
+        scrape_webpage: outside.pages,
+    }
+    return frozenset(
+        tool.name
+        for module, service in served.items()
+        if service is None
+        for tool in tools_of(module)
+    )
 
 
 def toolbox(
