@@ -1,0 +1,43 @@
+"""The services outside that the settings name, put together."""
+
+from collections.abc import Mapping
+
+from bots.settings import Settings
+from bots.settings_types import endpoint
+from core.outside.client import Service
+from core.outside.guard import Guard
+from core.outside.keyless import KeylessSearch
+from core.outside.pages import Firecrawl, LocalReader, PageReader
+from core.outside.search import Search, Tavily
+from core.outside.services import Outside
+
+
+def outside_services(settings: Settings) -> Outside:
+    """Those whose key is there, and those that need none."""
+    guard = Guard(frozenset(map(endpoint, settings.fetch_allow)))
+    return Outside(guard=guard, search=_search(settings), pages=_pages(settings, guard))
+
+
+def _search(settings: Settings) -> Search:
+    if key := settings.tavily_api_key.get_secret_value():
+        return Tavily(
+            Service(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key))
+        )
+    return KeylessSearch(Service(name="The search", url=settings.search_url, seconds_max=30))
+
+
+def _pages(settings: Settings, guard: Guard) -> PageReader:
+    if key := settings.firecrawl_api_key.get_secret_value():
+        service = Service(
+            name="Firecrawl",
+            url=settings.firecrawl_api_url,
+            headers=_bearer(key),
+            seconds_max=90,
+            bytes_max=20_000_000,
+        )
+        return Firecrawl(service, guard)
+    return LocalReader(guard)
+
+
+def _bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"}
