@@ -10,6 +10,8 @@ from core.outside.keyless import KeylessSearch
 from core.outside.pages import Firecrawl, LocalReader, PageReader
 from core.outside.search import Search, Tavily
 from core.outside.services import Outside
+from core.tools.catalogue import toolbox, unserved
+from core.tools.tool import Toolbox
 
 
 def outside_services(settings: Settings) -> Outside:
@@ -18,11 +20,14 @@ def outside_services(settings: Settings) -> Outside:
     return Outside(guard=guard, search=_search(settings), pages=_pages(settings, guard))
 
 
+def offered(outside: Outside, *, has_sandbox: bool) -> Toolbox:
+    """The tools of a program that has these services."""
+    return toolbox(disabled=unserved(outside), needs_sandbox=has_sandbox, with_knowledge=True)
+
+
 def _search(settings: Settings) -> Search:
     if key := settings.tavily_api_key.get_secret_value():
-        return Tavily(
-            Service(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key))
-        )
+        return Tavily(Service(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
     return KeylessSearch(Service(name="The search", url=settings.search_url, seconds_max=30))
 
 
