@@ -14,6 +14,7 @@ from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.machines import Machines, machines, prompt
+from bots.outside import offered, outside_services
 from bots.meaning import semantics
 from bots.policy import Policy
 from bots.posting import Showroom, Surface
@@ -34,7 +35,6 @@ from core.errors import ConfigurationError
 from core.ports import FileSource, ThreadTalk
 from core.runs import Engine
 from core.tasks import cancel, spawn
-from core.tools.catalogue import toolbox
 from core.turn import LoopPolicy
 from core.worker import Worker
 from storage.opening import migrate as migrate_database
@@ -120,6 +120,7 @@ class _Assembly:
         self._sandboxes = sandboxes
         self._mind = mind
         self._servers = servers
+        self._outside = outside_services(settings)
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._surfaces: dict[str, Surface] = {}
@@ -270,9 +271,8 @@ class _Assembly:
             model=settings.model,
             system_prompt=partial(prompt, self._sandboxes),
             dialect=self._mind.dialect,
-            toolbox=toolbox(
-                needs_sandbox=self._sandboxes.provider is not None, with_knowledge=True
-            ),
+            toolbox=offered(self._outside, has_sandbox=self._sandboxes.provider is not None),
+            outside=self._outside,
             more_tools=self._servers.tools,
             library=self._stores.library,
             policy=LoopPolicy(
