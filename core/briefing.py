@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.context.checklist import todo_in
+from core.context.heard import is_said
 from core.knowledge.desk import KnowledgeDesk
 from core.loop import Surroundings
 from core.messages import Message
@@ -24,7 +25,7 @@ async def with_knowledge(
     inputs: Sequence[ThreadInput],
 ) -> Surroundings:
     """The prompt with what the knowledge base has on the request; no model is asked for it."""
-    told = [str(one.content.get("content")) for one in history if one.type == "user"]
+    told = [str(one.content.get("content")) for one in history if is_said(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
     knowledge = PromptLayers(knowledge=await desk.for_prompt(question))
     return replace(around, system_prompt=layered(around.system_prompt, knowledge))

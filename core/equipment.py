@@ -37,6 +37,13 @@ async def equipped(run: Run, thread: Thread, engine: Engine, recorder: RunRecord
         version = await engine.roster.version_for(run, thread)
         recorder.sign(version, is_new=run.agent_version_id is None)
         agent = version.definition
+    return await kit_of(agent, run, engine, recorder)
+
+
+async def kit_of(
+    agent: AgentDefinition | None, run: Run, engine: Engine, recorder: RunRecorder
+) -> Equipment:
+    """What the agent works with in this run."""
     model = run.model or (agent and agent.model) or engine.model
     return Equipment(
         agent=agent,
@@ -44,7 +51,7 @@ async def equipped(run: Run, thread: Thread, engine: Engine, recorder: RunRecord
         system_prompt=_prompt(agent, engine),
         dialect=_dialect(agent, model, engine),
         toolbox=await _toolbox(agent, engine),
-        desk=await _desk(agent, model, thread.thread_id, engine, recorder),
+        desk=await _desk(agent, model, run.thread_id, engine, recorder),
     )
 
 

@@ -1,0 +1,184 @@
+"""What the flow says to the models, as messages of the thread that no person wrote; and what people may answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from core.context.heard import FLOW, is_said
+from core.context.original import text_of
+from core.context.tokens import counted
+from core.flow.steps import STEPS_MAX, number_of
+from core.messages import Message
+from core.plans import MARKS, Plan, Step
+
+Phase = Literal["plan", "review", "step", "asked", "report"]
+Choice = Literal["again", "skip", "plan", "stop"]
+CHOICES: dict[Choice, str] = {
+    "again": "Try it again",
+    "skip": "Skip this step",
+    "plan": "Make a new plan",
+    "stop": "Stop here",
+}
+_SHORT: dict[str, Choice] = {
+    "again": "again",
+    "retry": "again",
+    "try again": "again",
+    "skip": "skip",
+    "skip it": "skip",
+    "replan": "plan",
+    "re-plan": "plan",
+    "new plan": "plan",
+    "stop": "stop",
+}
+_NOT_A_PERSON = "[From the program that carries out the plan, not from a person]"
+SHOWN_RESULT_CHARACTERS = 1_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """What a message of the flow is for: its phase, and the key of the one occasion. `agent` is who it speaks to."""
+
+    phase: Phase
+    key: str
+    agent: str = ""
+
+
+def flow_message(sign: Sign, text: str, *, thread_id: str, run_id: str) -> Message:
+    """The text as the model reads it, on the users' side of the conversation."""
+    message = Message(
+        type="user",
+        content={"role": "user", "content": f"{_NOT_A_PERSON}\n{text}"},
+        is_llm_message=True,
+        thread_id=thread_id,
+        run_id=run_id,
+        metadata={FLOW: {"phase": sign.phase, "key": sign.key, "agent": sign.agent}},
+    )
+    return counted(message)
+
+
+def newest_sign(history: Sequence[Message]) -> Sign | None:
+    """What the flow said last."""
+    for message in reversed(history):
+        match message.metadata.get(FLOW):
+            case {"phase": ("plan" | "review" | "step" | "asked" | "report") as phase, **rest}:
+                return Sign(
+                    phase=phase, key=str(rest.get("key", "")), agent=str(rest.get("agent", ""))
+                )
+            case _:
+                continue
+    return None
+
+
+def unseen(history: Sequence[Message], seen_message_id: str) -> list[Message]:
+    """What people wrote since the message that was seen last; all of it where a summary stands for that one."""
+    new: list[Message] = []
+    for message in reversed(history):
+        if message.message_id == seen_message_id:
+            break
+        if is_said(message):
+            new.append(message)
+    return new[::-1]
+
+
+def newest_said(history: Sequence[Message]) -> str:
+    """The id of what a person wrote last."""
+    return next((one.message_id for one in reversed(history) if is_said(one)), "")
+
+
+def choice_in(message: Message) -> Choice | None:
+    """The choice whose words these are; None: words of their own."""
+    said = text_of(message.content.get("content"))
+    if message.metadata.get("author"):
+        said = said.partition("\n")[2]
+    words = " ".join(said.split()).casefold().rstrip(".!")
+    whole: dict[str, Choice] = {text.casefold(): choice for choice, text in CHOICES.items()}
+    return whole.get(words) or _SHORT.get(words)
+
+
+def plan_text(team: Mapping[str, str]) -> str:
+    return _prompt("flow_plan").format(steps_max=STEPS_MAX, team=_team_text(team))
+
+
+def review_text(plan: Plan, team: Mapping[str, str]) -> str:
+    return _prompt("flow_review").format(plan=drawn(plan), team=_team_text(team))
+
+
+def step_text(plan: Plan, step: Step) -> str:
+    """What the step's agent is told. `tries` counts the one that begins."""
+    again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
+    return _prompt("flow_step").format(
+        plan=drawn(plan),
+        number=number_of(plan, step),
+        step=step.text,
+        again=again if step.tries > 1 else "",
+    )
+
+
+def report_text(plan: Plan) -> str:
+    results = [
+        f"{index}. {step.text}\n{step.result[:SHOWN_RESULT_CHARACTERS] or step.notes}"
+        for index, step in enumerate(plan.steps, start=1)
+    ]
+    handed = ", ".join(attachments_of(plan))
+    return _prompt("flow_report").format(
+        plan=drawn(plan),
+        results="\n\n".join(results),
+        files=f" They are: {handed}." if handed else "",
+    )
+
+
+def asked_text(plan: Plan, step: Step) -> str:
+    """The question about a blocked step."""
+    return (
+        f"Step {number_of(plan, step)} of the plan did not work out: {step.text}\n\n"
+        f"What is in the way: {step.result or step.notes}\n\n"
+        "What shall I do? You can also answer in your own words, with a hint or another wish."
+    )
+
+
+def plain_report(plan: Plan) -> str:
+    """The answer where no model writes one."""
+    lines = [
+        f"- {step.text}: {step.result or 'done'}"
+        for step in plan.steps
+        if step.status == "completed"
+    ]
+    left = [
+        f"- {step.text}" + (f" ({step.notes})" if step.notes else "")
+        for step in plan.steps
+        if step.status != "completed"
+    ]
+    parts = ["Done:\n" + "\n".join(lines) if lines else "Nothing of the plan was done."]
+    parts += ["Not done:\n" + "\n".join(left)] if left else []
+    return "\n\n".join(parts)
+
+
+def attachments_of(plan: Plan) -> tuple[str, ...]:
+    """The files that the steps handed over, each once."""
+    return tuple(dict.fromkeys(path for step in plan.steps for path in step.attachments))
+
+
+def drawn(plan: Plan) -> str:
+    """The plan, counted from 1 as people see it."""
+    lines = [
+        f"{index}. {MARKS[step.status]} {step.text}"
+        for index, step in enumerate(plan.steps, start=1)
+    ]
+    return "\n".join([plan.title, *lines])
+
+
+def _team_text(team: Mapping[str, str]) -> str:
+    if not team:
+        return ""
+    names = "\n".join(f"  - `[{name}]` {' '.join(told.split())}" for name, told in team.items())
+    return (
+        "- Begin each step with the name of the agent that is to do it, in brackets, exactly as here:\n"
+        f"{names}\n"
+    )
+
+
+@cache
+def _prompt(name: str) -> str:
+    return (files("core.prompts") / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -1,0 +1,175 @@
+"""Making the plan and changing it: the planning tool as the flow offers it, and the turns in which it is called."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.approval import Approval
+from core.errors import ToolError
+from core.events import RunFinished
+from core.flow.messages import Sign, drawn, newest_said, newest_sign, plan_text, review_text
+from core.flow.names import member_named, name_in
+from core.flow.setup import Flow
+from core.flow.steps import (
+    DEFAULT_STEPS,
+    DEFAULT_TITLE,
+    STEPS_MAX,
+    changed,
+    flow_plan,
+    opened,
+    revised,
+    seen,
+)
+from core.ids import new_id
+from core.loop import Surroundings, run_agent
+from core.plans import Plan, Plans, Step, checklist
+from core.tools.planning import PlanningParams, planning
+from core.tools.tool import Tool, Toolbox, ToolContext
+
+OFFERED = ("ask", "complete")
+OFFERED_IN_REVIEW = ("ask",)
+
+Ended = RunFinished | Approval
+"""How a part of the flow ended, in the words of the loop."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """The planning tool while one plan is made or changed. State: whether it was."""
+
+    flow: Flow
+    plan_id: str
+    seen_message_id: str
+    is_set: bool = False
+
+    async def run(self, params: PlanningParams, context: ToolContext) -> str:
+        """The plan is the flow's own, whatever id the model gives it."""
+        if params.command not in ("create", "update"):
+            raise ToolError("Only create and update are for you: the program marks the steps.")
+        if not params.steps:
+            raise ToolError(f"{params.command} needs steps.")
+        steps = checked(params.steps, tuple(self.flow.team))
+        after = await self.flow.plans.change(
+            context.thread_id, lambda known: self._after(known, params.title, steps)
+        )
+        plan = flow_plan(after)
+        if plan is None:
+            raise ToolError("The conversation is gone, and the plan with it.")
+        self.is_set = True
+        self.flow.run_log.emit(checklist(plan))
+        return drawn(plan)
+
+    def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
+        if any(plan.plan_id == self.plan_id for plan in known):
+            return changed(
+                known,
+                self.plan_id,
+                lambda plan: seen(revised(plan, title, steps), self.seen_message_id),
+            )
+        new = new_plan(self.flow, title or DEFAULT_TITLE, steps, self.seen_message_id)
+        return opened(known, replace(new, plan_id=self.plan_id))
+
+
+def checked(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
+    """The steps, each with the name of its agent as it is written here. Raises ToolError."""
+    if len(steps) > STEPS_MAX:
+        raise ToolError(f"There are {len(steps)} steps; at most {STEPS_MAX} are taken.")
+    if not team:
+        return tuple(steps)
+    strangers = [
+        name
+        for step in steps
+        if (name := name_in(step)) is not None and member_named(name, team) is None
+    ]
+    if strangers:
+        raise ToolError(
+            f"Nobody here is named {', '.join(dict.fromkeys(strangers))}. The agents are: {', '.join(team)}. Nothing"
+            " was stored; call it again with their names."
+        )
+    return tuple(steps)
+
+
+def new_plan(flow: Flow, title: str, steps: Sequence[str], seen_message_id: str) -> Plan:
+    return Plan(
+        plan_id=new_id(),
+        title=title,
+        steps=tuple(Step(text=text) for text in steps),
+        run_id=flow.run_id,
+        seen_message_id=seen_message_id,
+    )
+
+
+async def made(flow: Flow, left: Ended | None) -> Ended | None:
+    """Has the planner make a plan, and stores the default one where it makes none.
+
+    Answers how the run ends where the planner asked, or answered at once, or a limit or a person ended it. `left` is
+    what an attempt before this one has come to already.
+    """
+    history = await flow.history()
+    draft = Draft(flow, new_id(), newest_said(history))
+    sign = Sign(phase="plan", key=flow.run_id + draft.seen_message_id)
+    text = plan_text(flow.descriptions)
+    ended = await _drafted(flow, _planning(flow, draft, OFFERED), draft, sign, text, left)
+    if draft.is_set or ended is not None:
+        return ended
+    default = new_plan(flow, DEFAULT_TITLE, DEFAULT_STEPS, draft.seen_message_id)
+    after = await flow.plans.change(flow.thread_id, lambda known: opened(known, default))
+    if (plan := flow_plan(after)) is not None:
+        flow.run_log.emit(checklist(plan))
+    return None
+
+
+async def reviewed(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
+    """Has the planner look at what people wrote since; the plan may be another one then."""
+    history = await flow.history()
+    draft = Draft(flow, plan.plan_id, newest_said(history))
+    sign = Sign(phase="review", key=draft.seen_message_id)
+    text = review_text(plan, flow.descriptions)
+    around = _planning(flow, draft, OFFERED_IN_REVIEW)
+    ended = await _drafted(flow, around, draft, sign, text, left)
+    if not draft.is_set and ended is None:
+        await flow.change(plan, lambda plan: seen(plan, draft.seen_message_id))
+    return ended
+
+
+async def _drafted(
+    flow: Flow, around: Surroundings, draft: Draft, sign: Sign, text: str, left: Ended | None
+) -> Ended | None:
+    """Plays turns until the plan is set, or the planner has said its word without one."""
+    for _ in range(flow.policy.plan_turns_max):
+        history = await flow.history()
+        if left is None or newest_sign(history) != sign:
+            history = flow.said(history, sign, text)
+            if flow.is_used_up(history):
+                return None
+            left = await run_agent(history, flow.within(around, history, 1))
+        if is_end_of_run(left) or (_is_last_word(left) and not draft.is_set):
+            return left
+        if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):
+            return None
+        left = None
+    return None
+
+
+def is_end_of_run(ended: Ended) -> bool:
+    """Whether a part that ended so ends the run: it waits for people, was stopped, or nothing more may be spent."""
+    if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
+        return True
+    return ended.reply is not None and ended.reply.kind != "answer"
+
+
+def _is_last_word(ended: Ended) -> bool:
+    """Whether it was answered by `complete`; plain words alone are no answer of a planner."""
+    return isinstance(ended, RunFinished) and ended.finish_reason == "agent_terminated"
+
+
+def _planning(flow: Flow, draft: Draft, offered: Sequence[str]) -> Surroundings:
+    tool = replace(planning, run=draft.run)
+    return with_tools(flow.planner, offered, tool)
+
+
+def with_tools(around: Surroundings, names: Sequence[str], *more: Tool[Any]) -> Surroundings:
+    """Of its tools only those, and these besides."""
+    own = around.toolbox.tools
+    tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}
+    return replace(around, toolbox=Toolbox(tools))

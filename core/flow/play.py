@@ -1,0 +1,202 @@
+"""The flow from its start to its end: the plan, its steps, what people say meanwhile, the answer."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from core.approval import Approval
+from core.context.summary import turns_in
+from core.errors import LeaseLost, StorageUnavailable
+from core.events import RunFinished
+from core.flow.messages import (
+    CHOICES,
+    Sign,
+    asked_text,
+    attachments_of,
+    choice_in,
+    newest_sign,
+    plain_report,
+    report_text,
+    unseen,
+)
+from core.flow.planner import Ended, is_end_of_run, made, reviewed, with_tools
+from core.flow.resume import around_of, left_over
+from core.flow.setup import Flow
+from core.flow.steps import answered, at_work, blocked, is_over, next_step, settled
+from core.flow.working import started, worked
+from core.interrupt import Stopped
+from core.loop import Surroundings, run_agent, stop_summary
+from core.messages import Message
+from core.plans import Plan, checklist
+from core.threads import Reply
+
+log = logging.getLogger(__name__)
+EMPTY = "The plan is empty now, so there is nothing left to do. Tell me what you need."
+GIVEN_UP = "The plan was given up."
+REPORT_TOOLS = ("complete",)
+
+
+Mend = Callable[[Surroundings], Awaitable[Ended | None]]
+
+
+async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
+    """Plays until the run may end, and says how it ended, or what it waits for, as `core.loop.run_agent` does.
+
+    `mend`, for a run that an earlier attempt began, makes the history whole with what the calls were made in, and
+    answers the end that the attempt had come to. Whatever ends the run, no step is left as being worked on.
+    """
+    try:
+        return await _Play(flow, mend).to_the_end()
+    except (LeaseLost, StorageUnavailable):
+        raise
+    except Exception:
+        await settle(flow, "the run broke off here")
+        raise
+
+
+async def settle(flow: Flow, why: str) -> None:
+    """Leaves no step under way: each run's last checklist says how things were when it ended."""
+    plan = await flow.plan()
+    if plan is not None and plan.run_id == flow.run_id and at_work(plan) is not None:
+        await flow.change(plan, lambda plan: settled(plan, why))
+
+
+class _Play:
+    """One attempt at a flow. State: what the attempt before it has left, until that is taken up."""
+
+    def __init__(self, flow: Flow, mend: Mend | None) -> None:
+        self._flow = flow
+        self._mend = mend
+        self._before: Ended | None = None
+
+    async def to_the_end(self) -> Ended:
+        if self._mend is not None:
+            await self._resume(self._mend)
+            if isinstance(self._before, Approval):
+                return self._before
+        while True:
+            try:
+                ended = await self._part()
+            except Stopped:
+                history = await self._flow.history()
+                summary = stop_summary(turns_in(history, self._flow.run_id))
+                ended = RunFinished(status="stopped", finish_reason="stopped", message=summary)
+            if ended is not None:
+                await self._settle_after(ended)
+                return ended
+
+    async def _part(self) -> Ended | None:
+        """Does what is next; answers how the run ends, once it does."""
+        flow = self._flow
+        async with flow.planner.switch.stoppable():
+            await flow.planner.take_steering()
+        history = await flow.history()
+        plan = await flow.plan()
+        new = unseen(history, plan.seen_message_id) if plan else []
+        if plan is None or self._is_past(plan, new):
+            return await made(flow, self._left())
+        if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
+            return await self._taken_up(plan, new, history)
+        if plan.stage == "closed":
+            return _answer(f"{GIVEN_UP} {plain_report(plan)}", plan)
+        if new and at_work(plan) is None:
+            return await reviewed(flow, plan, self._left())
+        if not plan.steps:
+            return _answer(EMPTY, plan)
+        if next_step(plan) is not None:
+            return await self._step(plan, history)
+        return await self._report(plan, history)
+
+    def _is_past(self, plan: Plan, new: Sequence[Message]) -> bool:
+        """Whether what people want now has nothing to do with the plan any more."""
+        is_ours = plan.run_id == self._flow.run_id
+        if plan.stage == "closed":
+            return bool(new) or not is_ours
+        return not is_ours and is_over(plan) and bool(new)
+
+    async def _taken_up(
+        self, plan: Plan, new: Sequence[Message], history: Sequence[Message]
+    ) -> Ended | None:
+        """Goes on where an earlier run ended, or asks again what a crash kept from being asked."""
+        flow = self._flow
+        if plan.run_id == flow.run_id and not new:
+            left = self._left()
+            if plan.stage == "answer" and left is not None and is_end_of_run(left):
+                return left
+            if plan.stage == "choice" and blocked(plan) is not None:
+                return self._question(plan, history)
+        choice = choice_in(new[-1]) if new and plan.stage == "choice" else None
+        newest = new[-1].message_id if new else ""
+        await flow.change(plan, lambda plan: answered(plan, choice, flow.run_id, newest))
+        return None
+
+    def _question(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
+        step = blocked(plan)
+        if step is None:
+            return None
+        text = asked_text(plan, step)
+        self._flow.said(history, Sign(phase="asked", key=step.key), f"People are asked:\n{text}")
+        reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
+        return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+
+    async def _step(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
+        flow = self._flow
+        if flow.is_used_up(history):
+            return _used_up(flow)
+        left = self._left()
+        new = await started(flow, plan)
+        step = at_work(new) if new else None
+        if new is None or step is None:
+            return None
+        return await worked(flow, new, step, history, left)
+
+    async def _report(self, plan: Plan, history: Sequence[Message]) -> Ended:
+        flow = self._flow
+        sign = Sign(phase="report", key=plan.plan_id + plan.seen_message_id)
+        ended = self._left()
+        if ended is None or newest_sign(history) != sign:
+            if flow.is_used_up(history):
+                return _answer(plain_report(plan), plan)
+            history = flow.said(history, sign, report_text(plan))
+            around = with_tools(flow.planner, REPORT_TOOLS)
+            around = flow.within(around, history, flow.policy.report_turns_max)
+            ended = await run_agent(history, around)
+        if isinstance(ended, Approval) or is_end_of_run(ended):
+            return ended
+        reply = ended.reply or Reply(kind="answer", text="")
+        return _answer(reply.text or plain_report(plan), plan, reply.attachments)
+
+    async def _resume(self, mend: Mend) -> None:
+        flow = self._flow
+        around = around_of(flow, newest_sign(await flow.history()))
+        self._before = await mend(around)
+        if self._before is None:
+            self._before = await left_over(await flow.history(), flow, around)
+        plan = await flow.plan()
+        if plan is not None and plan.run_id == flow.run_id:
+            flow.run_log.emit(checklist(plan))  # the event of the last change may have been lost
+
+    def _left(self) -> Ended | None:
+        """What an earlier attempt has come to; told once."""
+        left, self._before = self._before, None
+        return left
+
+    async def _settle_after(self, ended: Ended) -> None:
+        if isinstance(ended, RunFinished):
+            why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
+            await settle(self._flow, why)
+
+
+def _answer(text: str, plan: Plan, attachments: tuple[str, ...] = ()) -> RunFinished:
+    files = tuple(dict.fromkeys((*attachments_of(plan), *attachments)))
+    reply = Reply(kind="answer", text=text.strip(), attachments=files)
+    return RunFinished(status="completed", finish_reason="stop", reply=reply)
+
+
+def _used_up(flow: Flow) -> RunFinished:
+    limit = flow.planner.policy.turns_max
+    return RunFinished(
+        status="completed",
+        finish_reason="max_iterations",
+        message=f"The limit of {limit} turns is reached.",
+        can_continue=True,
+    )

@@ -1,0 +1,67 @@
+"""What an attempt that was cut off has come to already, read from what it left."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.calls import ENDING_TOOLS, executed
+from core.dialects.dialect import VisibleText
+from core.events import RunFinished
+from core.flow.messages import Sign
+from core.flow.setup import Flow
+from core.loop import Surroundings
+from core.messages import Message, ToolCall
+from core.ports import TextDelta
+from core.threads import Reply, ToolCallRecord
+from core.tools.planning import planning
+from core.tools.tool import Toolbox, prepare
+
+
+def around_of(flow: Flow, sign: Sign | None) -> Surroundings:
+    """What the calls were made in that the newest words of the flow have led to."""
+    if sign is not None and sign.phase == "step" and sign.agent in flow.team:
+        return flow.team[sign.agent].around
+    return replace(
+        flow.planner, toolbox=Toolbox({**flow.planner.toolbox.tools, planning.name: planning})
+    )
+
+
+async def left_over(
+    history: Sequence[Message], flow: Flow, around: Surroundings
+) -> RunFinished | None:
+    """The end that the newest part had come to, where nothing but its being noted down is missing."""
+    messages = [one for one in history if one.is_llm_message]
+    if not messages:
+        return None
+    last = messages[-1]
+    if last.type == "assistant" and not last.content.get("tool_calls"):
+        reply = Reply(kind="answer", text=_visible(str(last.content.get("content") or ""), around))
+        return RunFinished(status="completed", finish_reason="stop", reply=reply)
+    if last.type == "tool":
+        return await _ended_by_call(last, flow, around)
+    return None
+
+
+async def _ended_by_call(last: Message, flow: Flow, around: Surroundings) -> RunFinished | None:
+    assistant_id = last.metadata.get("assistant_message_id")
+    for record in await flow.calls():
+        if record.assistant_message_id != assistant_id or record.name not in ENDING_TOOLS:
+            continue
+        if (record.result or {}).get("success") and record.name in around.toolbox.tools:
+            return await _again(record, around)
+    return None
+
+
+async def _again(record: ToolCallRecord, around: Surroundings) -> RunFinished | None:
+    """These tools only say how a run ends, so asking them again changes nothing."""
+    call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
+    prepared = prepare(record.name, record.arguments, around.toolbox)
+    outcome = await executed(call, prepared, around.context)
+    if outcome.reply is None:
+        return None
+    return RunFinished(status="completed", finish_reason="agent_terminated", reply=outcome.reply)
+
+
+def _visible(text: str, around: Surroundings) -> str:
+    parser = around.dialect.parser(around.toolbox.specs)
+    parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
+    return "".join(one.text for one in parsed if isinstance(one, VisibleText)).strip()

@@ -1,0 +1,99 @@
+"""What a flow is made of: who plans, who works, where the plan is kept, and the limits that hold."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from core.calls import RunLog
+from core.context.summary import turns_in
+from core.events import MessageAdded
+from core.flow.messages import Sign, flow_message, newest_sign
+from core.flow.steps import Change, changed, flow_plan
+from core.loop import Surroundings
+from core.messages import Message
+from core.plans import Plan, PlanStore, checklist
+from core.threads import ToolCallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPolicy:
+    """How far each part may go. All turns count against the limit of the run besides."""
+
+    plan_turns_max: int = 3
+    step_turns_max: int = 40
+    report_turns_max: int = 8
+    tries_max: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Somebody whom steps can name: what the planner is told of them, and what they work with."""
+
+    description: str
+    around: Surroundings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """`team` by the names in front of steps. What names nobody of them is the planner's own work.
+
+    `history` stores what has happened so far and answers what the next model call is made from; `calls` those of the
+    run, as they are on record.
+    """
+
+    planner: Surroundings
+    team: Mapping[str, Member]
+    plans: PlanStore
+    history: Callable[[], Awaitable[Sequence[Message]]]
+    calls: Callable[[], Awaitable[Sequence[ToolCallRecord]]]
+    policy: FlowPolicy = field(default_factory=FlowPolicy)
+
+    @property
+    def thread_id(self) -> str:
+        return self.planner.context.thread_id
+
+    @property
+    def run_id(self) -> str:
+        return self.planner.context.run_id
+
+    @property
+    def run_log(self) -> RunLog:
+        return self.planner.run_log
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        return {name: member.description for name, member in self.team.items()}
+
+    def is_used_up(self, history: Sequence[Message]) -> bool:
+        """Whether the run has had all its turns."""
+        return turns_in(history, self.run_id) >= self.planner.policy.turns_max
+
+    def within(
+        self, around: Surroundings, history: Sequence[Message], turns_max: int
+    ) -> Surroundings:
+        """Surroundings that end after so many turns more, or where the run has had all of its own."""
+        done = turns_in(history, self.run_id)
+        until = min(self.planner.policy.turns_max, done + turns_max)
+        return replace(around, policy=replace(around.policy, turns_max=until))
+
+    def said(self, history: Sequence[Message], sign: Sign, text: str) -> Sequence[Message]:
+        """The history with the flow's message, unless that was the last thing it said."""
+        if newest_sign(history) == sign:
+            return history
+        message = flow_message(sign, text, thread_id=self.thread_id, run_id=self.run_id)
+        self.run_log.emit(MessageAdded(message=message))
+        return (*history, message)
+
+    async def plan(self) -> Plan | None:
+        """The newest one that is, or was, carried out here."""
+        return flow_plan(await self.plans.read(self.thread_id))
+
+    async def change(self, plan: Plan, how: Change) -> Plan | None:
+        """What has happened so far is stored first, so that a plan never tells of more than the conversation does."""
+        await self.run_log.commit()
+        after = await self.plans.change(
+            self.thread_id, lambda known: changed(known, plan.plan_id, how)
+        )
+        new = flow_plan(after)
+        if new is not None:
+            self.run_log.emit(checklist(new))
+        return new

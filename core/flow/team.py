@@ -1,0 +1,59 @@
+"""Putting a flow together for a run whose agent plans: its team, each with their own equipment."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from core.engine import Engine
+from core.equipment import Equipment, kit_of
+from core.flow.setup import Flow, Member
+from core.loop import Surroundings
+from core.messages import Message
+from core.recorder import RunRecorder
+from core.threads import Run
+
+
+async def flow_of(
+    kit: Equipment, run: Run, around: Surroundings, engine: Engine, recorder: RunRecorder
+) -> Flow | None:
+    """None: the agent of the run does not plan, or there is no place for plans. Members that are gone are left out."""
+    agent = kit.agent
+    if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
+        return None
+    known = await engine.roster.agents()
+    team: dict[str, Member] = {}
+    for name in agent.team:
+        definition = known.get(name)
+        if definition is None:
+            continue
+        own = await kit_of(definition, run, engine, recorder)
+        team[name] = Member(description=definition.description, around=with_kit(around, own))
+    return Flow(
+        planner=around,
+        team=team,
+        plans=engine.plans,
+        history=_history(run.thread_id, engine, recorder),
+        calls=partial(engine.journal.calls, run.run_id),
+    )
+
+
+def with_kit(around: Surroundings, kit: Equipment) -> Surroundings:
+    """The same run in the hands of another agent."""
+    return replace(
+        around,
+        model=kit.model,
+        system_prompt=kit.system_prompt,
+        dialect=kit.dialect,
+        toolbox=kit.toolbox,
+        context=replace(around.context, knowledge=kit.desk),
+    )
+
+
+def _history(
+    thread_id: str, engine: Engine, recorder: RunRecorder
+) -> Callable[[], Awaitable[Sequence[Message]]]:
+    async def read() -> Sequence[Message]:
+        await recorder.commit()
+        return await engine.conversations.recent(thread_id)
+
+    return read

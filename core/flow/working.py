@@ -1,0 +1,167 @@
+"""One step at work: what its agent may use, what it notices of changes to the plan, and what its end means."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.approval import Approval
+from core.calls import RunLog
+from core.errors import ModelError, ModelUnavailable
+from core.events import AgentEvent, ChecklistChanged, RunFinished, ToolStarted
+from core.flow.messages import Sign, newest_sign, step_text
+from core.flow.names import member_named, name_in, words_of
+from core.flow.planner import Ended, is_end_of_run
+from core.flow.setup import Flow
+from core.flow.steps import at_work, begun, completed, failed, waiting
+from core.ids import new_id
+from core.loop import Surroundings, run_agent
+from core.messages import Message
+from core.plans import Plan, Step, checklist
+from core.prompt import PromptLayers, layered
+from core.stores import UsageEntry
+from core.threads import Reply, ToolCallRecord
+from core.tools.planning import planning
+from core.tools.tool import Toolbox
+
+_BLOCKED = re.compile(r"^[\W_]*BLOCKED[\W_]*[:\-\u2013\u2014]\W*(.*)", re.DOTALL)
+BLOCKED_CHARACTERS_MAX = 500
+
+
+class StepLeft(Exception):
+    """People have taken the step out of the plan, or given the plan up, while it was worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLog:
+    """The run's log, but that the checklist which people see stays the plan: a todo.md of a step is its agent's own."""
+
+    run_log: RunLog
+
+    def emit(self, event: AgentEvent) -> None:
+        if not isinstance(event, ChecklistChanged):
+            self.run_log.emit(event)
+
+    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
+        self.run_log.start_call(record, event)
+
+    def finish_call(self, record: ToolCallRecord) -> None:
+        self.run_log.finish_call(record)
+
+    def used(self, entry: UsageEntry) -> None:
+        self.run_log.used(entry)
+
+    async def commit(self) -> None:
+        await self.run_log.commit()
+
+
+def agent_for(flow: Flow, step: Step) -> str:
+    """The one of the team whom the step names; empty: the planner itself."""
+    return member_named(name_in(step.text), flow.team) or ""
+
+
+async def started(flow: Flow, plan: Plan) -> Plan | None:
+    """With the next step under way, if people have left one."""
+    return plan if at_work(plan) else await flow.change(plan, lambda plan: begun(plan, new_id()))
+
+
+async def worked(
+    flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None
+) -> Ended | None:
+    """Has the step's agent work on it, and notes in the plan what came of it. Answers how the run ends, if it does."""
+    name = agent_for(flow, step)
+    sign = Sign(phase="step", key=step.key, agent=name)
+    if left is None or newest_sign(history) != sign:
+        history = flow.said(history, sign, step_text(plan, step))
+        around = flow.team[name].around if name else flow.planner
+        around = await _informed(_around(flow, plan, step, around), step)
+        try:
+            left = await run_agent(
+                history, flow.within(around, history, flow.policy.step_turns_max)
+            )
+        except StepLeft:
+            return None
+        except ModelError as error:
+            may_pass = isinstance(error, ModelUnavailable)
+            await _failed(flow, plan, step, str(error), may_pass=may_pass)
+            return None
+    return await _noted(flow, plan, step, left)
+
+
+async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | None:
+    if isinstance(ended, Approval) or is_end_of_run(ended):
+        if isinstance(ended, RunFinished) and ended.reply is not None:
+            await flow.change(plan, lambda plan: waiting(plan, step.key))
+        return ended
+    if ended.reply is None:
+        if flow.is_used_up(await flow.history()):
+            return ended
+        limit = f"It was not done within {flow.policy.step_turns_max} turns."
+        why = limit if ended.finish_reason == "max_iterations" else ended.message
+        await _failed(flow, plan, step, why)
+    elif (why := blocked_by(ended.reply)) is not None:
+        await _failed(flow, plan, step, why)
+    else:
+        reply = ended.reply
+        await flow.change(
+            plan, lambda plan: completed(plan, step.key, reply.text, reply.attachments)
+        )
+    return None
+
+
+async def _failed(flow: Flow, plan: Plan, step: Step, why: str, *, may_pass: bool = True) -> None:
+    is_last = not may_pass or step.tries >= flow.policy.tries_max
+    await flow.change(plan, lambda plan: failed(plan, step.key, why, is_last=is_last))
+
+
+def blocked_by(reply: Reply) -> str | None:
+    """What is in the way, where the agent says that it could not do the step."""
+    found = _BLOCKED.match(reply.text)
+    if found is None:
+        return None
+    return found.group(1).strip()[:BLOCKED_CHARACTERS_MAX] or "The agent did not say what."
+
+
+def _around(flow: Flow, plan: Plan, step: Step, around: Surroundings) -> Surroundings:
+    """Without the planning tool, since the plan is the flow's; with an eye on the plan before each turn."""
+    tools = {name: tool for name, tool in around.toolbox.tools.items() if name != planning.name}
+    log = StepLog(around.run_log)
+    watch = _Watch(flow, step.key, plan)
+
+    async def check() -> None:
+        await around.check_budget()
+        await watch.look()
+
+    return replace(
+        around,
+        toolbox=Toolbox(tools),
+        run_log=log,
+        context=replace(around.context, emit=log.emit),
+        check_budget=check,
+    )
+
+
+async def _informed(around: Surroundings, step: Step) -> Surroundings:
+    """With what the agent's knowledge base has on the step; no model is asked for it."""
+    desk = around.context.knowledge
+    if desk is None:
+        return around
+    knowledge = PromptLayers(knowledge=await desk.for_prompt(words_of(step.text)))
+    return replace(around, system_prompt=layered(around.system_prompt, knowledge))
+
+
+@dataclass(slots=True)
+class _Watch:
+    """An eye on the plan. State: the plan as people were shown it last."""
+
+    flow: Flow
+    key: str
+    shown: Plan
+
+    async def look(self) -> None:
+        plan = await self.flow.plan()
+        step = at_work(plan) if plan else None
+        if plan is None or step is None or step.key != self.key or plan.stage == "closed":
+            raise StepLeft
+        if plan.steps != self.shown.steps:
+            self.shown = plan
+            self.flow.run_log.emit(checklist(plan))
