@@ -28,9 +28,12 @@ class Cost:
         return self.cpu_seconds * 1000 / self.turns
 
 
-def scenario(*lengths: int) -> Scenario:
-    """Conversations of so many turns: each turn streams text and one call, the last call hands over the answer."""
-    return Scenario(conversations=tuple(map(_conversation, lengths)))
+def scenario(*lengths: int, think_seconds: float = 0) -> Scenario:
+    """Conversations of so many turns: each turn streams text and one call, the last call hands over the answer.
+
+    The model thinks for `think_seconds` before the first piece of each turn.
+    """
+    return Scenario(conversations=tuple(_conversation(turns, think_seconds) for turns in lengths))
 
 
 async def converse(running: Program, turns: int) -> Cost:
@@ -52,13 +55,33 @@ async def converse(running: Program, turns: int) -> Cost:
     )
 
 
-def _conversation(turns: int) -> Conversation:
+async def converse_at_once(running: Program, turns: int, conversations: int) -> float:
+    """Wall seconds for so many threads that are started together, from the first mention to the last tick."""
+    slack = running.slack
+    assert slack is not None
+    channel = next(one.channel_id for one in slack.view().channels if not one.is_direct)
+    text = f"@{slack.view().bot_name} {_request(turns)}"
+    started = time.monotonic()
+    messages = [await slack.say(PERSON, channel, text) for _ in range(conversations)]
+    waiting = set(messages)
+
+    def are_over() -> bool:
+        waiting.difference_update([one for one in waiting if _is_done(slack, one)])
+        return not waiting
+
+    await until(are_over, f"{conversations} conversations are over")
+    return max(_done_at(slack, one) for one in messages) - started
+
+
+def _conversation(turns: int, think_seconds: float) -> Conversation:
     handing_over = ScriptedCall(name="complete", arguments={"text": f"{turns} turns are done."})
     calls = [*map(_command, range(1, turns)), handing_over]
     return Conversation(
         name=f"turns-{turns}",
         when=When(user=TextCondition(contains=_request(turns))),
-        steps=tuple(map(_step, range(1, turns + 1), calls)),
+        steps=tuple(
+            _step(number, call, think_seconds) for number, call in enumerate(calls, start=1)
+        ),
     )
 
 
@@ -69,9 +92,14 @@ def _command(number: int) -> ScriptedCall:
     )
 
 
-def _step(number: int, call: ScriptedCall) -> Step:
+def _step(number: int, call: ScriptedCall, think_seconds: float) -> Step:
     text = f"Step {number}. {SENTENCE * 3}"[:TEXT_CHARACTERS]
-    return Step(text=text, calls=(call,), chunk_characters=CHUNK_CHARACTERS)
+    return Step(
+        text=text,
+        calls=(call,),
+        chunk_characters=CHUNK_CHARACTERS,
+        delay_seconds=think_seconds,
+    )
 
 
 def _request(turns: int) -> str:
@@ -84,6 +112,14 @@ def _is_done(slack: SlackSimulator, message: str) -> bool:
             assert call.arguments["name"] not in ("x", "question"), "the run failed"
             return call.arguments["name"] == "white_check_mark"
     return False
+
+
+def _done_at(slack: SlackSimulator, message: str) -> float:
+    return next(
+        call.at
+        for call in reversed(slack.calls)
+        if call.method == "reactions.add" and call.arguments.get("timestamp") == message
+    )
 
 
 def _edits(slack: SlackSimulator) -> int:
