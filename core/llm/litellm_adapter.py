@@ -15,7 +15,7 @@ from core.failpoints import Failpoint
 from core.llm import errors
 from core.llm.errors import Refusal, error_of, retry_after
 from core.llm.openai_chunks import AnswerReader
-from core.llm.openai_stream import sendable
+from core.llm.openai_request import sendable
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 from core.threads import Usage
 

@@ -1,12 +1,12 @@
 """Reading what an OpenAI-compatible endpoint sends: chunks of a stream, whole answers, errors. Untrusted shapes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from pydantic_core import to_json as pydantic_to_json
 
-from core.llm.errors import Refusal
+from core.llm.errors import Refusal, error_of
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from core.threads import Usage
 
@@ -40,24 +40,25 @@ class AnswerReader:
         """Whether a finish reason came."""
         return bool(self._finish)
 
-    def read(self, body: dict[str, object]) -> Iterator[ModelDelta]:
-        """The deltas of a chunk, or of a whole answer."""
+    def read(self, body: dict[str, object]) -> Sequence[ModelDelta]:
+        """The deltas of a chunk, or of a whole answer. Raises the ModelError that a body with an error tells of."""
+        if body.get("error"):
+            raise error_of(read_refusal(body))
         usage = body.get("usage")
         if isinstance(usage, dict):
             self._usage = read_usage(cast(dict[str, object], usage))
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices:
-            return
+            return ()
         choice = cast(list[object], choices)[0]
         if not isinstance(choice, dict):
-            return
+            return ()
         choice = cast(dict[str, object], choice)
-        said = choice.get("delta") or choice.get("message")
-        if isinstance(said, dict):
-            yield from self._said(cast(dict[str, object], said))
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason
+        said = choice.get("delta") or choice.get("message")
+        return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
 
     def finished(self) -> ModelFinished:
         """The last delta. Some servers say "stop" after calls, others nothing at all."""
@@ -71,22 +72,24 @@ class AnswerReader:
         """OpenRouter ends a stream whose provider broke with this reason."""
         return self._finish == "error"
 
-    def _said(self, said: dict[str, object]) -> Iterator[ModelDelta]:
+    def _said(self, said: dict[str, object]) -> list[ModelDelta]:
+        deltas: list[ModelDelta] = []
         thought = said.get("reasoning_content") or said.get("reasoning")
         if isinstance(thought, str) and thought:
-            yield ThinkingDelta(text=thought)
+            deltas.append(ThinkingDelta(text=thought))
         for key in ("content", "refusal"):
             text = said.get(key)
             if isinstance(text, list):
                 text = _joined(cast(list[object], text))
             if isinstance(text, str) and text:
-                yield TextDelta(text=text)
+                deltas.append(TextDelta(text=text))
         calls = said.get("tool_calls")
         if isinstance(calls, list):
             for position, call in enumerate(cast(list[object], calls)):
                 if isinstance(call, dict):
                     self._has_calls = True
-                    yield _call_delta(cast(dict[str, object], call), position)
+                    deltas.append(_call_delta(cast(dict[str, object], call), position))
+        return deltas
 
 
 def _joined(parts: list[object]) -> str:

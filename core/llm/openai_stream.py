@@ -1,8 +1,8 @@
 """A direct streaming client for OpenAI-compatible endpoints, over one shared session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
 
 import aiohttp
@@ -12,12 +12,12 @@ from core.errors import ModelError, ModelRejected, ModelUnavailable
 from core.failpoints import Failpoint
 from core.llm import errors
 from core.llm.errors import error_of, retry_after
-from core.llm.openai_chunks import AnswerReader, read_refusal, to_json
-from core.messages import JsonObject
+from core.llm.openai_chunks import AnswerReader, read_refusal
+from core.llm.openai_events import EventReader, json_object
+from core.llm.openai_request import RequestWriter
 from core.ports import ModelDelta, ModelRequest
 
 CONNECTIONS_MAX = 512
-LINE_BYTES_MAX = 16 * 1024 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 REQUEST = Failpoint("llm.openai.request")
@@ -56,9 +56,11 @@ class OpenAIStream:
     ) -> None:
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._api_key = api_key.strip()
-        self._model_prefix = model_prefix
-        self._tokens_key = (
-            "max_completion_tokens" if "//api.openai.com/" in self._url else "max_tokens"
+        self._writer = RequestWriter(
+            model_prefix=model_prefix,
+            tokens_key="max_completion_tokens"
+            if "//api.openai.com/" in self._url
+            else "max_tokens",
         )
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds,
@@ -77,21 +79,35 @@ class OpenAIStream:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """As the port says."""
         reader = AnswerReader()
-        try:
-            async with aclosing(self._bodies(request)) as bodies:
-                async for body in bodies:
-                    if body.get("error"):
-                        raise error_of(read_refusal(body))
-                    for delta in reader.read(body):
+        with self._translating():
+            async with self._answer(request) as response:
+                if response.content_type == "application/json":
+                    for delta in reader.read(json_object(await _whole(response, BODY_BYTES_MAX))):
                         yield delta
+                else:
+                    # no generator around it: each more would be passed through by every piece of the answer
+                    events = EventReader(reader)
+                    async for piece in response.content.iter_any():
+                        for delta in events.feed(piece):
+                            yield delta
+                        if events.is_over:
+                            await _drain(response)
+                            break
+                    for delta in events.close():
+                        yield delta
+        if reader.has_failed:
+            raise ModelUnavailable(errors.BROKEN_OFF, detail="finish_reason error")
+        yield reader.finished()
+
+    @contextmanager
+    def _translating(self) -> Generator[None]:
+        try:
+            yield
         except ModelError as error:
             error.detail = self._without_key(error.detail)
             raise
         except (OSError, aiohttp.ClientError) as error:
             raise self._translated(error) from error
-        if reader.has_failed:
-            raise ModelUnavailable(errors.BROKEN_OFF, detail="finish_reason error")
-        yield reader.finished()
 
     def _translated(self, error: Exception) -> ModelError:
         facts = f"{type(error).__name__}: {error}"[: errors.DETAIL_CHARACTERS_MAX]
@@ -100,24 +116,20 @@ class OpenAIStream:
                 return translation(sentence, detail=self._without_key(facts))
         return ModelUnavailable(errors.BROKEN_OFF, detail=self._without_key(facts))
 
-    async def _bodies(self, request: ModelRequest) -> AsyncGenerator[dict[str, object], None]:
-        """The JSON objects of the answer: many of a stream, one of a whole answer."""
+    @asynccontextmanager
+    async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        """The response of status 200 while entered."""
         with REQUEST:
             response = await self._open().post(
                 self._url,
-                data=to_json(self._payload(request)),
+                data=self._writer.body(request),
                 headers=self._headers(request),
                 allow_redirects=False,
             )
         try:
             if response.status != 200:
                 raise error_of(await _refusal(response))
-            if response.content_type == "application/json":
-                yield _object(await _whole(response, BODY_BYTES_MAX))
-                return
-            async with aclosing(_events(response)) as events:
-                async for body in events:
-                    yield body
+            yield response
         finally:
             # a connection whose answer was not read to its end cannot be used again
             response.close()
@@ -140,52 +152,8 @@ class OpenAIStream:
             headers["Authorization"] = f"Bearer {self._api_key}"
         return headers
 
-    def _payload(self, request: ModelRequest) -> dict[str, object]:
-        payload: dict[str, object] = {
-            "model": request.model.removeprefix(self._model_prefix),
-            "messages": [sendable(message) for message in request.messages],
-            "stream": request.is_streamed,
-        }
-        if request.is_streamed:
-            payload["stream_options"] = {"include_usage": True}
-        if request.tools:
-            payload["tools"] = request.tools
-        if request.temperature is not None:
-            payload["temperature"] = request.temperature
-        if request.output_tokens_max is not None:
-            payload[self._tokens_key] = request.output_tokens_max
-        if request.stop_sequences:
-            payload["stop"] = request.stop_sequences
-        return payload
-
     def _without_key(self, detail: str) -> str:
         return detail.replace(self._api_key, "[key]") if self._api_key else detail
-
-
-def sendable(message: JsonObject) -> JsonObject:
-    """A stored message as providers accept it: none of them takes an empty `tool_calls`."""
-    if "tool_calls" in message and not message["tool_calls"]:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
-    return message
-
-
-async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, object], None]:
-    """The data of server-sent events. Raises ModelUnavailable when the stream ends before the answer does."""
-    is_finished = False
-    async with aclosing(_lines(response)) as lines:
-        async for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            content = line[5:].strip()
-            if content == b"[DONE]":
-                await _drain(response)
-                return
-            if content:
-                body = _object(content)
-                is_finished = is_finished or _has_finish(body)
-                yield body
-    if not is_finished:
-        raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
@@ -196,51 +164,10 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
                 pass
 
 
-def _has_finish(body: dict[str, object]) -> bool:
-    choices = body.get("choices")
-    if not isinstance(choices, list) or not choices:
-        return False
-    choice = cast(list[object], choices)[0]
-    return isinstance(choice, dict) and bool(cast(dict[str, object], choice).get("finish_reason"))
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    pending: list[bytes] = []
-    pending_bytes = 0
-    async for piece in _pieces(response):
-        *whole, rest = piece.split(b"\n")
-        if whole:
-            yield b"".join((*pending, whole[0]))
-            for line in whole[1:]:
-                yield line
-            pending, pending_bytes = [], 0
-        if rest:
-            pending.append(rest)
-            pending_bytes += len(rest)
-            if pending_bytes > LINE_BYTES_MAX:
-                raise ModelUnavailable(errors.UNREADABLE, detail="a line of the stream is too long")
-    if pending:
-        yield b"".join(pending)
-
-
-def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    return response.content.iter_any()
-
-
-def _object(content: bytes) -> dict[str, object]:
-    try:
-        body = cast(object, jiter.from_json(content, cache_mode="keys"))
-    except ValueError as error:
-        raise ModelUnavailable(errors.UNREADABLE, detail=f"not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise ModelUnavailable(errors.UNREADABLE, detail="not a JSON object")
-    return cast(dict[str, object], body)
-
-
 async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    async for piece in _pieces(response):
+    async for piece in response.content.iter_any():
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:

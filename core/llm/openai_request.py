@@ -1,0 +1,75 @@
+"""Writing the JSON of requests: a conversation grows by a few messages a turn, and only those are encoded."""
+
+from collections.abc import Iterable
+
+from core.llm.openai_chunks import to_json
+from core.messages import JsonObject
+from core.ports import ModelRequest
+
+KEPT_BYTES_MAX = 4 * 1024 * 1024
+MESSAGE_BYTES_MAX = 128 * 1024
+"""A larger message is encoded each time: what is kept is for the many small ones of a history."""
+
+
+class RequestWriter:
+    """State: the JSON of messages and tools that were sent lately.
+
+    It is found by the identity of the object, which is never changed once it is inside a message, and is held along
+    with its JSON so that no other object can have its id.
+    """
+
+    __slots__ = ("_kept", "_model_prefix", "_tokens_key", "kept_bytes")
+
+    def __init__(self, *, model_prefix: str, tokens_key: str) -> None:
+        self._model_prefix = model_prefix
+        self._tokens_key = tokens_key
+        self._kept: dict[int, tuple[JsonObject, bytes]] = {}
+        self.kept_bytes = 0
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The request as it goes over the wire."""
+        parts = [to_json(self._options(request))[:-1]]
+        parts += (b',"messages":[', b",".join(self._encoded(request.messages)), b"]")
+        if request.tools:
+            parts += (b',"tools":[', b",".join(self._encoded(request.tools)), b"]")
+        parts.append(b"}")
+        return b"".join(parts)
+
+    def _options(self, request: ModelRequest) -> dict[str, object]:
+        options: dict[str, object] = {
+            "model": request.model.removeprefix(self._model_prefix),
+            "stream": request.is_streamed,
+        }
+        if request.is_streamed:
+            options["stream_options"] = {"include_usage": True}
+        if request.temperature is not None:
+            options["temperature"] = request.temperature
+        if request.output_tokens_max is not None:
+            options[self._tokens_key] = request.output_tokens_max
+        if request.stop_sequences:
+            options["stop"] = request.stop_sequences
+        return options
+
+    def _encoded(self, values: Iterable[JsonObject]) -> list[bytes]:
+        kept = self._kept
+        return [
+            found[1] if (found := kept.get(id(value))) is not None else self._encode(value)
+            for value in values
+        ]
+
+    def _encode(self, value: JsonObject) -> bytes:
+        encoded = to_json(sendable(value))
+        if len(encoded) <= MESSAGE_BYTES_MAX:
+            self._kept[id(value)] = (value, encoded)
+            self.kept_bytes += len(encoded)
+            while self.kept_bytes > KEPT_BYTES_MAX:
+                _, oldest = self._kept.pop(next(iter(self._kept)))
+                self.kept_bytes -= len(oldest)
+        return encoded
+
+
+def sendable(message: JsonObject) -> JsonObject:
+    """A stored message as providers accept it: none of them takes an empty `tool_calls`."""
+    if "tool_calls" in message and not message["tool_calls"]:
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return message
