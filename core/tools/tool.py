@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
@@ -143,7 +144,18 @@ def _problem(problem: ErrorDetails) -> str:
     return f"{place}: {problem['msg'].removeprefix('Value error, ').rstrip('.')}"
 
 
+_schemas: WeakKeyDictionary[type[BaseModel], JsonObject] = WeakKeyDictionary()
+"""Each run puts its toolbox together anew, and making all schemas takes as long as two turns."""
+
+
 def _schema(params: type[BaseModel]) -> JsonObject:
+    known = _schemas.get(params)
+    if known is None:
+        known = _schemas[params] = _made_schema(params)
+    return known
+
+
+def _made_schema(params: type[BaseModel]) -> JsonObject:
     schema = params.model_json_schema()
     schema.pop("description", None)
     schema.pop("title", None)
