@@ -13,6 +13,7 @@ from bots.chores import expire_approvals, sweep_events
 from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
+from bots.known_models import KnownModels, known_models
 from bots.machines import Machines, machines, prompt
 from bots.outside import offered, outside_services
 from bots.meaning import semantics
@@ -100,7 +101,8 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
         stack.push_async_callback(mind.close)
         servers = tool_servers(settings)
         stack.push_async_callback(servers.close)
-        program = _Assembly(settings, stores, sandboxes, mind, servers)
+        known = await known_models(settings)
+        program = _Assembly(settings, stores, sandboxes, mind, servers, known)
         yield await program.start(stack, with_worker=with_worker)
 
 
@@ -114,12 +116,14 @@ class _Assembly:
         sandboxes: Machines,
         mind: Brain,
         servers: ToolServers,
+        known: KnownModels,
     ) -> None:
         self._settings = settings
         self._stores = stores
         self._sandboxes = sandboxes
         self._mind = mind
         self._servers = servers
+        self._known = known
         self._outside = outside_services(settings)
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
@@ -162,7 +166,7 @@ class _Assembly:
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
-            lacks=self._sandboxes.lacks,
+            lacks=(*self._sandboxes.lacks, *self._known.lacks),
             slack=slack,
             discord=discord,
         )
@@ -283,6 +287,8 @@ class _Assembly:
                 xml_calls_max=settings.max_xml_tool_calls,
             ),
             ask_model=self._mind.ask_model,
+            context_policy=self._known.context_policy,
+            price_of=self._known.price_of,
             budget=settings.budget,
             ledger=stores.ledger,
             plans=stores.plans,

@@ -58,7 +58,11 @@ class Settings(OutsideSettings):
     execute_on_stream: bool = True
     stream: bool = True
     embedding_model: str = ""
+    context_tokens: int | None = Field(default=None, ge=4_000)
+    answer_tokens: int | None = Field(default=None, ge=1)
 
+    price_input_per_million_usd: Dollars = None
+    price_output_per_million_usd: Dollars = None
     budget_run_usd: Dollars = None
     budget_user_day_usd: Dollars = None
     budget_channel_day_usd: Dollars = None

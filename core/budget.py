@@ -1,6 +1,7 @@
 """What model calls may cost: limits per run, person, channel and workspace, and whether they hold."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -31,6 +32,12 @@ class Budget:
     def is_set(self) -> bool:
         return self != NO_BUDGET
 
+    @property
+    def is_in_dollars(self) -> bool:
+        """Whether any of the limits counts dollars, which needs to know what models cost."""
+        limits = (self.run, self.person_day, self.channel_day, self.workspace_day)
+        return any(limit.usd is not None for limit in limits)
+
 
 NO_BUDGET = Budget()
 _NOTHING = Usage()
@@ -52,6 +59,37 @@ class Ledger(Protocol):
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
         """What the run has used, and what its requester, channel and workspace have used since then."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars for a million tokens: read anew, read from the provider's cache, written.
+
+    One that `is_set` by the operator goes before other estimates.
+    """
+
+    input_per_million_usd: float
+    cached_per_million_usd: float
+    output_per_million_usd: float
+    is_set: bool = False
+
+
+PriceOf = Callable[[str], Price | None]
+"""The price of a model by its name; None: it is not known."""
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """With a cost, marked as an estimate, where the provider told none and the price is known."""
+    told = usage.cost_usd - usage.estimated_usd
+    if price is None or told > 0 or (usage.cost_usd and not price.is_set):
+        return usage
+    fresh = max(0, usage.input_tokens - usage.cached_tokens)
+    millionths = (
+        fresh * price.input_per_million_usd
+        + usage.cached_tokens * price.cached_per_million_usd
+        + usage.output_tokens * price.output_per_million_usd
+    )
+    return replace(usage, cost_usd=millionths / 1e6, estimated_usd=millionths / 1e6)
 
 
 def day_start(now: datetime) -> datetime:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.agents.roster import Roster
-from core.budget import NO_BUDGET, Budget, Ledger
+from core.budget import NO_BUDGET, Budget, Ledger, PriceOf
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.knowledge.desk import Library
@@ -50,6 +50,7 @@ class Engine:
     learn: Callable[[str], Awaitable[None]] | None = None
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
+    price_of: PriceOf = lambda _model: None
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)

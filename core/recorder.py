@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from core.agents.definition import AgentVersion
 from core.approval import Approval
+from core.budget import PriceOf, priced
 from core.events import (
     AgentEvent,
     ApprovalAsked,
@@ -65,10 +66,18 @@ class _Pending:
 class RunRecorder:
     """Implements `core.calls.RunLog` over a journal and a bus. A failed write keeps what it should have written."""
 
-    def __init__(self, lease: Lease, journal: RunJournal, bus: EventBus) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        journal: RunJournal,
+        bus: EventBus,
+        *,
+        price_of: PriceOf = lambda _model: None,
+    ) -> None:
         self._lease = lease
         self._journal = journal
         self._bus = bus
+        self._price_of = price_of
         self._pending = _Pending()
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +109,8 @@ class RunRecorder:
         self._pending.finished.append(record)
 
     def used(self, entry: UsageEntry) -> None:
-        self._pending.usage.append(entry)
+        usage = priced(entry.usage, self._price_of(entry.model))
+        self._pending.usage.append(replace(entry, usage=usage))
 
     def take(self, input_ids: list[str]) -> None:
         """Marks the inputs as held by the messages that are emitted with them."""

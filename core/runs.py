@@ -39,7 +39,7 @@ async def execute(run_id: str, engine: Engine) -> None:
     run = await engine.conversations.run(run_id)
     if run is None:
         return
-    recorder = RunRecorder(lease, engine.journal, engine.bus)
+    recorder = RunRecorder(lease, engine.journal, engine.bus, price_of=engine.price_of)
     execution = _Execution(lease, run, engine, recorder)
     watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
     try:

@@ -30,9 +30,23 @@ _FAMILIES = (
 """The first that is found in the model's name holds; the narrow windows of old models stand before their family."""
 
 
+ANSWER_SHARE = 3
+"""Where nobody says what an answer needs, it gets a third of the window at most."""
+
+
 def limit_of(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
-    """What is set or known for the model by its whole name, else what holds for its family."""
+    """What is known for the model by its whole name, else what holds for its family."""
     if known and (limit := known.get(model)):
         return limit
     name = model.rpartition("/")[2].lower()
     return next((limit for family, limit in _FAMILIES if re.search(family, name)), _UNKNOWN)
+
+
+def overruled(
+    limit: ContextLimit, *, window: int | None = None, reserved: int | None = None
+) -> ContextLimit:
+    """The limit as the operator has it: a smaller window leaves an answer a third of it, if nothing else is said."""
+    size = window or limit.window
+    if reserved is None:
+        reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)
+    return ContextLimit(window=size, reserved=min(reserved, size - 1))

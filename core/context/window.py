@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from core.context.compress import Fitted, fit
 from core.context.cutting import Cut, Shortened, shortened
-from core.context.limits import ContextLimit, limit_of
+from core.context.limits import ContextLimit, limit_of, overruled
 from core.context.passing import passing_contents
 from core.context.summary import (
     OUTPUT_TOKENS_MAX,
@@ -38,12 +38,22 @@ RETRY_GROWTH_PERCENT = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPolicy:
-    """How conversations are held. `limits` are by the model's whole name; others go by family."""
+    """How conversations are held. `limits` are by the model's whole name; others go by family.
+
+    `window_tokens` and `answer_tokens` are the operator's word, for whatever model.
+    """
 
     summary_tokens: int = 120_000
     kept_tokens: int = 30_000
     sees_images: bool = True
     limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
+    window_tokens: int | None = None
+    answer_tokens: int | None = None
+
+    def limit_of(self, model: str) -> ContextLimit:
+        return overruled(
+            limit_of(model, self.limits), window=self.window_tokens, reserved=self.answer_tokens
+        )
 
 
 class Window:
@@ -66,7 +76,7 @@ class Window:
         self._overhead = overhead_tokens
         self._complete = complete
         self._emit = emit
-        self._limit = limit_of(model, policy.limits)
+        self._limit = policy.limit_of(model)
         self._room_max = self._limit.room - overhead_tokens
         self._messages: list[Message] = []
         self._passing: list[Message] = []

@@ -46,6 +46,7 @@ _CODES: Mapping[str, Refusal] = {
 _TELL_THEIR_END = frozenset(
     ("openai", "azure", "anthropic", "openrouter", "deepseek", "gemini", "mistral", "groq", "xai")
 )
+_TELL_THEIR_COST = ("openrouter/",)
 
 
 class _Answer(Protocol):
@@ -224,10 +225,12 @@ def _wait(error: Exception) -> float | None:
 
 
 def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:
+    """litellm puts what it has reckoned itself beside the tokens, as if the provider had told it."""
     usage = finished.usage
-    if usage is None or usage.cost_usd:
+    if usage is None or (usage.cost_usd and model.startswith(_TELL_THEIR_COST)):
         return finished
-    return replace(finished, usage=replace(usage, cost_usd=_cost(module, model, usage)))
+    cost = usage.cost_usd or _cost(module, model, usage)
+    return replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
 
 
 def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:

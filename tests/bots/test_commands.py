@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from bots.commands import size
+from bots.commands import size, usage_line
 from core.failpoints import FailpointHit, arm
+from core.threads import Usage
 from tests.bots.reception_desk import HERE, Desk, command, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world
@@ -43,6 +45,14 @@ async def test_status_files_and_usage_answer_at_once(desk: Desk) -> None:
     )
     assert (await desk.reception.receive(command("files", "k4"))).notice == (
         "There are no files yet."
+    )
+
+
+def test_what_of_a_cost_is_an_estimate_is_said() -> None:
+    usage = Usage(input_tokens=1_000, cached_tokens=10, output_tokens=5, cost_usd=0.03)
+    assert usage_line(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
+    assert usage_line(replace(usage, estimated_usd=0.02)).endswith(
+        "$0.0300 (of it estimated: $0.0200)"
     )
 
 

@@ -151,6 +151,7 @@ async def test_usage_is_told_with_the_cached_tokens_in_it(
         7,
     )
     assert (last.usage.cost_usd > 0) == (kind == "litellm")
+    assert last.usage.estimated_usd == last.usage.cost_usd
 
 
 @both

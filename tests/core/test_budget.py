@@ -1,11 +1,13 @@
 """Limits on what model calls may cost: checked before each call, told in one sentence with the figures."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from core.budget import Budget, Limit, Spending, day_start, exhausted
+from core.budget import Budget, Limit, Price, Spending, day_start, exhausted, priced
 from core.events import RunFinished
+from core.ports import ModelFinished
 from core.threads import Usage
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
@@ -44,6 +46,48 @@ def test_the_sentence_has_the_figures(budget: Budget, spending: Spending, senten
 def test_the_day_begins_at_midnight_utc() -> None:
     late = datetime(2026, 3, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
     assert day_start(late) == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_million_usd=10.0)
+READ = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000)
+
+
+def test_a_cost_that_nobody_told_is_estimated_and_marked() -> None:
+    assert priced(READ, PRICE) == replace(READ, cost_usd=2.6, estimated_usd=2.6)
+    assert priced(READ, None) == READ
+
+
+def test_what_the_provider_told_stands() -> None:
+    told = replace(READ, cost_usd=0.5)
+    assert priced(told, PRICE) == priced(told, replace(PRICE, is_set=True)) == told
+
+
+def test_the_operators_price_goes_before_another_estimate() -> None:
+    guessed = replace(READ, cost_usd=0.5, estimated_usd=0.5)
+    assert priced(guessed, PRICE) == guessed
+    assert priced(guessed, replace(PRICE, is_set=True)).cost_usd == 2.6
+
+
+async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world: World) -> None:
+    def asked_of(model: str) -> Price | None:
+        return PRICE if model == world.engine.model else None
+
+    world.with_engine(budget=Budget(run=Limit(usd=0.0001)), price_of=asked_of)
+    quiet = Usage(input_tokens=10, output_tokens=5)
+    world.model.turns = [
+        [
+            *calls(("echo", f'{{"text": "{number}"}}'))[:-1],
+            ModelFinished(finish_reason="tool_calls", usage=quiet),
+        ]
+        for number in range(5)
+    ]
+    run_id = await world.run("go")
+    assert len(world.model.requests) == 2
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.message == "This run has used up its budget: 0.00014 of 0.0001 US dollars."
+    usage = await world.engine.conversations.usage(run_id=run_id)
+    assert usage.estimated_usd == usage.cost_usd == pytest.approx(0.00014)
 
 
 async def test_a_run_stops_before_the_next_model_call(world: World) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from core.context.limits import ContextLimit
+from core.context.limits import ContextLimit, limit_of, overruled
 from core.context.summary import record, since_summary, turning_point, turns_in
 from core.context.window import ContextPolicy, Window, stored_cuts
 from core.errors import ContextOverflow
@@ -40,6 +40,25 @@ def window(
         complete=complete,
         emit=(told if told is not None else []).append,
     )
+
+
+@pytest.mark.parametrize(
+    ("window_tokens", "reserved", "expected"),
+    [
+        (None, None, (200_000, 64_000)),
+        (32_000, None, (32_000, 10_666)),
+        (400_000, None, (400_000, 64_000)),
+        (None, 8_000, (200_000, 8_000)),
+        (32_000, 30_000, (32_000, 30_000)),
+        (None, 500_000, (200_000, 199_999)),
+    ],
+)
+def test_the_operators_word_goes_before_what_is_known(
+    window_tokens: int | None, reserved: int | None, expected: tuple[int, int]
+) -> None:
+    found = overruled(limit_of("claude"), window=window_tokens, reserved=reserved)
+    assert (found.window, found.reserved) == expected
+    assert found.room >= 1
 
 
 async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:

@@ -1,0 +1,99 @@
+"""Windows and prices of known models, from the table that comes with litellm, read without importing it."""
+
+import importlib.util
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import jiter
+
+from core.budget import Price
+from core.context.limits import ANSWER_SHARE, ContextLimit
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "model_prices_and_context_window_backup.json"
+FILE_BYTES_MAX = 32 * 1024 * 1024
+TOKENS_PER_MILLION = 1_000_000
+_TALKING = ("chat", "responses", "completion")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTable:
+    """By the models' names as litellm writes them, with and without their provider."""
+
+    limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+
+
+def model_table(file: Path | None = None) -> ModelTable:
+    """Reads 3 MB, so call it away from the loop. Empty, and told to the operator, where the file cannot be read."""
+    try:
+        rows = dict(_rows(file or _own_file()))
+    except (OSError, ValueError) as error:
+        log.warning(
+            "no table of models, so their windows go by family and no prices are known: %s", error
+        )
+        return ModelTable()
+    limits = {name: limit for name, row in rows.items() if (limit := _limit(row)) is not None}
+    prices = {name: price for name, row in rows.items() if (price := _price(row)) is not None}
+    return ModelTable(limits=limits, prices=prices)
+
+
+def _own_file() -> Path:
+    found = importlib.util.find_spec("litellm")
+    if found is None or not found.submodule_search_locations:
+        raise OSError("litellm is not installed")
+    return Path(next(iter(found.submodule_search_locations))) / FILE_NAME
+
+
+def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    if file.stat().st_size > FILE_BYTES_MAX:
+        raise ValueError(f"{file.name} is too large")
+    whole = cast(object, jiter.from_json(file.read_bytes(), cache_mode="keys"))
+    if not isinstance(whole, dict):
+        raise ValueError(f"{file.name} is no table")
+    named = cast(dict[str, object], whole)
+    for name, value in named.items():
+        row = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        if row.get("mode") not in _TALKING:
+            continue
+        full = f"{row.get('litellm_provider')}/{name}"
+        if full not in named:
+            yield full, row
+        yield name, row
+
+
+def _limit(row: Mapping[str, object]) -> ContextLimit | None:
+    """Some rows say that an answer may take the whole window: a third of it is reserved at most."""
+    window, answer = row.get("max_input_tokens"), row.get("max_output_tokens")
+    if not isinstance(window, int) or window < ANSWER_SHARE:
+        return None
+    share = window // ANSWER_SHARE
+    reserved = min(answer, share) if isinstance(answer, int) and answer > 0 else share
+    return ContextLimit(window=window, reserved=reserved)
+
+
+def _price(row: Mapping[str, object]) -> Price | None:
+    read, written = (
+        _per_million(row, "input_cost_per_token"),
+        _per_million(row, "output_cost_per_token"),
+    )
+    if read is None or written is None or not read + written:
+        return None
+    cached = _per_million(row, "cache_read_input_token_cost")
+    return Price(
+        input_per_million_usd=read,
+        cached_per_million_usd=read if cached is None else cached,
+        output_per_million_usd=written,
+    )
+
+
+def _per_million(row: Mapping[str, object], key: str) -> float | None:
+    value = row.get(key)
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return value * TOKENS_PER_MILLION

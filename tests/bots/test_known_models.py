@@ -1,0 +1,89 @@
+"""Windows and prices as the settings have them, and what the operator is told at the start."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.known_models import known_models
+from bots.settings import Settings, load
+from core.budget import Price
+from core.context.limits import ContextLimit
+from core.errors import ConfigurationError
+
+OWN = {"LLM_BASE_URL": "http://127.0.0.1:1/v1"}
+PRICES = {"PRICE_INPUT_PER_MILLION_USD": "1", "PRICE_OUTPUT_PER_MILLION_USD": "4"}
+
+
+def settings(**variables: str) -> Settings:
+    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
+    return load(environ, Path("no such file"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "model", "limit"),
+    [
+        ({}, "openai/gpt-4o", (128_000, 16_384)),
+        ({}, "nobody/knows-this-one", (41_000, 10_000)),
+        ({"CONTEXT_TOKENS": "50000"}, "openai/gpt-4o", (50_000, 16_384)),
+        ({"CONTEXT_TOKENS": "8000"}, "nobody/knows-this-one", (8_000, 2_666)),
+        ({"ANSWER_TOKENS": "4000"}, "openai/gpt-4o", (128_000, 4_000)),
+        ({"CONTEXT_TOKENS": "8000", "ANSWER_TOKENS": "1000"}, "x", (8_000, 1_000)),
+    ],
+)
+async def test_a_window_is_the_operators_word_or_what_is_known(
+    variables: dict[str, str], model: str, limit: tuple[int, int]
+) -> None:
+    policy = (await known_models(settings(MODEL=model, **variables))).context_policy
+    assert policy.limit_of(model) == ContextLimit(window=limit[0], reserved=limit[1])
+
+
+async def test_a_price_is_the_operators_word_or_what_is_known() -> None:
+    set_price = Price(
+        input_per_million_usd=1,
+        cached_per_million_usd=1,
+        output_per_million_usd=4,
+        is_set=True,
+    )
+    listed = (await known_models(settings())).price_of("openai/gpt-4o")
+    assert listed is not None
+    assert not listed.is_set
+    assert (await known_models(settings(**PRICES))).price_of("openai/gpt-4o") == set_price
+    assert (await known_models(settings(**OWN))).price_of("gpt-4o") is None
+    assert (await known_models(settings(**OWN, **PRICES))).price_of("gpt-4o") == set_price
+
+
+@pytest.mark.parametrize(
+    ("variables", "unknown"),
+    [
+        ({"MODEL": "mine", **OWN}, ["mine"]),
+        ({"MODEL": "mine", "FALLBACK_MODELS": "openai/gpt-4o,other"}, ["mine", "other"]),
+        ({"MODEL": "mine", **OWN, **PRICES}, []),
+        ({"MODEL": "openai/gpt-4o"}, []),
+        ({"MODEL": "openrouter/who/knows"}, []),
+        ({"MODEL": "who/knows", "LLM_BASE_URL": "https://openrouter.ai/api/v1"}, []),
+    ],
+)
+async def test_a_budget_in_dollars_without_a_price_is_told(
+    variables: dict[str, str], unknown: list[str]
+) -> None:
+    known = await known_models(settings(BUDGET_RUN_USD="1", **variables))
+    assert [sentence.split(" costs")[0].split()[-1] for sentence in known.lacks] == unknown
+    assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.lacks)
+
+
+async def test_a_budget_in_tokens_needs_no_price() -> None:
+    known = await known_models(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN))
+    assert known.lacks == ()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PRICE_INPUT_PER_MILLION_USD": "1"},
+        {"PRICE_OUTPUT_PER_MILLION_USD": "1"},
+        {"CONTEXT_TOKENS": "5000", "ANSWER_TOKENS": "5000"},
+    ],
+)
+async def test_halves_and_contradictions_are_refused(variables: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="THREADHAND_"):
+        await known_models(settings(**variables))

@@ -1,0 +1,106 @@
+"""What is known about models, read from the table that litellm brings."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.budget import Price
+from core.context.limits import ContextLimit
+from core.llm.model_table import FILE_BYTES_MAX, ModelTable, model_table
+
+ROW = {
+    "mode": "chat",
+    "litellm_provider": "maker",
+    "max_input_tokens": 100_000,
+    "max_output_tokens": 8_000,
+    "input_cost_per_token": 2e-06,
+    "output_cost_per_token": 1e-05,
+}
+
+
+def table(folder: Path, rows: object) -> ModelTable:
+    file = folder / "table.json"
+    file.write_text(json.dumps(rows))
+    return model_table(file)
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ("anthropic/claude-sonnet-4-5", ContextLimit(window=200_000, reserved=64_000)),
+        ("openai/gpt-4o", ContextLimit(window=128_000, reserved=16_384)),
+        ("gpt-4o", ContextLimit(window=128_000, reserved=16_384)),
+        ("gemini/gemini-2.5-pro", ContextLimit(window=1_048_576, reserved=65_536)),
+    ],
+)
+async def test_the_installed_table_knows_windows_and_prices(
+    model: str, limit: ContextLimit
+) -> None:
+    known = await asyncio.to_thread(model_table)
+    assert known.limits[model] == limit
+    assert known.prices[model].output_per_million_usd > known.prices[model].input_per_million_usd
+
+
+def test_reading_it_imports_no_litellm() -> None:
+    program = (
+        "import sys; from core.llm.model_table import model_table; assert model_table().limits;"
+        " assert not [name for name in sys.modules if name.split('.')[0] == 'litellm']"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_model_is_known_by_its_provider_too(tmp_path: Path) -> None:
+    known = table(tmp_path, {"clever": ROW})
+    limit = ContextLimit(window=100_000, reserved=8_000)
+    price = Price(
+        input_per_million_usd=2.0, cached_per_million_usd=2.0, output_per_million_usd=10.0
+    )
+    assert known == ModelTable(
+        limits={"clever": limit, "maker/clever": limit},
+        prices={"clever": price, "maker/clever": price},
+    )
+
+
+def test_an_answer_never_takes_most_of_the_window(tmp_path: Path) -> None:
+    known = table(tmp_path, {"a": ROW | {"max_output_tokens": 100_000}})
+    assert known.limits["a"].reserved == 33_333
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "embedding"},
+        {"max_input_tokens": "many", "input_cost_per_token": "little"},
+        {"max_input_tokens": -1, "input_cost_per_token": -1},
+        {"max_input_tokens": None, "output_cost_per_token": None},
+        {"max_input_tokens": 0, "input_cost_per_token": 0, "output_cost_per_token": 0},
+    ],
+)
+def test_what_a_row_does_not_say_is_not_known(tmp_path: Path, wrong: dict[str, object]) -> None:
+    known = table(tmp_path, {"a": ROW | wrong, "b": ["no row"]})
+    assert known == ModelTable()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1'])
+def test_a_table_that_cannot_be_read_is_told_and_empty(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "table.json"
+    file.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        assert model_table(file) == ModelTable()
+        assert model_table(tmp_path / "none.json") == ModelTable()
+    assert len(caplog.records) == 2
+    assert caplog.records[0].getMessage().startswith("no table of models")
+
+
+def test_a_table_of_another_size_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    with file.open("wb") as opened:
+        opened.truncate(FILE_BYTES_MAX + 1)
+    assert model_table(file) == ModelTable()
