@@ -1,13 +1,14 @@
 """Choosing how the model is reached: straight over HTTP where it speaks OpenAI's protocol, else through litellm."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from bots.provider_keys import key_name
 from bots.settings import Settings
+from core.agents.definition import AgentDefinition
 from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, ModelRejected
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_stream import OpenAIStream
 from core.llm.retry import stream_with_retries
@@ -20,6 +21,7 @@ DIRECT = {
 }
 """Endpoints that are called without litellm: prefix of the model's name, address, the key's own variable."""
 DEADLINE_SECONDS = 900.0
+NO_KEY = "The model of this agent has no key here. Please tell whoever runs me."
 
 Adapter = OpenAIStream | LiteLLM
 
@@ -33,18 +35,41 @@ class Brain:
     close: Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
 class ModelRouter:
-    """The LLM port over several adapters: each model of the settings is asked through its own."""
+    """The LLM port over several adapters: each model is asked through its own, made when it is first wanted."""
 
-    adapters: Mapping[str, Adapter]
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._adapters: dict[str, Adapter] = {}
+
+    def reach(self, model: str) -> Adapter:
+        """Raises ConfigurationError for a model without its key."""
+        if model not in self._adapters:
+            self._adapters[model] = _adapter(model, self._settings)
+        return self._adapters[model]
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        return self.adapters[request.model].stream(request)
+        try:
+            adapter = self.reach(request.model)
+        except ConfigurationError as error:
+            raise ModelRejected(NO_KEY, detail=str(error)) from error
+        return adapter.stream(request)
 
     async def close(self) -> None:
-        for adapter in self.adapters.values():
+        for adapter in self._adapters.values():
             await adapter.close()
+
+
+def unreachable(agents: Iterable[AgentDefinition], settings: Settings) -> tuple[str, ...]:
+    """A sentence for the operator for each agent whose model has no key."""
+    told: list[str] = []
+    for agent in agents:
+        try:
+            if agent.model:
+                _adapter(agent.model, settings)
+        except ConfigurationError as error:
+            told.append(f"The agent {agent.agent_id} cannot work yet: {error}")
+    return tuple(told)
 
 
 def brain(settings: Settings) -> Brain:
@@ -55,7 +80,9 @@ def brain(settings: Settings) -> Brain:
             "(threadhand setup asks for them), or try scripts/demo, which needs none."
         )
     models = (settings.model, *settings.fallback_models)
-    router = ModelRouter({model: _adapter(model, settings) for model in models})
+    router = ModelRouter(settings)
+    for model in models:
+        router.reach(model)
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(

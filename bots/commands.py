@@ -1,10 +1,12 @@
-"""The words and slash commands that are answered at once: status, files, usage, new, forget, knowledge, help."""
+"""The words and slash commands that are answered at once: status, files, usage, new, forget, knowledge, use, help."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from bots.agents import answer_use
 from bots.inbound import CommandCalled, Outcome
 from bots.shelf import Shelf, answer_knowledge
+from core.agents.roster import Roster
 from core.errors import AgentError, ToolError
 from core.ports import SandboxProvider, StopSignals
 from core.stores import Conversations
@@ -15,6 +17,8 @@ HELP = """Mention me and say what you need; attach files if they help. In a thre
 - `stop` ends what I am doing; so does a cross on your message
 - `status`, `files`, `usage` tell how things are
 - `knowledge add` with files makes me know them here; `knowledge list`, `knowledge remove NAME`
+- `use` tells which agents there are, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
+message asks that one alone
 - `new` starts afresh in this place; `forget` deletes this conversation and its files"""
 
 
@@ -26,6 +30,7 @@ class CommandDesk:
     sandboxes: SandboxProvider | None
     signals: StopSignals
     shelf: Shelf | None = None
+    roster: Roster | None = None
 
 
 async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
@@ -36,6 +41,10 @@ async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
         if desk.shelf is None:
             return Outcome(notice="There is no knowledge base here.")
         return Outcome(notice=await answer_knowledge(called, desk.shelf), is_private=False)
+    if called.name == "use":
+        if desk.roster is None:
+            return Outcome(notice="There is only one agent here.")
+        return await answer_use(called, desk.roster, desk.conversations)
     snapshot = await desk.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")

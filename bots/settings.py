@@ -101,6 +101,8 @@ class Settings(OutsideSettings):
     public_url: WebUrl = ""
 
     mcp_config: Path | None = None
+    agents_dir: Path | None = None
+    channel_agents: Names = ()
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (

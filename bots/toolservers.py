@@ -17,8 +17,9 @@ from core.tools.tool import Tool
 class ToolServers:
     """All servers of the file THREADHAND_MCP_CONFIG; none without one. What may change things there asks first."""
 
-    def __init__(self, servers: McpServers) -> None:
+    def __init__(self, servers: McpServers, names: frozenset[str]) -> None:
         self._servers = servers
+        self.names = names
 
     def warm(self) -> None:
         """Starts to connect, and returns at once."""
@@ -46,4 +47,5 @@ def tool_servers(settings: Settings) -> ToolServers:
     """Raises ConfigurationError with one sentence for a file that cannot be used."""
     environment = process_environment()
     configs = read_servers(settings.mcp_config, environment) if settings.mcp_config else ()
-    return ToolServers(McpServers(configs, host_environment=environment))
+    names = frozenset(config.name for config in configs)
+    return ToolServers(McpServers(configs, host_environment=environment), names)

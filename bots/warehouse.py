@@ -2,6 +2,7 @@
 
 from core.knowledge.desk import Library
 from core.knowledge.semantics import Semantics
+from storage.agents import SqlAgentVersions
 from storage.asks import SqlAsks
 from storage.conversations import SqlConversations
 from storage.database import Database
@@ -29,6 +30,7 @@ class Stores:
         self.asks = SqlAsks(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
+        self.agents = SqlAgentVersions(database)
         self.library = Library(store=SqlKnowledge(database), semantics=semantics)
         self.bus = MemoryEventBus()
         self.queue = MemoryRunQueue()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import cast
 
 import aiohttp
@@ -61,7 +62,7 @@ def intents() -> discord.Intents:
 class Client(discord.Client):
     """discord.py's client with our ears. An error in a handler is logged and ends nothing."""
 
-    def __init__(self, receive: Receive, cursors: Cursors) -> None:
+    def __init__(self, receive: Receive, cursors: Cursors, agents: Mapping[str, str]) -> None:
         # there is no voice here, so its missing libraries are no news
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
@@ -78,7 +79,7 @@ class Client(discord.Client):
         self.lanes = Lanes(cursors, self._fill)
         self.listener = Listener(self, receive, self.rest, self.doors, self.lanes)
         self.interactions = Interactions(receive, self.doors, self.lanes)
-        self.tree = commands.build(self, self.interactions)
+        self.tree = commands.build(self, self.interactions, agents)
         self.add_dynamic_items(AskControl, RunControl)
 
     async def setup_hook(self) -> None:
@@ -130,15 +131,21 @@ class DiscordApp:
     """Connects to Discord and stays connected.
 
     `api_url` points to a local server in Discord's place. discord.py keeps its addresses in class attributes, so the
-    setting holds for the whole process: one process talks to one Discord.
+    setting holds for the whole process: one process talks to one Discord. `agents` are offered in menus, by name.
     """
 
     def __init__(
-        self, *, token: str, receive: Receive, cursors: Cursors, api_url: str | None = None
+        self,
+        *,
+        token: str,
+        receive: Receive,
+        cursors: Cursors,
+        api_url: str | None = None,
+        agents: Mapping[str, str] | None = None,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
-        self.client = Client(receive, cursors)
+        self.client = Client(receive, cursors, agents or {})
         self.surface = DiscordSurface(
             self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
         )

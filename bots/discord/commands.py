@@ -1,13 +1,14 @@
 """The slash commands, and registering them only when they have changed."""
 
 import logging
-from collections.abc import Mapping
-from typing import Literal, cast
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
 
 import discord
 from discord import app_commands
 
 from bots.discord.interactions import AnyInteraction, Interactions
+from bots.discord.limits import one_line
 from bots.discord.rest import Rest
 from bots.inbound import CommandName
 
@@ -15,6 +16,10 @@ log = logging.getLogger(__name__)
 
 PROMPT_MAX = 6000
 NAME_MAX = 200
+CHOICE_MAX = 100
+CHOICES_MAX = 25
+Choices = list[app_commands.Choice[str]]
+CallbackT = TypeVar("CallbackT", bound=Callable[..., object])
 PLAIN: dict[CommandName, str] = {
     "stop": "Stop what the agent is doing in this thread",
     "status": "What the agent is doing in this thread",
@@ -42,8 +47,17 @@ class Tree(app_commands.CommandTree[discord.Client]):
             log.info("the failure could not be told: %s", failure)
 
 
-def build(client: discord.Client, interactions: Interactions) -> Tree:
-    """The tree of all commands. `agent` is a group: it has room for further subcommands."""
+def build(
+    client: discord.Client, interactions: Interactions, agents: Mapping[str, str] | None = None
+) -> Tree:
+    """The tree of all commands. `agent` is a group: it has room for further subcommands.
+
+    `agents` are names with what people see beside them, to choose from.
+    """
+    choices = [
+        app_commands.Choice(name=one_line(f"{name}: {said}", CHOICE_MAX), value=name)
+        for name, said in (agents or {}).items()
+    ]
     tree = Tree(
         client,
         allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True),
@@ -51,7 +65,8 @@ def build(client: discord.Client, interactions: Interactions) -> Tree:
         fallback_to_global=True,
     )
     agent = app_commands.Group(name="agent", description="Work with the agent")
-    agent.add_command(_run(interactions))
+    agent.add_command(_run(interactions, choices))
+    agent.add_command(_use(interactions, choices))
     agent.add_command(_knowledge(interactions))
     tree.add_command(agent)
     for name, description in PLAIN.items():
@@ -59,16 +74,44 @@ def build(client: discord.Client, interactions: Interactions) -> Tree:
     return tree
 
 
-def _run(interactions: Interactions) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(prompt="What the agent should do", attachment="A file to work with")
+def _run(
+    interactions: Interactions, choices: Choices
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @_choosing("agent", choices)
+    @app_commands.describe(
+        prompt="What the agent should do",
+        attachment="A file to work with",
+        agent="Who is to do it",
+    )
     async def run(
         interaction: AnyInteraction,
         prompt: app_commands.Range[str, 1, PROMPT_MAX],
         attachment: discord.Attachment | None = None,
+        agent: str | None = None,
     ) -> None:
-        await interactions.run(interaction, prompt, attachment)
+        await interactions.run(interaction, prompt, attachment, agent)
 
     return app_commands.Command(name="run", description="Give the agent a task", callback=run)
+
+
+def _use(
+    interactions: Interactions, choices: Choices
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @_choosing("name", choices)
+    @app_commands.describe(name="Who is to work in this thread; empty: tell who there is")
+    async def use(interaction: AnyInteraction, name: str | None = None) -> None:
+        await interactions.command(interaction, "use", argument=name or "")
+
+    return app_commands.Command(
+        name="use", description="Choose the agent for this thread", callback=use
+    )
+
+
+def _choosing(option: str, choices: Choices) -> Callable[[CallbackT], CallbackT]:
+    """A menu for the option, where Discord's has room for all; else the name is typed."""
+    if not 0 < len(choices) <= CHOICES_MAX:
+        return lambda callback: callback
+    return app_commands.choices(**{option: choices})
 
 
 def _knowledge(

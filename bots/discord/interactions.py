@@ -25,6 +25,7 @@ from bots.inbound import (
     IncomingMessage,
     Outcome,
     RunButtonPressed,
+    named_agent,
 )
 from bots.reception import Receive
 from core.errors import SurfaceError
@@ -52,7 +53,11 @@ class Interactions:
         self._lanes = lanes
 
     async def run(
-        self, interaction: AnyInteraction, prompt: str, attachment: discord.Attachment | None
+        self,
+        interaction: AnyInteraction,
+        prompt: str,
+        attachment: discord.Attachment | None,
+        agent: str | None = None,
     ) -> None:
         """`/agent run`: in a channel it opens a thread under its own answer, elsewhere it goes on where it is.
 
@@ -64,15 +69,17 @@ class Interactions:
         if problem or place is None:
             return
         message_id = await _deferred(interaction)
+        named, request = (agent, prompt) if agent else named_agent(prompt)
         inbound = IncomingMessage(
             address=place.address(message_id),
             dedupe_key=f"discord:interaction:{interaction.id}",
             message_ref=str(message_id),
             author=person(interaction.user),
-            text=prompt,
+            text=request,
             sent_at=interaction.created_at,
             is_addressed=True,
             files=(file_of(attachment),) if attachment else (),
+            agent_id=named,
         )
         async with self._doors.opening(inbound.address.thread_key):
             try:

@@ -16,6 +16,7 @@ from bots.inbound import (
     MessageDeleted,
     MessageEdited,
     StopWished,
+    named_agent,
 )
 from core.threads import IncomingFile, Person
 
@@ -25,6 +26,7 @@ _USER = re.compile(r"<@!?(\d+)>")
 _ROLE = re.compile(r"<@&(\d+)>")
 _CHANNEL = re.compile(r"<#(\d+)>")
 _EMOJI = re.compile(r"<a?:(\w+):\d+>")
+_USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 FORWARDED_MAX = 4000
 
 
@@ -59,19 +61,21 @@ def parse_message(
         return CommandCalled(
             address=place.address(message.id),
             dedupe_key=f"discord:{message.id}",
-            name=command,
-            argument="",
+            name=command[0],
+            argument=command[1],
             person=person(message.author),
         )
+    agent_id, request = named_agent(text)
     return IncomingMessage(
         address=place.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
         author=person(message.author),
-        text=text,
+        text=request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
         files=files_of(message),
+        agent_id=agent_id,
     )
 
 
@@ -88,7 +92,7 @@ def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
         author=person(message.author),
-        text=readable(message, me),
+        text=named_agent(readable(message, me))[1],
         sent_at=message.edited_at,
     )
 
@@ -155,9 +159,13 @@ def _named(text: str, message: discord.Message, me: int) -> str:
     return _EMOJI.sub(r":\1:", text).strip()
 
 
-def _command(text: str) -> CommandName | None:
-    word = text.strip().lower().removeprefix("/")
-    return cast(CommandName, word) if word in get_args(CommandName) else None
+def _command(text: str) -> tuple[CommandName, str] | None:
+    """The command and its argument, where the whole message is one."""
+    words = text.strip().removeprefix("/")
+    if chosen := _USE.fullmatch(words):
+        return "use", chosen[1]
+    word = words.lower()
+    return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 
 
 def files_of(message: discord.Message) -> tuple[IncomingFile, ...]:

@@ -14,6 +14,7 @@ from bots.inbound import (
     MessageDeleted,
     MessageEdited,
     StopWished,
+    named_agent,
 )
 from bots.slack import content
 from bots.slack.client import Identity
@@ -26,6 +27,7 @@ STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 _COMMANDS = frozenset(get_args(CommandName))
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """The whole message: a sentence that only begins with the word is a request."""
+_USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 # Everything else with a subtype is told by Slack or by a bot, not written by a person.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
@@ -139,15 +141,17 @@ def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound 
     if name == "stop" and not files:
         # Somebody else's thread may hold the word too: this asks, and is silent where nothing runs.
         return StopWished(address=address, dedupe_key=key, message_ref="", person=person)
+    agent_id, request = named_agent(words)
     return IncomingMessage(
         address=address,
         dedupe_key=key,
         message_ref=ts,
         author=person,
-        text=words,
+        text=request,
         sent_at=moment(ts),
         is_addressed=is_addressed,
         files=files,
+        agent_id=agent_id,
     )
 
 
@@ -157,6 +161,8 @@ def _command(
     """The command and its argument, where the whole message is one."""
     if taught := _KNOWLEDGE.fullmatch(words.strip()):
         return "knowledge", taught[1] or ""
+    if not files and (chosen := _USE.fullmatch(words.strip())):
+        return "use", chosen[1]
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 
@@ -184,12 +190,13 @@ def _edit(event: JsonObject, known: Known) -> Inbound | Ignored:
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, known):
         return Ignored(reason="not addressed")
+    words = content.message_text(message, known.names, bot=known.identity.user_id)
     return MessageEdited(
         address=known.address(channel, text(message, "thread_ts") or ts),
         dedupe_key=known.key(channel, ts, "edit", edited),
         message_ref=ts,
         author=known.person(text(message, "user")),
-        text=content.message_text(message, known.names, bot=known.identity.user_id),
+        text=named_agent(words)[1],
         sent_at=moment(edited),
     )
 
