@@ -6,16 +6,17 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 
-from bots.brains import Brain, brain
+from bots.agent_knowledge import AgentKnowledge
+from bots.agents import new_roster
+from bots.brains import brain, unreachable
 from bots.chores import expire_approvals, sweep_events
 from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
-from bots.known_models import KnownModels, known_models
-from bots.machines import Machines, machines, prompt
-from bots.outside import offered, outside_services
+from bots.engines import Parts, new_engine
+from bots.known_models import known_models
+from bots.machines import machines
 from bots.meaning import semantics
 from bots.policy import Policy
 from bots.posting import Showroom, Surface
@@ -24,7 +25,7 @@ from bots.remarks import remarks
 from bots.settings import Settings
 from bots.shelf import Shelf
 from bots.slack.app import SlackApp
-from bots.toolservers import ToolServers, tool_servers
+from bots.toolservers import tool_servers
 from bots.warehouse import Stores
 from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
@@ -34,9 +35,7 @@ from bots.workers import enlisted, new_worker_id
 from core import failpoints
 from core.errors import ConfigurationError
 from core.ports import FileSource, ThreadTalk
-from core.runs import Engine
 from core.tasks import cancel, spawn
-from core.turn import LoopPolicy
 from core.worker import Worker
 from storage.opening import migrate as migrate_database
 from storage.opening import open_database
@@ -102,29 +101,31 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
         servers = tool_servers(settings)
         stack.push_async_callback(servers.close)
         known = await known_models(settings)
-        program = _Assembly(settings, stores, sandboxes, mind, servers, known)
+        roster = new_roster(settings, stores.agents, servers.names)
+        agent_knowledge = AgentKnowledge(roster.files, stores.library)
+        stack.push_async_callback(agent_knowledge.close)
+        parts = Parts(
+            settings=settings,
+            stores=stores,
+            sandboxes=sandboxes,
+            mind=mind,
+            servers=servers,
+            known=known,
+            roster=roster,
+            agent_knowledge=agent_knowledge,
+        )
+        program = _Assembly(parts)
         yield await program.start(stack, with_worker=with_worker)
 
 
 class _Assembly:
     """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        stores: Stores,
-        sandboxes: Machines,
-        mind: Brain,
-        servers: ToolServers,
-        known: KnownModels,
-    ) -> None:
-        self._settings = settings
-        self._stores = stores
-        self._sandboxes = sandboxes
-        self._mind = mind
-        self._servers = servers
-        self._known = known
-        self._outside = outside_services(settings)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._settings = settings = parts.settings
+        self._stores = parts.stores
+        self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._surfaces: dict[str, Surface] = {}
@@ -147,8 +148,16 @@ class _Assembly:
         )
         self._links.public_url = self._links.public_url or local_url(self._settings.http_host, port)
         if with_worker:
-            self._servers.warm()
-            runs = Worker(self._engine(), self._stores.queue)
+            self._parts.servers.warm()
+            self._parts.agent_knowledge.warm()
+            engine = new_engine(
+                self._parts,
+                worker_id=self._worker_id,
+                file_sources=self._sources,
+                thread_talks=self._talks,
+                preview_url=self._links.preview,
+            )
+            runs = Worker(engine, self._stores.queue)
             runs.start()
             stack.push_async_callback(runs.close)
         if slack is not None:
@@ -166,10 +175,15 @@ class _Assembly:
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
-            lacks=(*self._sandboxes.lacks, *self._known.lacks),
+            lacks=self._lacks(),
             slack=slack,
             discord=discord,
         )
+
+    def _lacks(self) -> tuple[str, ...]:
+        parts = self._parts
+        agents = unreachable(parts.roster.files.latest.values(), self._settings)
+        return (*parts.sandboxes.lacks, *parts.known.lacks, *agents)
 
     def _showroom(self) -> Showroom:
         stores = self._stores
@@ -206,6 +220,7 @@ class _Assembly:
                     sources=self._sources,
                     file_bytes_max=settings.file_bytes_max,
                 ),
+                roster=self._parts.roster,
             ),
             wake_delivery=self._delivery.wake,
         )
@@ -235,6 +250,10 @@ class _Assembly:
             receive=self._reception.receive,
             cursors=self._stores.inbox,
             api_url=settings.discord_api_url,
+            agents={
+                agent_id: agent.description
+                for agent_id, agent in self._parts.roster.files.latest.items()
+            },
         )
         self._surfaces["discord"] = app.surface
         self._sources["discord"] = app.files
@@ -258,39 +277,3 @@ class _Assembly:
 
     async def _stop(self, run_id: str) -> bool:
         return not (await self._reception.stop(run_id)).is_ignored
-
-    def _engine(self) -> Engine:
-        settings, stores = self._settings, self._stores
-        return Engine(
-            worker_id=self._worker_id,
-            claims=stores.claims,
-            journal=stores.journal,
-            conversations=stores.conversations,
-            bus=stores.bus,
-            signals=stores.signals,
-            sandboxes=self._sandboxes.provider,
-            file_sources=self._sources,
-            thread_talks=self._talks,
-            file_bytes_max=settings.file_bytes_max,
-            model=settings.model,
-            system_prompt=partial(prompt, self._sandboxes),
-            dialect=self._mind.dialect,
-            toolbox=offered(self._outside, has_sandbox=self._sandboxes.provider is not None),
-            outside=self._outside,
-            more_tools=self._servers.tools,
-            library=self._stores.library,
-            policy=LoopPolicy(
-                turns_max=settings.max_turns,
-                is_sequential=settings.tool_strategy == "sequential",
-                executes_on_stream=settings.execute_on_stream,
-                is_streamed=settings.stream,
-                xml_calls_max=settings.max_xml_tool_calls,
-            ),
-            ask_model=self._mind.ask_model,
-            context_policy=self._known.context_policy,
-            price_of=self._known.price_of,
-            budget=settings.budget,
-            ledger=stores.ledger,
-            plans=stores.plans,
-            preview_url=self._links.preview,
-        )

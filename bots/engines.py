@@ -1,0 +1,81 @@
+"""The engine that runs are executed with, made of the program's parts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from bots.agent_knowledge import AgentKnowledge
+from bots.brains import Brain
+from bots.known_models import KnownModels
+from bots.machines import Machines, prompt
+from bots.outside import offered, outside_services
+from bots.settings import Settings
+from bots.toolservers import ToolServers
+from bots.warehouse import Stores
+from core.agents.roster import Roster
+from core.engine import Engine
+from core.ports import FileSource, ThreadTalk
+from core.turn import LoopPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the program is made of, besides its platforms."""
+
+    settings: Settings
+    stores: Stores
+    sandboxes: Machines
+    mind: Brain
+    servers: ToolServers
+    known: KnownModels
+    roster: Roster
+    agent_knowledge: AgentKnowledge
+
+
+def new_engine(
+    parts: Parts,
+    *,
+    worker_id: str,
+    file_sources: Mapping[str, FileSource],
+    thread_talks: Mapping[str, ThreadTalk],
+    preview_url: Callable[[str, str], str | None],
+) -> Engine:
+    """The sources and talks of platforms may be added later."""
+    settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
+    outside = outside_services(settings)
+    return Engine(
+        worker_id=worker_id,
+        claims=stores.claims,
+        journal=stores.journal,
+        conversations=stores.conversations,
+        bus=stores.bus,
+        signals=stores.signals,
+        sandboxes=sandbox,
+        file_sources=file_sources,
+        thread_talks=thread_talks,
+        file_bytes_max=settings.file_bytes_max,
+        model=settings.model,
+        system_prompt=partial(prompt, parts.sandboxes),
+        dialect=parts.mind.dialect,
+        dialect_setting=settings.dialect,
+        toolbox=offered(outside, has_sandbox=sandbox is not None),
+        outside=outside,
+        more_tools=parts.servers.tools,
+        roster=parts.roster,
+        library=stores.library,
+        learn=parts.agent_knowledge.learn,
+        policy=LoopPolicy(
+            turns_max=settings.max_turns,
+            is_sequential=settings.tool_strategy == "sequential",
+            executes_on_stream=settings.execute_on_stream,
+            is_streamed=settings.stream,
+            xml_calls_max=settings.max_xml_tool_calls,
+        ),
+        ask_model=parts.mind.ask_model,
+        context_policy=parts.known.context_policy,
+        price_of=parts.known.price_of,
+        budget=settings.budget,
+        ledger=stores.ledger,
+        plans=stores.plans,
+        preview_url=preview_url,
+    )
