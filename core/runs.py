@@ -13,7 +13,10 @@ from core.endings import ending_of
 from core.engine import Engine
 from core.equipment import Equipment, check_budget, equipped
 from core.errors import AgentError, LeaseLost, StorageUnavailable
-from core.events import MessageAdded, RunFailed, RunFinished
+from core.events import MessageAdded, RunFailed
+from core.flow.planner import Ended
+from core.flow.play import Mend, play_flow
+from core.flow.team import flow_of
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
 from core.listening import Listener
@@ -120,14 +123,13 @@ class _Execution:
     async def _play_to_the_end(self, thread: Thread) -> None:
         kit = await equipped(self._run, thread, self._engine, self._recorder)
         around = await self._surroundings(kit)
-        ended = await self._mended(around)
+        mend = self._mended if self._lease.attempt > 1 else None
         while True:
-            if ended is None:
-                history = await self._engine.conversations.recent(self._lease.thread_id)
-                around = await self._informed(around, history)
-                self._listener.remember(history)
-                turns_done = turns_in(history, self._lease.run_id)
-                ended = await run_agent(history, with_todo(around, history), turns_done=turns_done)
+            history = await self._engine.conversations.recent(self._lease.thread_id)
+            self._listener.remember(history)
+            around = await self._informed(around, history)
+            flow = await flow_of(kit, self._run, around, self._engine, self._recorder)
+            ended = await (play_flow(flow, mend=mend) if flow else self._looped(around, mend))
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
                 return
@@ -136,11 +138,18 @@ class _Execution:
             if await self._recorder.finish(ended, ending_of(ended)):
                 return
             await self._recorder.commit()
-            ended = None
+            mend = None
 
-    async def _mended(self, around: Surroundings) -> RunFinished | Approval | None:
-        if self._lease.attempt == 1:
-            return None
+    async def _looped(self, around: Surroundings, mend: Mend | None) -> Ended:
+        """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
+        ended = await mend(around) if mend else None
+        if ended is not None:
+            return ended
+        history = await self._engine.conversations.recent(self._lease.thread_id)
+        turns_done = turns_in(history, self._lease.run_id)
+        return await run_agent(history, with_todo(around, history), turns_done=turns_done)
+
+    async def _mended(self, around: Surroundings) -> Ended | None:
         history = await self._engine.conversations.history(self._lease.thread_id)
         shop = Workshop(
             dialect=around.dialect,
