@@ -1,9 +1,9 @@
 """Searching the web without a key: the results page for browsers without scripts, as DuckDuckGo serves it."""
 
+import html
 import re
 import time
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from core.errors import ToolError
@@ -11,6 +11,12 @@ from core.outside.client import Request, Service, ask
 from core.outside.search import Findings, Hit
 
 _CHARACTERS_MAX = 2_000_000
+_TEXT_CHARACTERS_MAX = 4_000
+_TAG = re.compile(r"<(?:a|div|td|span)\b([^<>]{0,4000})>", re.IGNORECASE)
+_ANY_TAG = re.compile(r"<[^<>]*>")
+_END = re.compile(r"</(?:a|div|td)\b", re.IGNORECASE)
+_CLASS = re.compile(r"""\bclass=["']([^"']*)["']""", re.IGNORECASE)
+_HREF = re.compile(r"""\bhref=["']([^"']*)["']""", re.IGNORECASE)
 _NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
 
 
@@ -24,23 +30,20 @@ class KeylessSearch:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
         page = (await ask(self.service, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
-        reader = _Reader()
-        reader.feed(page)
-        reader.close()
-        if not reader.hits and _NOT_LET_IN.search(page):
+        found = _found(page)
+        if not found and _NOT_LET_IN.search(page):
             raise ToolError(
                 "The search without a key takes no more requests from here just now. Open a page that you know with"
                 " scrape_webpage, try it later, or tell the people that the operator can set a key for a search."
             )
-        found = [one for one in reader.hits if one.url][:results_max]
         hits = (
             Hit(
-                title=" ".join("".join(one.title).split()),
+                title=one.title,
                 url=one.url,
-                content=" ".join("".join(one.content).split()),
+                content=one.content,
                 score=round(1 / (1 + place), 4),
             )
-            for place, one in enumerate(found)
+            for place, one in enumerate(found[:results_max])
         )
         seconds = time.monotonic() - started
         return Findings(
@@ -51,39 +54,40 @@ class KeylessSearch:
 @dataclass
 class _Found:
     url: str
-    title: list[str] = field(default_factory=list[str])
-    content: list[str] = field(default_factory=list[str])
+    title: str
+    content: str = ""
 
 
-class _Reader(HTMLParser):
-    """Takes the links of class `result__a` and the texts of class `result__snippet`; advertisements are left out."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.hits: list[_Found] = []
-        self._into: list[str] | None = None
-        self._is_advertisement = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        kinds = (named.get("class") or "").split()
+def _found(page: str) -> list[_Found]:
+    """The links of class `result__a` with the texts of class `result__snippet`; advertisements are left out. Looks for
+    these marks alone, in time that grows with the page's length whatever it holds."""
+    found: list[_Found] = []
+    is_advertisement = False
+    for tag in _TAG.finditer(page):
+        kinds = _attribute(_CLASS, tag[1]).split()
         if "result" in kinds:
-            self._is_advertisement = "result--ad" in kinds
-        if self._is_advertisement:
-            return
-        if tag == "a" and "result__a" in kinds:
-            self.hits.append(_Found(_target(named.get("href") or "")))
-            self._into = self.hits[-1].title
-        elif "result__snippet" in kinds and self.hits:
-            self._into = self.hits[-1].content
+            is_advertisement = "result--ad" in kinds
+        if is_advertisement:
+            continue
+        if "result__a" in kinds:
+            target = _target(_attribute(_HREF, tag[1]))
+            found.append(_Found(target, _text(page, tag.end())))
+        elif "result__snippet" in kinds and found:
+            found[-1].content = found[-1].content or _text(page, tag.end())
+    return [one for one in found if one.url]
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("a", "div", "td"):
-            self._into = None
 
-    def handle_data(self, data: str) -> None:
-        if self._into is not None:
-            self._into.append(data)
+def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
+    match = pattern.search(attributes)
+    return html.unescape(match[1]) if match else ""
+
+
+def _text(page: str, start: int) -> str:
+    """What stands between here and the end of the element."""
+    inside = page[start : start + _TEXT_CHARACTERS_MAX]
+    end = _END.search(inside)
+    shown = inside[: end.start()] if end else inside
+    return " ".join(html.unescape(_ANY_TAG.sub("", shown)).split())
 
 
 def _target(href: str) -> str:
