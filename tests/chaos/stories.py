@@ -124,6 +124,13 @@ def check_talk(stage: Stage) -> None:
     assert _count(stage, "Hi there.") == 1
 
 
+def check_chosen(stage: Stage) -> None:
+    """It is said to everybody, who may hear it again where a crash came between the choice and its note."""
+    check_talk(stage)
+    assert stage.rows("SELECT agent_id FROM thread") == [("research",)]
+    assert _count(stage, "`research` works in this conversation") <= 2
+
+
 async def asked_to_end(stage: Stage) -> None:
     """The operator ends the program in the middle of a run."""
     await stage.connected()
@@ -219,6 +226,11 @@ NEW = Story(
     scenario=TALK,
     tell=word("new", "starts afresh", "no conversation with me here"),
     check=check_talk,
+)
+USE = Story(
+    scenario=TALK,
+    tell=word("use research", "`research` works in this conversation"),
+    check=check_chosen,
 )
 FORGET = Story(
     scenario=TALK,
