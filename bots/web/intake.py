@@ -17,10 +17,12 @@ from core.threads import IncomingFile
 
 JSON_BYTES_MAX = 1024 * 1024
 TEXT_CHARACTERS_MAX = 200_000
+AGENT_CHARACTERS_MAX = 100
 FILES_MAX = 20
 NAME_CHARACTERS_MAX = 200
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_FORM_FIELDS = {"text": TEXT_CHARACTERS_MAX, "agent_id": AGENT_CHARACTERS_MAX}
 _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 
@@ -28,6 +30,7 @@ _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 class Draft:
     text: str
     files: tuple[IncomingFile, ...] = ()
+    agent_id: str | None = None
 
 
 def path_id(request: web.Request, name: str) -> str:
@@ -83,7 +86,7 @@ def text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
 
 
 async def draft(request: web.Request) -> Draft:
-    """A message: JSON `{"text"}`, or a multipart form with `text` and files of any field name.
+    """A message: JSON `{"text"}`, or a multipart form with `text` and files of any field name; either with `agent_id`.
 
     Files go to the spool piece by piece; when the message is refused none of them stays.
     """
@@ -91,7 +94,10 @@ async def draft(request: web.Request) -> Draft:
         message = await _form(request)
     else:
         body = await json_object(request)
-        message = Draft(text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX))
+        message = Draft(
+            text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX),
+            agent_id=text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX) or None,
+        )
     if not message.text.strip() and not message.files:
         raise Refusal(400, "empty_message", "A message needs a text or a file.")
     return message
@@ -104,7 +110,7 @@ def discard_files(request: web.Request, files: tuple[IncomingFile, ...]) -> None
 
 
 async def _form(request: web.Request) -> Draft:
-    text = ""
+    texts: dict[str, str] = {}
     files: list[IncomingFile] = []
     try:
         reader = await request.multipart()
@@ -114,17 +120,19 @@ async def _form(request: web.Request) -> Draft:
             if part.filename is not None:
                 _check_room(files)
                 files.append(await _spooled(request, part))
-            elif part.name == "text":
-                text = await _form_text(part)
+            elif part.name in _FORM_FIELDS:
+                texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
             else:
-                raise Refusal(400, "bad_form", "The form takes the field text, and files.")
+                raise Refusal(
+                    400, "bad_form", "The form takes the fields text and agent_id, and files."
+                )
     except (ValueError, AssertionError) as error:
         discard_files(request, tuple(files))
         raise Refusal(400, "bad_form", "The form is broken.") from error
     except BaseException:
         discard_files(request, tuple(files))
         raise
-    return Draft(text, tuple(files))
+    return Draft(texts.get("text", ""), tuple(files), texts.get("agent_id") or None)
 
 
 def _check_room(files: list[IncomingFile]) -> None:
@@ -132,13 +140,13 @@ def _check_room(files: list[IncomingFile]) -> None:
         raise Refusal(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
 
 
-async def _form_text(part: BodyPartReader) -> str:
+async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> str:
     content = bytearray()
     while piece := await part.read_chunk():
         content += piece
         if len(content) > JSON_BYTES_MAX:
             raise Refusal(413, "too_large", "The text is too long.")
-    return _checked(content.decode(errors="replace"), "text", TEXT_CHARACTERS_MAX)
+    return _checked(content.decode(errors="replace"), name, characters_max)
 
 
 async def _spooled(request: web.Request, part: BodyPartReader) -> IncomingFile:

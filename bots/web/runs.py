@@ -37,6 +37,8 @@ async def show_run(request: web.Request) -> web.Response:
             "status": run.status,
             "attempt": run.attempt,
             "model": run.model,
+            "agent_id": run.agent_id,
+            "agent_version_id": run.agent_version_id,
             "stop_requested": run.stop_requested,
             "finish_reason": run.finish_reason,
             "error": run.error,

@@ -83,6 +83,7 @@ async def add_message(request: web.Request) -> web.Response:
         sent_at=datetime.now(UTC),
         is_addressed=True,
         files=draft.files,
+        agent_id=draft.agent_id,
     )
     try:
         with _RECEIVE:
