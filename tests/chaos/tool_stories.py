@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-from core.approval import NOBODY_APPROVED
 from tests.chaos.harness import Stage
 from tests.chaos.report_story import INTERRUPTED
 from tests.chaos.stories import TALK, Story, check_talk, word
@@ -66,11 +65,11 @@ async def approve(stage: Stage) -> None:
 
 
 def check_approved(stage: Stage) -> None:
-    """The call was made; or the model knows that it was not, or may not have been."""
+    """The call was made; or the model knows that it may not have been. Nobody is passed over: asked are all."""
     check_talk(stage)
     assert stage.runs() == ["completed"]
     told = str(stage.script.requests[-1]["messages"])
-    assert any(one in told for one in ("from afarfrom afar", NOBODY_APPROVED, INTERRUPTED))
+    assert any(one in told for one in ("from afarfrom afar", INTERRUPTED))
     assert len(stage.rows("SELECT ask_id FROM pending_ask")) <= 1
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from core.approval import APPROVE_ALWAYS, Approval
-from core.stores import JournalEntry
-from core.threads import Accept, Lease, StopRun
+from core.stores import JournalEntry, RunEnding
+from core.threads import Accept, Lease, Reply, StopRun
 from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
 
 APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site",))
@@ -85,3 +85,47 @@ async def test_the_question_is_delivered_while_the_run_is_on(stores: Stores) -> 
     await stores.say("no")
     (asked,) = await stores.deliveries.plan(rendering, [])
     assert asked.state == "stale"
+
+
+async def test_a_stop_that_came_before_the_question_withdraws_it_at_once(stores: Stores) -> None:
+    lease = await stores.started()
+    assert await stores.stops.request_stop(lease.run_id)
+    await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+    ask = await stores.journal.approval(lease.run_id)
+    assert ask is not None
+    assert ask.state == "withdrawn"
+    assert await stores.claims.recoverable() == (lease.run_id,)
+    assert await stores.claims.claim(lease.run_id, "w2") is not None
+
+
+async def test_an_old_question_expires_once_and_an_answered_one_never(stores: Stores) -> None:
+    lease, ask_id = await _waiting(stores)
+    assert await stores.asks.expire_approvals(older_than_hours=1) == ()
+    assert await stores.asks.expire_approvals(older_than_hours=0) == (lease.run_id,)
+    assert await stores.asks.expire_approvals(older_than_hours=0) == ()
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert (ask.state, ask.answer, ask.answered_by) == ("expired", None, None)
+    again = await stores.claims.claim(lease.run_id, "w2")
+    assert again is not None
+    await stores.journal.suspend(again, JournalEntry(), APPROVAL)
+    await stores.say("approve once")
+    assert await stores.asks.expire_approvals(older_than_hours=0) == ()
+    newest = await stores.journal.approval(lease.run_id)
+    assert newest is not None
+    assert newest.state == "answered"
+
+
+async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> None:
+    lease = await stores.started()
+    reply = Reply(kind="ask", text="Which?")
+    ending = RunEnding(status="completed", finish_reason="agent_terminated", reply=reply)
+    assert not await stores.journal.finish(lease, JournalEntry(), ending)
+    taken = JournalEntry(
+        taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease))
+    )
+    assert await stores.journal.finish(lease, taken, ending)
+    assert await stores.asks.expire_approvals(older_than_hours=0) == ()
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.open_ask is not None

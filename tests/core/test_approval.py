@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from core.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, choice_of
+from core.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, Approval, choice_of, described
 from core.events import ApprovalAsked, RunFinished
 from core.runs import execute
 from core.tools.tool import Toolbox
@@ -142,3 +142,26 @@ async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -
 def test_buttons_are_understood_as_words() -> None:
     assert choice_of("  approve   ONCE ") == APPROVE_ONCE
     assert choice_of("yes") is None
+
+
+def test_a_call_is_described_with_its_arguments_on_one_line() -> None:
+    line = described("notebook: write", {"line": "milk\n`rm`", "times": 2, "to": {"a": [1]}})
+    assert line == "notebook: write, with line `milk 'rm'`, times `2`, to `{\"a\": [1]}`"
+    assert described("ping", {}) == "ping"
+
+
+def test_many_or_long_arguments_are_cut_and_say_so() -> None:
+    line = described("x", {f"value{n}": "y" * 5000 for n in range(30)})
+    assert len(line) < 1400
+    assert "…" in line
+    assert line.endswith("more values that do not fit here")
+
+
+def test_a_long_reason_hides_no_other() -> None:
+    approval = Approval(turn_id="t", tools=("a",), reasons=("z" * 9000, "Delete it all"))
+    assert "Delete it all" in approval.text
+    assert len(approval.text) < 2000
+    many = Approval(turn_id="t", tools=("a",), reasons=tuple(f"reason {n}" for n in range(100)))
+    assert "reason 15" in many.text
+    assert "and 84 more calls that do not fit here" in many.text
+    assert many.summary == "reason 0 and 99 more"
