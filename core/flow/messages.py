@@ -23,6 +23,8 @@ CHOICES: dict[Choice, str] = {
 }
 _SHORT: dict[str, Choice] = {
     "again": "again",
+    "continue": "again",
+    "go on": "again",
     "retry": "again",
     "try again": "again",
     "skip": "skip",

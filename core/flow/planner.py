@@ -21,7 +21,7 @@ from core.flow.steps import (
     seen,
 )
 from core.ids import new_id
-from core.loop import Surroundings, run_agent
+from core.loop import Surroundings
 from core.plans import Plan, Plans, Step, checklist
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, Toolbox, ToolContext
@@ -142,7 +142,7 @@ async def _drafted(
             history = flow.said(history, sign, text)
             if flow.is_used_up(history):
                 return None
-            left = await run_agent(history, flow.within(around, history, 1))
+            left = await flow.turns(around, history, 1)
         if is_end_of_run(left) or (_is_last_word(left) and not draft.is_set):
             return left
         if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):

@@ -9,6 +9,7 @@ from core.errors import LeaseLost, StorageUnavailable
 from core.events import RunFinished
 from core.flow.messages import (
     CHOICES,
+    Choice,
     Sign,
     asked_text,
     attachments_of,
@@ -24,7 +25,7 @@ from core.flow.setup import Flow
 from core.flow.steps import answered, at_work, blocked, is_over, next_step, settled
 from core.flow.working import started, worked
 from core.interrupt import Stopped
-from core.loop import Surroundings, run_agent, stop_summary
+from core.loop import Surroundings, stop_summary
 from core.messages import Message
 from core.plans import Plan, checklist
 from core.threads import Reply
@@ -124,7 +125,7 @@ class _Play:
                 return left
             if plan.stage == "choice" and blocked(plan) is not None:
                 return self._question(plan, history)
-        choice = choice_in(new[-1]) if new and plan.stage == "choice" else None
+        choice = _choice(plan, new)
         newest = new[-1].message_id if new else ""
         await flow.change(plan, lambda plan: answered(plan, choice, flow.run_id, newest))
         return None
@@ -158,8 +159,7 @@ class _Play:
                 return _answer(plain_report(plan), plan)
             history = flow.said(history, sign, report_text(plan))
             around = with_tools(flow.planner, REPORT_TOOLS)
-            around = flow.within(around, history, flow.policy.report_turns_max)
-            ended = await run_agent(history, around)
+            ended = await flow.turns(around, history, flow.policy.report_turns_max)
         if isinstance(ended, Approval) or is_end_of_run(ended):
             return ended
         reply = ended.reply or Reply(kind="answer", text="")
@@ -184,6 +184,12 @@ class _Play:
         if isinstance(ended, RunFinished):
             why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
             await settle(self._flow, why)
+
+
+def _choice(plan: Plan, new: Sequence[Message]) -> Choice | None:
+    """What people have chosen. Where they were not asked to choose, only that it goes on as it was."""
+    choice = choice_in(new[-1]) if new and plan.stage != "answer" else None
+    return choice if plan.stage == "choice" or choice == "again" else None
 
 
 def _answer(text: str, plan: Plan, attachments: tuple[str, ...] = ()) -> RunFinished:

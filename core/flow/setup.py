@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from core.approval import Approval
 from core.calls import RunLog
 from core.context.summary import turns_in
-from core.events import MessageAdded
+from core.events import MessageAdded, RunFinished
 from core.flow.messages import Sign, flow_message, newest_sign
 from core.flow.steps import Change, changed, flow_plan
-from core.loop import Surroundings
+from core.loop import Surroundings, run_agent
 from core.messages import Message
 from core.plans import Plan, PlanStore, checklist
 from core.threads import ToolCallRecord
@@ -67,13 +68,14 @@ class Flow:
         """Whether the run has had all its turns."""
         return turns_in(history, self.run_id) >= self.planner.policy.turns_max
 
-    def within(
+    async def turns(
         self, around: Surroundings, history: Sequence[Message], turns_max: int
-    ) -> Surroundings:
-        """Surroundings that end after so many turns more, or where the run has had all of its own."""
+    ) -> RunFinished | Approval:
+        """Plays turns as `run_agent` does, but so many at most, and none that the run has not left."""
         done = turns_in(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
-        return replace(around, policy=replace(around.policy, turns_max=until))
+        around = replace(around, policy=replace(around.policy, turns_max=until))
+        return await run_agent(history, around, turns_done=done)
 
     def said(self, history: Sequence[Message], sign: Sign, text: str) -> Sequence[Message]:
         """The history with the flow's message, unless that was the last thing it said."""

@@ -14,7 +14,7 @@ from core.flow.planner import Ended, is_end_of_run
 from core.flow.setup import Flow
 from core.flow.steps import at_work, begun, completed, failed, waiting
 from core.ids import new_id
-from core.loop import Surroundings, run_agent
+from core.loop import Surroundings
 from core.messages import Message
 from core.plans import Plan, Step, checklist
 from core.prompt import PromptLayers, layered
@@ -75,9 +75,7 @@ async def worked(
         around = flow.team[name].around if name else flow.planner
         around = await _informed(_around(flow, plan, step, around), step)
         try:
-            left = await run_agent(
-                history, flow.within(around, history, flow.policy.step_turns_max)
-            )
+            left = await flow.turns(around, history, flow.policy.step_turns_max)
         except StepLeft:
             return None
         except ModelError as error:
