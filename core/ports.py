@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
+from core.browsing import Browser
 from core.events import RunEvent
+from core.machine_facts import CommandOutput as CommandOutput
+from core.machine_facts import FileEntry as FileEntry
+from core.machine_facts import ShellSession as ShellSession
 from core.messages import JsonObject
 from core.threads import Address, Heard, IncomingFile, Usage
 
@@ -65,39 +69,6 @@ class LLM(Protocol):
         SDK's own exception. Does not retry.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOutput:
-    """What a shell session has to say about its newest command.
-
-    `exit_code` is None while it runs. `output` has kept its head and tail and lost `dropped_bytes` in between; then
-    `output_path` names the file inside the sandbox that holds all of it.
-    """
-
-    output: str
-    exit_code: int | None
-    folder: str
-    dropped_bytes: int = 0
-    output_path: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSession:
-    name: str
-    command: str
-    is_running: bool
-    running_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileEntry:
-    """`path` is relative to /workspace."""
-
-    path: str
-    kind: Literal["file", "folder", "link", "other"]
-    size_bytes: int
-    modified_at: float
 
 
 class Shell(Protocol):
@@ -161,6 +132,9 @@ class Sandbox(Protocol):
 
     @property
     def files(self) -> Files: ...
+
+    @property
+    def browser(self) -> Browser: ...
 
     async def interrupt(self) -> None:
         """Kills every running command of every session; sessions, files and background services of ours stay."""
@@ -293,5 +267,6 @@ class StopSignals(Protocol):
     async def send(self, run_id: str) -> None: ...
 
     async def wait(self, run_id: str) -> None:
-        """Returns once a stop for this run is sent after the call began."""
+        """Returns once a stop for this run is sent after the call began, or where one may have been missed: look at
+        the stored request then."""
         ...

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandbox import seccomp
 from sandbox.limits import Limits
+from sandbox.toolbox import INSIDE_FOLDER, Toolbox
 
 INSIDE_UID = 1000
 PROGRAM_FOLDER = "/opt/threadhand"
@@ -42,6 +43,7 @@ class JailPlan:
     python: Path
     python_prefix: Path | None
     limits: Limits
+    toolbox: Toolbox | None = None
 
 
 def memory_file(content: bytes, stack: ExitStack) -> int:
@@ -105,4 +107,8 @@ def _own(plan: JailPlan) -> list[str]:
         prefix = str(plan.python_prefix)
         flags += ["--ro-bind", prefix, prefix]
         flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
+    if plan.toolbox is not None:
+        flags += ["--ro-bind", str(plan.toolbox.folder), INSIDE_FOLDER]
+        for folder in plan.toolbox.more_folders:
+            flags += ["--ro-bind", str(folder), str(folder)]
     return flags

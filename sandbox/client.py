@@ -9,6 +9,7 @@ from core.errors import SandboxUnavailable, ToolError
 from core.failpoints import Failpoint
 from core.messages import JsonObject
 from core.ports import CommandOutput, FileEntry, ShellSession
+from sandbox.browser_client import BrowserClient
 from sandbox.connection import ANSWER_SECONDS, LOST, Connection, plain
 
 EXECUTE = Failpoint("sandbox.execute")
@@ -40,6 +41,11 @@ class SandboxClient:
         self._stop = stop
         self._shell = ShellClient(connection, fence=fence)
         self._files = FilesClient(connection)
+        self._browser = BrowserClient(connection)
+
+    @property
+    def browser(self) -> BrowserClient:
+        return self._browser
 
     @property
     def shell(self) -> "ShellClient":

@@ -5,12 +5,14 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Protocol, cast
 
 from core.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.messages import JsonObject
 from core.tasks import cancel, spawn
 from sandbox.inside import frames
+from sandbox.stream import CallStream
 
 ANSWER_SECONDS = 30.0
 LOST = "The sandbox stopped working. A new one starts with the same files."
@@ -99,6 +101,16 @@ class Connection:
                 await self._change(call, op)
         finally:
             self._forget(channel, call)
+
+    def stream(self, op: str, **fields: object) -> CallStream:
+        """Calls; what is read and written then is the call's data. It must be closed."""
+        channel, call = self._open(op, fields, takes_data=True)
+        return CallStream(
+            flow=call,
+            pay=partial(self._pay, channel),
+            send=partial(self._send_part, channel, call, op),
+            forget=partial(self._forget, channel, call),
+        )
 
     async def send_pieces(
         self, op: str, pieces: AsyncIterator[bytes], **fields: object

@@ -109,6 +109,7 @@ async def start_jail(
             "root": "/workspace",
             "limits": plan.limits.for_processes(),
             "command_seconds_max": plan.limits.command_seconds,
+            "browser": plan.toolbox.for_the_browser() if plan.toolbox else None,
         }
         end = str(theirs.fileno())
         command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import SandboxUnavailable
@@ -16,8 +16,9 @@ from sandbox.client import SandboxClient
 from sandbox.jail import Jail, is_root, start_jail
 from sandbox.limits import Limits, LimitState
 from sandbox.machines import Machine, Machines, check_thread_id
-from sandbox.probe import ProbeResult, try_flags
+from sandbox.probe import ProbeResult, try_flags, try_toolbox
 from sandbox.programs import Lacking
+from sandbox.toolbox import Toolbox, find_toolbox
 from sandbox.watchdog import Watched, watch
 from sandbox.workspaces import UIDS, Workspaces
 
@@ -33,6 +34,7 @@ class _Equipment:
     program: Path
     python: programs.Python
     cgroups: Cgroups | None
+    toolbox: Toolbox | None = None
 
 
 class LocalJails:
@@ -46,11 +48,17 @@ class LocalJails:
         self._machines = Machines(self._start)
         self._equipping = asyncio.Lock()
         self._equipment: _Equipment | None = None
+        self._browser_lack = "The machine has not been tried yet."
         self._watchdog: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
         return "local"
+
+    @property
+    def browser_lack(self) -> str:
+        """Why there is no browser in these sandboxes, in sentences for the operator; empty where there is one."""
+        return self._browser_lack
 
     async def probe(self) -> ProbeResult:
         """Tries the full set of flags. Where they fail, `open` will too."""
@@ -139,6 +147,7 @@ class LocalJails:
             python=equipment.python.path,
             python_prefix=equipment.python.prefix,
             limits=self._limits,
+            toolbox=equipment.toolbox,
         )
 
     async def _equipped_or_unavailable(self) -> _Equipment:
@@ -177,7 +186,31 @@ class LocalJails:
             cgroups=find_cgroups(self._limits),
         )
         self._try(equipment)
-        return equipment
+        return self._with_toolbox(equipment)
+
+    def _with_toolbox(self, equipment: _Equipment) -> _Equipment:
+        """Tried once per version of it: that takes a second."""
+        folder = self._folder / "programs"
+        try:
+            toolbox = find_toolbox(equipment.python, drops_user=self._drops_user)
+            tried_before = folder / f"tried-{toolbox.version}-{equipment.program.name}"
+            with_it = replace(equipment, toolbox=toolbox)
+            if not tried_before.exists():
+                tried = try_toolbox(
+                    equipment.bwrap,
+                    self._plan(with_it, folder),
+                    toolbox,
+                    uid=UIDS[-1],
+                    drops_user=self._drops_user,
+                )
+                if not tried.ok:
+                    raise Lacking(tried.reason, tried.remedy)
+                tried_before.touch()
+        except Lacking as lacking:
+            self._browser_lack = str(lacking)
+            return equipment
+        self._browser_lack = ""
+        return with_it
 
     def _try(self, equipment: _Equipment) -> None:
         folder = self._folder / "programs"

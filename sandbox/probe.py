@@ -9,6 +9,7 @@ from pathlib import Path
 from sandbox import bwrap, seccomp
 from sandbox.bwrap import JailPlan
 from sandbox.jail import start_process
+from sandbox.toolbox import Toolbox
 
 PROBE_SECONDS = 20
 
@@ -43,6 +44,29 @@ class ProbeResult:
 
 def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -> ProbeResult:
     """Runs the Python of the plan once in a jail with all the flags. Blocks for some 50 ms."""
+    opening = f"open('{bwrap.PROGRAM_FOLDER}/agent.py').close()"
+    command = [str(plan.python), "-I", "-S", "-c", opening]
+    return _tried(command, executable, plan, uid, drops_user)
+
+
+def try_toolbox(
+    executable: Path, plan: JailPlan, toolbox: Toolbox, *, uid: int, drops_user: bool
+) -> ProbeResult:
+    """Loads Playwright and runs the browser once, without a page, in a jail. Blocks for about a second."""
+    code = (
+        "import subprocess, playwright.async_api; "
+        f"subprocess.run([{toolbox.chromium!r}, '--version'], check=True, stdout=subprocess.DEVNULL)"
+    )
+    tried = _tried([toolbox.python, "-I", "-c", code], executable, plan, uid, drops_user)
+    if tried.ok:
+        return tried
+    reason = tried.reason.replace("bubblewrap refused", "The browser does not start")
+    return ProbeResult(ok=False, reason=reason, remedy="Run: scripts/setup --toolbox")
+
+
+def _tried(
+    inside: list[str], executable: Path, plan: JailPlan, uid: int, drops_user: bool
+) -> ProbeResult:
     if not seccomp.is_known(platform.machine()):
         return ProbeResult(
             ok=False,
@@ -51,8 +75,7 @@ def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -
         )
     with ExitStack() as stack:
         arguments_fd, descriptors = bwrap.arguments(plan, stack)
-        command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
-        command += ["-c", f"open('{bwrap.PROGRAM_FOLDER}/agent.py').close()"]
+        command = ["bwrap", "--args", str(arguments_fd), "--", *inside]
         try:
             process = start_process(
                 executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE

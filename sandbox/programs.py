@@ -77,7 +77,10 @@ def copy_inside(place: Path, python: Path | None = None, *, at: str | None = Non
 
     `at` is where the folder will be seen; None: where it is.
     """
-    sources = sorted((Path(sandbox.__file__).parent / "inside").glob("*.py"))
+    origin = Path(sandbox.__file__).parent
+    sources = sorted(
+        path for path in (origin / "inside").rglob("*") if path.suffix in (".py", ".js")
+    )
     digest = hashlib.sha256(f"{python} {at}".encode())
     for source in sources:
         digest.update(source.name.encode() + source.read_bytes())
@@ -86,10 +89,10 @@ def copy_inside(place: Path, python: Path | None = None, *, at: str | None = Non
         return target
     draft = place / f"{target.name}.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
-    package = draft / "sandbox" / "inside"
-    package.mkdir(parents=True)
     for source in sources:
-        (package / source.name).write_bytes(source.read_bytes())
+        copy = draft / "sandbox" / source.relative_to(origin)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(source.read_bytes())
     (draft / "sandbox" / "__init__.py").write_text("")
     (draft / "agent.py").write_text(LAUNCHER.format(folder=at or target))
     if python is not None:

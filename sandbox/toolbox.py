@@ -3,6 +3,7 @@
 Standard library only: the set-up script imports it before anything is installed.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,21 @@ class Toolbox:
     python: str
     chromium: str
     more_folders: tuple[Path, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Another one when the packages or the browser are others."""
+        browser = Path(self.chromium)
+        if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
+            browser = self.folder / browser.relative_to(INSIDE_FOLDER)
+        parts = [str(path.stat().st_mtime_ns) for path in (self.folder / "pyvenv.cfg", browser)]
+        return hashlib.sha256("".join([self.python, self.chromium, *parts]).encode()).hexdigest()[
+            :16
+        ]
+
+    def for_the_browser(self) -> dict[str, str]:
+        """What the program inside needs to know to start the browser."""
+        return {"python": self.python, "chromium": self.chromium}
 
 
 def toolbox_folder(*, drops_user: bool) -> Path:

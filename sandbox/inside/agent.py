@@ -1,7 +1,8 @@
 """The program inside: takes the calls of the host on one byte stream and carries them out.
 
 Started as `agent.py READ_FD WRITE_FD SETTINGS`, the last being JSON: `root` (the workspace's folder), `limits` (names
-of RLIMIT_* and numbers), `command_seconds_max`. Ends, with everything it started, when the stream ends.
+of RLIMIT_* and numbers), `command_seconds_max`, `browser` (see `Browsers`; may be missing). Ends, with everything it
+started, when the stream ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.inside import frames
+from sandbox.inside.browsers import Browsers
 from sandbox.inside.files import Files, explained
 from sandbox.inside.link import Call, CallError, Link
 from sandbox.inside.loop import Loop
@@ -29,6 +31,7 @@ class Program:
         self._link = link
         self._sessions = Sessions(loop, root, state_folder, float(settings["command_seconds_max"]))
         self._files = Files(loop, root)
+        self._browsers = Browsers(loop, root, state_folder, settings.get("browser"))
         self._operations: dict[str, Operation] = {
             "ping": lambda call: call.answer({}),
             "fence": self._raise_fence,
@@ -44,11 +47,13 @@ class Program:
             "write": self._files.write,
             "list": self._files.list,
             "delete": self._files.delete,
+            "browser": self._browsers.open,
         }
         link.on_hello = self._greeted
         link.on_call = self._call
 
     def close(self) -> None:
+        self._browsers.close()
         self._sessions.close()
 
     def _greeted(self, hello: dict[str, Any]) -> None:

@@ -88,6 +88,7 @@ TWICE = {
 }
 """Places that only a program passes which was killed before."""
 NOT_PASSED = {
+    "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
     "knowledge.parse": "reads in a child process, within a tool call like that at sandbox.execute",
     "llm.litellm.embed": "as storage.knowledge_begin",
     "llm.openai.embed": "as storage.knowledge_begin",

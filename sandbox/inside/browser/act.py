@@ -1,0 +1,103 @@
+"""An action under way: its arguments, checked, and what they name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from playwright.async_api import ElementHandle, Error
+
+from sandbox.inside.browser.chromium import Chromium
+from sandbox.inside.browser.pointer import Place
+from sandbox.inside.browser.setting import Refused
+from sandbox.inside.browser.state import line
+from sandbox.inside.browser.tab import Tab
+
+
+@dataclass
+class Act:
+    """An action under way: on what, with which arguments."""
+
+    chromium: Chromium
+    tab: Tab
+    arguments: dict[str, Any]
+
+    def number(self, name: str) -> int:
+        value = self.arguments.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(f"{name} must be a whole number.")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.arguments.get(name)
+        if not isinstance(value, str):
+            raise Refused(f"{name} must be a text.")
+        return value
+
+    async def element(self, name: str = "index") -> ElementHandle:
+        return await self.tab.register.element(self.number(name))
+
+
+def spelled(key: str) -> str:
+    """`ctrl+a` as Playwright spells it."""
+    names = {
+        "ctrl": "Control", "cmd": "Meta", "command": "Meta", "option": "Alt", "esc": "Escape", "return": "Enter",
+        "del": "Delete", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
+        "space": "Space", "pgup": "PageUp", "pgdn": "PageDown", "enter": "Enter", "tab": "Tab", "escape": "Escape",
+        "shift": "Shift", "alt": "Alt", "control": "Control", "meta": "Meta", "backspace": "Backspace",
+    }  # fmt: skip
+    parts = key.split("+") if len(key) > 1 else [key]
+    return "+".join(names.get(part.lower(), part) for part in parts)
+
+
+async def place(act: Act, side: str) -> Place:
+    named = act.arguments.get(f"element_{side}")
+    x, y = act.arguments.get(f"coord_{side}_x"), act.arguments.get(f"coord_{side}_y")
+    if isinstance(named, str) and named.strip():
+        element = await _named(act, named.strip().strip("[]"))
+        return Place(name=f"[{named.strip('[] ')}]", element=element)
+    if x is None or y is None:
+        raise Refused(f"Give element_{side}, or coord_{side}_x and coord_{side}_y.")
+    x, y = act.number(f"coord_{side}_x"), act.number(f"coord_{side}_y")
+    return Place(name=f"({x}, {y})", x=x, y=y)
+
+
+async def _named(act: Act, named: str) -> ElementHandle:
+    if named.isdecimal():
+        return await act.tab.register.element(int(named))
+    try:
+        found = await act.tab.page.query_selector(named)
+    except Error:
+        found = None
+    if found is None:
+        raise Refused(
+            f"{named!r} is neither the number of an element nor a CSS selector that fits one."
+        )
+    return found
+
+
+def file(act: Act) -> str:
+    """The file under the workspace, whatever links lie on the way."""
+    root = os.path.realpath(act.chromium.setting.root)
+    path = os.path.realpath(f"{root}/{act.text('file_path')}")
+    if not path.startswith(root + "/"):
+        raise Refused("The path leads out of /workspace.")
+    if not os.path.isfile(path):
+        raise Refused(f"There is no file {act.text('file_path')}. list_files shows what there is.")
+    return path
+
+
+def unreachable(url: str, error: Error) -> str:
+    code = next((word for word in error.message.split() if word.startswith("net::")), "")
+    reasons = {
+        "net::ERR_NAME_NOT_RESOLVED": "its name is not known",
+        "net::ERR_CONNECTION_REFUSED": "nothing answers there",
+        "net::ERR_INTERNET_DISCONNECTED": "this sandbox has no way to the internet",
+        "net::ERR_TUNNEL_CONNECTION_FAILED": "the sandbox's network policy does not allow it",
+        "net::ERR_PROXY_CONNECTION_FAILED": "this sandbox has no way to the internet",
+        "net::ERR_TOO_MANY_REDIRECTS": "it redirects without end",
+        "net::ERR_FILE_NOT_FOUND": "there is no such file",
+    }
+    why = reasons.get(code) or code or error.message.splitlines()[0][:200]
+    return f"{line(url, 300)} cannot be opened: {why}."

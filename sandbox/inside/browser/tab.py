@@ -1,0 +1,110 @@
+"""One tab: what it loads, the dialogs that it opens, and whether its page still lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from playwright.async_api import CDPSession, Dialog, Error, FileChooser, Frame, Page, Request
+
+from sandbox.inside.browser.register import Register
+
+DIALOGS_MAX = 20
+"""A page that opens more than these during one action would never end."""
+SETTLE_SECONDS = 0.08
+NAVIGATION_SECONDS = 10.0
+QUIET_SECONDS = 1.0
+LOAD_MS = 1500
+AWAITED = ("xhr", "fetch")
+
+OnDialog = Callable[["Tab", Dialog], None]
+
+
+class Tab:
+    """`number` is its page_id, never given twice."""
+
+    def __init__(self, page: Page, number: int, on_dialog: OnDialog) -> None:
+        self.page = page
+        self.number = number
+        self.register = Register()
+        self.has_crashed = False
+        self.dialogs = 0
+        self.chooser: FileChooser | None = None
+        self._navigations: set[Request] = set()
+        self._fetches: set[Request] = set()
+        self._session: CDPSession | None = None
+        self._changed = asyncio.Event()
+        page.on("dialog", lambda dialog: on_dialog(self, dialog))
+        page.on("crash", lambda _: self._crash())
+        page.on("filechooser", self._choose)
+        page.on("close", lambda _: self._changed.set())
+        page.on("request", self._requested)
+        page.on("requestfinished", self._ended)
+        page.on("requestfailed", self._ended)
+        page.on("framenavigated", self._navigated)
+
+    @property
+    def is_open(self) -> bool:
+        return not self.page.is_closed() and not self.has_crashed
+
+    async def session(self) -> CDPSession:
+        """The tab's line to the browser's own protocol."""
+        if self._session is None:
+            self._session = await self.page.context.new_cdp_session(self.page)
+        return self._session
+
+    async def settle(self) -> None:
+        """Waits until what an action set off has come: a navigation in any case, requests and frames for a moment."""
+        await asyncio.sleep(SETTLE_SECONDS)
+        await self._until(lambda: not self._navigations, NAVIGATION_SECONDS)
+        with suppress(Error):
+            await self.page.wait_for_load_state("domcontentloaded", timeout=5000)
+            await self.page.wait_for_load_state("load", timeout=LOAD_MS)
+        await self._until(lambda: not self._fetches, QUIET_SECONDS)
+
+    async def title(self) -> str:
+        """Empty where the page does not say, or does not answer."""
+        with suppress(Error, TimeoutError):
+            return await asyncio.wait_for(self.page.title(), 1)
+        return ""
+
+    async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not is_so() and self.is_open:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _crash(self) -> None:
+        self.has_crashed = True
+        self._changed.set()
+
+    def _choose(self, chooser: FileChooser) -> None:
+        self.chooser = chooser
+
+    def _requested(self, request: Request) -> None:
+        # one request of a page that opens endlessly many is as good as all of them
+        if request.is_navigation_request() and _is_main(request):
+            self._navigations.add(request)
+        elif request.resource_type in AWAITED and len(self._fetches) < 200:
+            self._fetches.add(request)
+
+    def _ended(self, request: Request) -> None:
+        self._navigations.discard(request)
+        self._fetches.discard(request)
+        self._changed.set()
+
+    def _navigated(self, frame: Frame) -> None:
+        if frame != self.page.main_frame:
+            return
+        self._navigations.clear()
+        self._fetches.clear()
+        self._changed.set()
+
+
+def _is_main(request: Request) -> bool:
+    try:
+        return request.frame.parent_frame is None
+    except Error:  # a request of a page that is not there yet has no frame
+        return False
