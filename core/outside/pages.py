@@ -24,10 +24,10 @@ from core.outside.search import Text, shaped
 log = logging.getLogger(__name__)
 
 PAGE_LIMITS = FetchLimits(bytes_max=20_000_000, seconds_max=40)
-_CHILD_LIMITS = ParseLimits(
+CHILD_LIMITS = ParseLimits(
     memory_bytes_max=1_000_000_000,
-    cpu_seconds_max=20,
-    wall_seconds_max=40,
+    cpu_seconds_max=12,
+    wall_seconds_max=30,
     text_characters_max=2_000_000,
 )
 _ACCEPT = "text/html,application/xhtml+xml,application/pdf;q=0.9,text/*;q=0.9,*/*;q=0.5"
@@ -119,18 +119,19 @@ class LocalReader:
     """The reader without a service: fetches through the guard, and takes the page apart in a child process."""
 
     guard: Guard
+    limits: ParseLimits = CHILD_LIMITS
 
     async def read(self, address: str) -> Page:
         fetched = await fetch(address, self.guard, accept=_ACCEPT, limits=PAGE_LIMITS)
         if fetched.content_type in _HTML:
-            page = await _page(fetched)
+            page = await _page(fetched, self.limits)
         elif _NO_TEXT.match(fetched.content_type):
             raise ToolError(
                 f"{fetched.url} is no page ({fetched.content_type}). see_image looks at pictures; load other files"
                 " with a command in the sandbox."
             )
         else:
-            page = await _document(fetched)
+            page = await _document(fetched, self.limits)
         if not page.text.strip():
             raise ToolError(
                 f"There is no text in {fetched.url}; perhaps it is made by scripts. Open it in the browser, or use"
@@ -144,14 +145,14 @@ class _Read(BaseModel):
     text: str
 
 
-async def _page(fetched: Fetched) -> Page:
+async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
     try:
         output = await child_output(
             "core.outside.page_child",
             {"url": fetched.url, "charset": fetched.charset},
             fetched.content,
-            _CHILD_LIMITS,
-            bytes_max=4 * _CHILD_LIMITS.text_characters_max,
+            limits,
+            bytes_max=4 * limits.text_characters_max,
         )
         read = _Read.model_validate_json(output)
     except (ChildFailed, ValidationError) as error:
@@ -163,13 +164,13 @@ async def _page(fetched: Fetched) -> Page:
     return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
 
 
-async def _document(fetched: Fetched) -> Page:
+async def _document(fetched: Fetched, limits: ParseLimits) -> Page:
     name = PurePosixPath(URL(fetched.url).path).name
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(file.write, fetched.content)
         file.seek(0)
         try:
-            document = await parse(file, name=name, limits=_CHILD_LIMITS)
+            document = await parse(file, name=name, limits=limits)
         except DocumentError as error:
             raise ToolError(f"{fetched.url}: {error}") from error
     text = "\n\n".join(page.text for page in document.pages)
