@@ -10,6 +10,7 @@ from core.budget import PriceOf, priced
 from core.events import (
     AgentEvent,
     ApprovalAsked,
+    Chunk,
     Cursor,
     MessageAdded,
     RunEvent,
@@ -24,16 +25,16 @@ from core.events import (
 from core.ids import new_id
 from core.messages import Message
 from core.ports import EventBus
-from core.stores import JournalEntry, RunEnding, RunJournal, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunEnding, RunJournal, UsageEntry
 from core.tasks import spawn
-from core.threads import Lease, ToolCallRecord
+from core.threads import Lease, ThreadInput, ToolCallRecord
 from core.wire import status_message
 
 FLUSH_SECONDS = 0.1
 """How long text may wait to be published: at most ten batches a second reach the bus."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Emitted:
     event: AgentEvent
     turn_id: str | None
@@ -123,6 +124,12 @@ class RunRecorder:
         """A cancelled caller leaves the transaction to finish."""
         await asyncio.shield(spawn(self._flush(), name="flush the run log"))
 
+    async def inputs(self) -> tuple[ThreadInput, ...]:
+        """What waits for the run. Everything so far is stored in the same transaction, since a turn ends with both."""
+        return await asyncio.shield(
+            spawn(self._flush(reads_inputs=True), name="read the inputs of the run")
+        )
+
     async def suspend(self, approval: Approval) -> None:
         """Stores everything so far with the question, and gives the run back until people have answered."""
         self.emit(ApprovalAsked(text=approval.text, summary=approval.summary))
@@ -163,21 +170,27 @@ class RunRecorder:
         if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
             await self._flush()
 
-    async def _flush(self) -> None:
+    async def _flush(self, *, reads_inputs: bool = False) -> tuple[ThreadInput, ...]:
         async with self._lock:
             self._cancel_timer()
             batch, self._pending = self._pending, _Pending()
             events = self._events(batch.emitted)
-            entry = self._entry(batch, events)
-            if entry != EMPTY:
-                try:
-                    await self._journal.write(self._lease, entry)
-                except BaseException:
-                    self._pending = batch.before(self._pending)
-                    raise
+            try:
+                inputs = await self._stored(self._entry(batch, events), reads_inputs=reads_inputs)
+            except BaseException:
+                self._pending = batch.before(self._pending)
+                raise
             self._n += len(events)
             if events:
                 await self._bus.publish(events)
+            return inputs
+
+    async def _stored(self, entry: JournalEntry, *, reads_inputs: bool) -> tuple[ThreadInput, ...]:
+        if reads_inputs:
+            return await self._journal.inputs(self._lease, entry)
+        if entry != NOTHING_NEW:
+            await self._journal.write(self._lease, entry)
+        return ()
 
     def _flush_soon(self) -> None:
         self._timer = None
@@ -196,8 +209,8 @@ class RunRecorder:
             event = _signed(one.event, agent_id, version_id)
             if isinstance(event, TurnStarted):
                 self._chunk_sequence = 0
-            if is_chunk(event):
-                event = replace(event, sequence=self._chunk_sequence)
+            elif isinstance(event, Chunk):
+                event = numbered(event, self._chunk_sequence)
                 self._chunk_sequence += 1
             events.append(
                 RunEvent(
@@ -228,9 +241,6 @@ class RunRecorder:
         )
 
 
-EMPTY = JournalEntry()
-
-
 def merged(emitted: list[_Emitted]) -> list[_Emitted]:
     """Adjacent pieces of text become one chunk."""
     whole: list[_Emitted] = []
@@ -256,7 +266,18 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
     if len(texts) > 1:
         last = whole[-1]
         if isinstance(last.event, TextStreamed | ThinkingStreamed):
-            whole[-1] = replace(last, event=replace(last.event, text="".join(texts)))
+            # written out: `replace` costs more than all else that is done with a piece
+            joined = type(last.event)(text="".join(texts), sequence=last.event.sequence)
+            whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
+
+
+def numbered(chunk: Chunk, sequence: int) -> Chunk:
+    """The chunk in its place of the turn."""
+    if chunk.sequence == sequence:
+        return chunk
+    if isinstance(chunk, TextStreamed | ThinkingStreamed):
+        return type(chunk)(text=chunk.text, sequence=sequence)
+    return replace(chunk, sequence=sequence)
 
 
 def _signed(event: AgentEvent, agent_id: str | None, version_id: str | None) -> AgentEvent:

@@ -205,7 +205,7 @@ class _Execution:
             bytes_max=self._engine.file_bytes_max,
             is_repeated=self._lease.attempt > 1,
         )
-        inputs = await self._engine.journal.inputs(self._lease)
+        inputs = await self._recorder.inputs()
         messages = await self._overheard(inputs)
         for one in inputs:
             message = await user_message(one, self._lease.run_id, self._machine, uploads)

@@ -134,6 +134,9 @@ class JournalEntry:
     agent: AgentVersion | None = None
 
 
+NOTHING_NEW = JournalEntry()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnding:
     """How a run ended, and what it leaves to deliver. An ask leaves the thread waiting."""
@@ -175,8 +178,10 @@ class RunClaims(Protocol):
 class RunJournal(Protocol):
     """What the holder of a lease reads and writes."""
 
-    async def inputs(self, lease: Lease) -> tuple[ThreadInput, ...]:
-        """Inputs that no run has taken up, in the order they came in."""
+    async def inputs(
+        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
+    ) -> tuple[ThreadInput, ...]:
+        """Writes the entry first; then the inputs that no run has taken up, in the order they came in."""
         ...
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...

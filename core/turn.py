@@ -97,7 +97,6 @@ class Turn:
         self._has_started = True
         self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.run_log.emit(ResponseStarted())
-        await self.run_log.commit()
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
                 turn_id=self.turn_id,

@@ -10,7 +10,7 @@ from core.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.ids import new_id
 from core.messages import Message
-from core.stores import JournalEntry, RunEnding, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunEnding, UsageEntry
 from core.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from storage.agents import sign_run
 from storage.approvals import approved_tools, newest_approval, suspend_run
@@ -87,12 +87,20 @@ class SqlRunJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def inputs(self, lease: Lease) -> tuple[ThreadInput, ...]:
+    async def inputs(
+        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
+    ) -> tuple[ThreadInput, ...]:
+        is_new = entry != NOTHING_NEW
+
         def work(connection: Connection) -> tuple[ThreadInput, ...]:
-            _hold(connection, lease, locked=False)
+            held = _hold(connection, lease, locked=is_new)
+            if is_new:
+                _add(connection, lease, entry, held)
             rows = connection.execute(_WAITING, {"thread": lease.thread_id}).mappings()
             return tuple(map(input_of, rows))
 
+        if is_new:
+            return await self._database.write(_WRITE, work)
         return await self._database.read(work)
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None:
