@@ -1,0 +1,183 @@
+"""web_search and scrape_webpage as a run calls them, over the real network of this machine."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from bots.outside import offered, outside_services
+from bots.settings import load
+from core.calls import CallOutcome, executed
+from core.errors import SandboxUnavailable, ToolError
+from core.messages import ToolCall
+from core.outside.services import Outside
+from core.ports import Sandbox
+from core.tools.catalogue import unserved
+from core.tools.tool import ToolContext, prepare
+from tests.fakes import pages, search_engines
+from tests.fakes.pages import ARTICLE
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.stand_in import StandIn, refusal, says, stand_in
+
+
+class Web:
+    """A site and the services on this machine, and a run's context made from settings alone."""
+
+    def __init__(self, site: StandIn, services: StandIn) -> None:
+        self.site = site
+        self.services = services
+        self.sandboxes = MemorySandboxes()
+        self.has_sandbox = True
+        self.outside = Outside()
+
+    def set_up(self, **more: str) -> None:
+        settings = {
+            "THREADHAND_DATA_DIR": "/nowhere",
+            "THREADHAND_FETCH_ALLOW": f"127.0.0.1:{self.site.port}",
+            "THREADHAND_SEARCH_URL": f"{self.services.url}/html",
+            "THREADHAND_TAVILY_API_URL": self.services.url,
+            "THREADHAND_FIRECRAWL_API_URL": self.services.url,
+        }
+        self.outside = outside_services(load({**settings, **more}, None))
+
+    async def call(self, name: str, **arguments: JsonValue) -> CallOutcome:
+        async def opened() -> Sandbox:
+            if not self.has_sandbox:
+                raise SandboxUnavailable("There is no sandbox.")
+            return await self.sandboxes.open("t", fence=1)
+
+        context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
+        prepared = prepare(name, arguments, offered(self.outside, has_sandbox=True))
+        return await executed(
+            ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
+        )
+
+    async def output(self, name: str, **arguments: JsonValue) -> Any:
+        outcome = await self.call(name, **arguments)
+        assert outcome.outcome == "completed", outcome.result
+        return outcome.result["output"]
+
+    async def error(self, name: str, **arguments: JsonValue) -> str:
+        outcome = await self.call(name, **arguments)
+        assert outcome.outcome == "failed", outcome.result
+        return str(outcome.result["error"])
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Web]:
+    routes = [*search_engines.TAVILY, *search_engines.DUCKDUCKGO, *pages.FIRECRAWL]
+    async with AsyncExitStack() as stack:
+        site = await stack.enter_async_context(stand_in(pages.PAGES))
+        services = await stack.enter_async_context(stand_in(routes))
+        made = Web(site, services)
+        made.set_up()
+        yield made
+
+
+async def test_a_search_with_a_key_gives_all_that_is_promised(web: Web) -> None:
+    web.set_up(THREADHAND_TAVILY_API_KEY=search_engines.KEY)
+    found = await web.output("web_search", query="population of Oslo", num_results=2)
+    assert list(found) == ["query", "answer", "images", "results", "response_time"]
+    assert (found["query"], found["response_time"]) == ("population of Oslo", 1.23)
+    assert found["images"][0] == "https://example.org/oslo.jpg"
+    assert list(found["results"][0]) == ["title", "url", "content", "score"]
+    assert found["results"][0]["score"] == 0.92
+
+
+async def test_a_search_needs_no_key(web: Web) -> None:
+    found = await web.output("web_search", query="Oslo")
+    assert found["results"][0]["url"] == "https://example.org/oslo?a=1&b=2"
+    assert (found["answer"], found["images"]) == ("", [])
+
+
+async def test_what_strangers_wrote_is_marked_as_data(web: Web) -> None:
+    web.set_up(THREADHAND_TAVILY_API_KEY=search_engines.KEY)
+    found = await web.output("web_search", query="Oslo")
+    for text in (found["answer"], *(one["content"] for one in found["results"])):
+        assert text.startswith('<data mark="')
+        assert text.endswith('">')
+    read = await web.output("scrape_webpage", urls=f"{web.site.url}/article")
+    assert f'source="{web.site.url}/article">\n' in read
+
+
+async def test_the_key_stays_here(web: Web) -> None:
+    web.set_up(THREADHAND_TAVILY_API_KEY="tvly-wrong-0987654321")
+    assert "0987654321" not in await web.error("web_search", query="Oslo")
+
+
+async def test_several_pages_are_read_at_once_and_one_that_fails_keeps_none_back(web: Web) -> None:
+    urls = f"{web.site.url}/article, {web.site.url}/gone,{web.site.url}/article?lang=en,de"
+    read = await web.output("scrape_webpage", urls=urls)
+    assert read.count("thirty centimetres") == 2
+    assert f"{web.site.url}/gone answers 404" in read
+    assert {asked.path for asked in web.site.asked} == {"/article", "/gone"}
+    assert {"lang": "en,de"} in [asked.query for asked in web.site.asked]
+
+
+async def test_when_no_page_can_be_read_the_call_fails(web: Web) -> None:
+    web.site.trouble.append(refusal(403))
+    error = await web.error("scrape_webpage", urls=f"{web.site.url}/article")
+    assert "does not let programs in" in error
+
+
+async def test_a_closed_place_is_not_read(web: Web) -> None:
+    assert "public internet" in await web.error(
+        "scrape_webpage", urls=f"http://localhost:{web.services.port}/html/?q=1"
+    )
+    assert web.services.asked == []
+
+
+async def test_what_is_too_long_is_kept_whole_in_the_workspace(web: Web) -> None:
+    long = ARTICLE.replace("<h2>", "<p>" + "Depth and height. " * 4000 + "The last word.</p><h2>")
+    web.site.trouble.append(says(long.encode(), "text/html"))
+    read = await web.output("scrape_webpage", urls=f"{web.site.url}/article")
+    path = "scrape/127-0-0-1-article-1.md"
+    assert read.endswith(f"characters more are left out; all of it is in {path}]")
+    assert len(read) < 52_000
+    assert b"The last word." in web.sandboxes.machines["t"].content[path]
+    web.has_sandbox = False
+    web.site.trouble.append(says(long.encode(), "text/html"))
+    assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article")).endswith(
+        "left out]"
+    )
+
+
+async def test_firecrawl_reads_where_it_has_a_key(web: Web) -> None:
+    web.set_up(THREADHAND_FIRECRAWL_API_KEY=pages.KEY)
+    assert "# Tides" in await web.output("scrape_webpage", urls=f"{web.site.url}/article")
+    assert web.site.asked == []
+
+
+@pytest.mark.parametrize("urls", ["", " , ", ",".join(f"http://e.example/{n}" for n in range(11))])
+async def test_no_address_or_too_many_are_refused_before_anything_is_read(
+    web: Web, urls: str
+) -> None:
+    with pytest.raises(ToolError, match="do not fit"):
+        prepare("scrape_webpage", {"urls": urls}, offered(web.outside, has_sandbox=False))
+
+
+def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
+    assert {"web_search", "scrape_webpage"} <= unserved(Outside())
+    program = outside_services(load({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
+    assert not {"web_search", "scrape_webpage"} & unserved(program)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "title"),
+    [
+        ("web_search", {"query": "tides\nnow"}, "Searching for tides now"),
+        ("scrape_webpage", {"urls": "https://www.a.example/b/"}, "Reading a.example/b"),
+        (
+            "scrape_webpage",
+            {"urls": "http://a.example, http://b.example"},
+            "Reading a.example and 1 more",
+        ),
+    ],
+)
+async def test_a_title_says_what_is_read(
+    web: Web, name: str, arguments: dict[str, JsonValue], title: str
+) -> None:
+    assert prepare(name, arguments, offered(web.outside, has_sandbox=False)).title == title
