@@ -170,11 +170,23 @@ def _mapping(text: str, file: str) -> dict[str, object]:
     return {str(key): value for key, value in cast(dict[object, object], whole).items()}
 
 
+_SAID = {
+    "missing": "it is missing",
+    "string_type": "it must be a text",
+    "string_too_short": "it may not be empty",
+    "string_too_long": "it may have at most {max_length} characters",
+    "too_long": "it may have at most {max_length} entries",
+    "tuple_type": "it must be a list",
+    "literal_error": "it must be {expected}",
+}
+
+
 def _problem(problem: ErrorDetails) -> str:
     place = ".".join(str(part) for part in problem["loc"])
     said = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    if problem["type"] == "missing":
-        said = "it is missing"
+    told, context = _SAID.get(problem["type"]), problem.get("ctx", {})
+    if told is not None:
+        said = told.format(**context)
     elif problem["type"] == "extra_forbidden":
         keys = ToolChoice.model_fields if "." in place else AgentDefinition.model_fields
         known = ", ".join(key for key in keys if key != "agent_id")

@@ -103,8 +103,8 @@ class World:
     model: PlayedModel
     published: list[RunEvent] = field(default_factory=list[RunEvent])
 
-    async def say(self, words: str) -> str:
-        """A person's message; answers the run that will take it up."""
+    async def say(self, words: str, *, agent_id: str | None = None) -> str:
+        """A person's message, for the agent if one is named; answers the run that will take it up."""
         message = IncomingMessage(
             address=self.address,
             dedupe_key=new_id(),
@@ -122,6 +122,7 @@ class World:
             text=message.text,
             message_ref=message.message_ref,
             sent_at=message.sent_at,
+            agent_id=agent_id,
         )
         receipt = await self.inbox.accept(arrival, lambda seen: decide_message(message, seen))
         assert receipt.run_id is not None
