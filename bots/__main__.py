@@ -85,6 +85,24 @@ def demo(
 
 
 @app.command()
+def mcp(
+    http: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve over HTTP on this port of this machine, with THREADHAND_API_TOKEN as bearer token.",
+        ),
+    ] = None,
+) -> None:
+    """Offer the agent's tools to another MCP client, over stdio unless a port is given."""
+    settings = _settings()
+    from bots.mcp_server import serve
+
+    _run(serve(settings, http_port=http))
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database to this version's tables."""
     settings = _settings()

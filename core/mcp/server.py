@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from core.calls import ENDING_TOOLS, CallOutcome, executed
 from core.errors import ConfigurationError, ToolError
 from core.ids import new_id
+from core.mcp.standard_input import standard_input
 from core.messages import Message, ToolCall
 from core.tasks import cancel, spawn
 from core.tools.tool import Toolbox, ToolContext, prepare
@@ -31,6 +32,8 @@ LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
 FAREWELL_SECONDS = 2
 """How long calls that are under way may go on once the serving is to end."""
+
+NOT_ALLOWED = "a person must allow it first, and nobody can be asked here. Find a way without it."
 
 INSTRUCTIONS = (
     "Tools of an agent with its own sandboxed machine. Paths are relative to /workspace; files and shell sessions stay "
@@ -44,7 +47,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
-    """The tools as an MCP server. Those that talk to people in a thread are not among them: there is no thread."""
+    """The tools as an MCP server. Those that talk to people in a thread are not among them: there is no thread. A call
+    that a person would have to allow is refused."""
     offered = Toolbox(
         {name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS}
     )
@@ -73,6 +77,11 @@ def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
             prepared = prepare(call.name, call.arguments, offered)
         except ToolError as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        if prepared.approval is not None:
+            return types.CallToolResult(
+                content=[types.TextContent(text=f"{call.name} was not run: {NOT_ALLOWED}")],
+                is_error=True,
+            )
         log.info("an MCP client calls %s", call.name)
         return _result(await executed(call, prepared, context_factory()))
 
@@ -109,13 +118,13 @@ def _picture(message: Message) -> types.ImageContent | None:
 
 
 async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None:
-    """Serves the client at the other end of stdin and stdout until it goes.
+    """Serves the client at the other end of stdin and stdout until it goes, or until cancelled.
 
     Nothing else may write to stdout meanwhile: logs belong on stderr. Each call gets a context of its own from the
     factory; one thread id in all of them means one machine for the whole session.
     """
     server = server_of(toolbox, context_factory)
-    async with stdio_server() as (incoming, outgoing):
+    async with standard_input() as lines, stdio_server(stdin=lines) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 

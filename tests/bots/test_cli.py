@@ -32,7 +32,7 @@ def command(folder: Path, *arguments: str, **settings: str) -> subprocess.Comple
 def test_help_names_every_command(tmp_path: Path) -> None:
     result = command(tmp_path, "--help")
     assert result.returncode == 0
-    for name in ("up", "worker", "demo", "migrate", "slack", "setup", "doctor", "--version"):
+    for name in ("up", "worker", "demo", "mcp", "migrate", "slack", "setup", "doctor", "--version"):
         assert f"  {name} " in result.stdout
 
 
@@ -58,7 +58,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
     assert command(tmp_path, "--version").stdout.startswith("threadhand 0.")
 
 
-@pytest.mark.parametrize("name", ["up", "worker", "demo", "migrate"])
+@pytest.mark.parametrize("name", ["up", "worker", "demo", "mcp", "migrate"])
 def test_an_unknown_setting_is_one_line_and_exit_code_two(tmp_path: Path, name: str) -> None:
     result = command(tmp_path, name, THREADHAND_MODLE="x")
     assert result.returncode == 2

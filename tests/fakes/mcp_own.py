@@ -48,12 +48,23 @@ async def break_down(_params: Nothing, _context: ToolContext) -> str:
     raise RuntimeError("a secret detail")
 
 
+async def send(_params: Nothing, _context: ToolContext) -> str:
+    raise AssertionError("it runs although nobody allowed it")
+
+
 ALL: dict[str, Tool[Any]] = {
     tool.name: tool
     for tool in (
         Tool(name="greet", params=Greet, run=greet, title=lambda _params: "greet"),
         Tool(name="draw", params=Nothing, run=draw, title=lambda _params: "draw"),
         Tool(name="break", params=Nothing, run=break_down, title=lambda _params: "break"),
+        Tool(
+            name="send",
+            params=Nothing,
+            run=send,
+            title=lambda _params: "send",
+            needs_approval=lambda _params: "Send it",
+        ),
         ask,
     )
 }

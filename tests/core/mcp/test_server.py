@@ -63,7 +63,12 @@ async def own(request: pytest.FixtureRequest, guest_of: MakeGuest) -> AsyncItera
 
 
 async def test_all_tools_are_offered_but_those_that_talk_in_a_thread(own: Guest) -> None:
-    assert set(own.toolbox.tools) == {"mcp_own_greet", "mcp_own_draw", "mcp_own_break"}
+    assert set(own.toolbox.tools) == {
+        "mcp_own_greet",
+        "mcp_own_draw",
+        "mcp_own_break",
+        "mcp_own_send",
+    }
 
 
 async def test_the_schema_comes_through_whole(own: Guest) -> None:
@@ -86,6 +91,12 @@ async def test_a_failing_tool_is_a_failed_result_without_a_trace(own: Guest) -> 
     outcome = await own.call("mcp_own_break")
     assert outcome.outcome == "failed"
     assert outcome.result["output"] == "break broke (RuntimeError). Try another way."
+
+
+async def test_what_a_person_must_allow_is_refused(own: Guest) -> None:
+    outcome = await own.call("mcp_own_send")
+    assert outcome.outcome == "failed"
+    assert "send was not run: a person must allow it first" in str(outcome.result["output"])
 
 
 async def test_arguments_are_checked_on_both_sides(own: Guest) -> None:
