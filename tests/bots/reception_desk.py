@@ -81,6 +81,7 @@ def message(
     author: Person = ALICE,
     is_addressed: bool = True,
     files: tuple[IncomingFile, ...] = (),
+    agent_id: str | None = None,
 ) -> IncomingMessage:
     return IncomingMessage(
         address=HERE,
@@ -91,6 +92,7 @@ def message(
         sent_at=datetime.now(UTC),
         is_addressed=is_addressed,
         files=files,
+        agent_id=agent_id,
     )
 
 
