@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID, uuid5
 
 from core.approval import Approval
 from core.errors import ToolError
@@ -22,10 +23,12 @@ from core.flow.steps import (
 )
 from core.ids import new_id
 from core.loop import Surroundings
+from core.messages import Message
 from core.plans import Plan, Plans, Step, checklist
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, Toolbox, ToolContext
 
+_PLANS = UUID("5d1c2f0e-6a27-4a6e-9d0c-8f8a4b1f7c35")
 OFFERED = ("ask", "complete")
 OFFERED_IN_REVIEW = ("ask",)
 
@@ -99,15 +102,25 @@ def new_plan(flow: Flow, title: str, steps: Sequence[str], seen_message_id: str)
     )
 
 
+def new_draft(flow: Flow, history: Sequence[Message]) -> Draft:
+    """For a new plan. Its id is the same whenever the same is asked for, so that a call may be repeated."""
+    said_id = newest_said(history)
+    return Draft(flow, str(uuid5(_PLANS, f"{flow.run_id} {said_id}")), said_id)
+
+
+def draft_tool(draft: Draft) -> Tool[PlanningParams]:
+    """The planning tool as the flow offers it: a call that a crash cut off runs again and comes to the same plan."""
+    return replace(planning, run=draft.run, is_idempotent=True)
+
+
 async def made(flow: Flow, left: Ended | None) -> Ended | None:
     """Has the planner make a plan, and stores the default one where it makes none.
 
     Answers how the run ends where the planner asked, or answered at once, or a limit or a person ended it. `left` is
     what an attempt before this one has come to already.
     """
-    history = await flow.history()
-    draft = Draft(flow, new_id(), newest_said(history))
-    sign = Sign(phase="plan", key=flow.run_id + draft.seen_message_id)
+    draft = new_draft(flow, await flow.history())
+    sign = Sign(phase="plan", key=draft.plan_id)
     text = plan_text(flow.descriptions)
     ended = await _drafted(flow, _planning(flow, draft, OFFERED), draft, sign, text, left)
     if draft.is_set or ended is not None:
@@ -164,8 +177,7 @@ def _is_last_word(ended: Ended) -> bool:
 
 
 def _planning(flow: Flow, draft: Draft, offered: Sequence[str]) -> Surroundings:
-    tool = replace(planning, run=draft.run)
-    return with_tools(flow.planner, offered, tool)
+    return with_tools(flow.planner, offered, draft_tool(draft))
 
 
 def with_tools(around: Surroundings, names: Sequence[str], *more: Tool[Any]) -> Surroundings:

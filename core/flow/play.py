@@ -167,7 +167,7 @@ class _Play:
 
     async def _resume(self, mend: Mend) -> None:
         flow = self._flow
-        around = around_of(flow, newest_sign(await flow.history()))
+        around = await around_of(flow, await flow.history())
         self._before = await mend(around)
         if self._before is None:
             self._before = await left_over(await flow.history(), flow, around)

@@ -6,23 +6,26 @@ from dataclasses import replace
 from core.calls import ENDING_TOOLS, executed
 from core.dialects.dialect import VisibleText
 from core.events import RunFinished
-from core.flow.messages import Sign
+from core.flow.messages import newest_sign
+from core.flow.planner import draft_tool, new_draft, with_tools
 from core.flow.setup import Flow
 from core.loop import Surroundings
 from core.messages import Message, ToolCall
 from core.ports import TextDelta
 from core.threads import Reply, ToolCallRecord
-from core.tools.planning import planning
-from core.tools.tool import Toolbox, prepare
+from core.tools.tool import prepare
 
 
-def around_of(flow: Flow, sign: Sign | None) -> Surroundings:
+async def around_of(flow: Flow, history: Sequence[Message]) -> Surroundings:
     """What the calls were made in that the newest words of the flow have led to."""
+    sign = newest_sign(history)
     if sign is not None and sign.phase == "step" and sign.agent in flow.team:
         return flow.team[sign.agent].around
-    return replace(
-        flow.planner, toolbox=Toolbox({**flow.planner.toolbox.tools, planning.name: planning})
-    )
+    draft = new_draft(flow, history)
+    plan = await flow.plan()
+    if sign is not None and sign.phase == "review" and plan is not None:
+        draft = replace(draft, plan_id=plan.plan_id)
+    return with_tools(flow.planner, tuple(flow.planner.toolbox.tools), draft_tool(draft))
 
 
 async def left_over(
