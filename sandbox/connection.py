@@ -58,6 +58,11 @@ class Connection:
     def is_lost(self) -> bool:
         return self._lost_because is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._calls)
+
     async def wait_for_hello(self, seconds: float) -> None:
         """Returns when the program inside has spoken. Raises SandboxUnavailable."""
         try:

@@ -1,0 +1,77 @@
+"""The program inside, for a host at the other end of a network that may vanish without a word.
+
+Started like `agent.py`. More settings: `silence_seconds_max`, after which it ends because nobody calls any more, and
+`succession`, the folder in which the programs of one sandbox find each other. The root is the folder it starts in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from sandbox.inside import frames
+from sandbox.inside.agent import Program, forget, set_limits
+from sandbox.inside.link import Call, Link
+from sandbox.inside.loop import Loop
+from sandbox.inside.succession import Succession
+
+
+class Vigil:
+    """Listens beside the program to what the host says."""
+
+    def __init__(
+        self, loop: Loop, link: Link, succession: Succession, silence_seconds_max: float
+    ) -> None:
+        self._loop = loop
+        self._succession = succession
+        self._silence_seconds_max = silence_seconds_max
+        self._heard_at = time.monotonic()
+        self._greeted = link.on_hello
+        self._called = link.on_call
+        link.on_hello = self._greet
+        link.on_call = self._call
+        self._look()
+
+    def _greet(self, hello: dict[str, Any]) -> None:
+        self._heard_at = time.monotonic()
+        fence = self._succession.take_over(int(hello.get("fence", 0)))
+        self._greeted({**hello, "fence": fence if hello.get("fence") else 0})
+
+    def _call(self, call: Call) -> None:
+        self._heard_at = time.monotonic()
+        if call.request.get("op") == "fence" and isinstance(call.request.get("fence"), int):
+            call.request["fence"] = self._succession.take_over(call.request["fence"])
+        self._called(call)
+
+    def _look(self) -> None:
+        quiet_seconds = time.monotonic() - self._heard_at
+        if quiet_seconds >= self._silence_seconds_max:
+            self._loop.is_running = False
+        else:
+            self._loop.later(min(5.0, self._silence_seconds_max - quiet_seconds), self._look)
+
+
+def main() -> None:
+    settings: dict[str, Any] = {**json.loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    set_limits(settings.get("limits", {}))
+    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+    state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
+    os.umask(0o022)
+    succession = Succession(settings["succession"])
+    loop = Loop()
+    link = Link(loop, read_fd, write_fd)
+    program = Program(loop, link, settings, state_folder)
+    Vigil(loop, link, succession, float(settings["silence_seconds_max"]))
+    link.send_hello({"protocol": frames.PROTOCOL, "pid": os.getpid()})
+    try:
+        loop.run()
+    finally:
+        program.close()
+        succession.leave()
+        forget(state_folder)

@@ -1,0 +1,256 @@
+"""The Modal provider: one named sandbox per thread, saved after each run, stopped when idle, restored when needed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import modal
+import modal.exception
+
+from core.errors import SandboxUnavailable, StorageUnavailable
+from core.failpoints import Failpoint
+from core.sandboxes import SandboxRecord, SandboxRecords
+from core.tasks import cancel, spawn
+from sandbox.client import SandboxClient
+from sandbox.machines import Machines, check_thread_id
+from sandbox.modal_account import ModalAccount
+from sandbox.modal_errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
+from sandbox.modal_machine import ModalMachine, connected
+from sandbox.modal_plan import BORN_TAG, THREAD_TAG, ModalPlan, legal, sandbox_name
+from sandbox.modal_rounds import Rounds
+from sandbox.modal_vault import ModalVault
+from sandbox.probe import ProbeResult
+
+CREATE = Failpoint("modal.create")
+TERMINATE = Failpoint("modal.terminate")
+PROBE_SECONDS = 20.0
+END_SECONDS = 30.0
+IMAGE_IS_MADE = (
+    "The image that sandboxes start from is being made; the first time that takes some minutes."
+)
+FORGOTTEN = "This conversation is deleted, and has no sandbox any more."
+LOST_ALL = (
+    "The sandbox ended before its files were saved. A fresh, empty one has started: make again what is "
+    "still needed."
+)
+LOST_SOME = (
+    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; what "
+    "changed after that, and all that ran, is gone."
+)
+EXPIRED = (
+    "The saved files of this conversation have expired. A fresh, empty sandbox has started: make again what "
+    "is still needed."
+)
+
+log = logging.getLogger(__name__)
+
+
+class ModalSandboxes:
+    """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970."""
+
+    def __init__(
+        self,
+        plan: ModalPlan,
+        records: SandboxRecords,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._plan = plan
+        self._now = now
+        self._account = ModalAccount(plan.app)
+        self._vault = ModalVault(self._account, records, plan, now)
+        self._machines = Machines(self._start)
+        self._notices: dict[str, str] = {}
+        self._doomed: set[str] = set()
+        self._saving: set[asyncio.Task[None]] = set()
+        self.rounds = Rounds(self._machines, self._vault, plan, now, self._put_away_left)
+
+    @property
+    def name(self) -> str:
+        return "modal"
+
+    async def probe(self) -> ProbeResult:
+        """Whether the account answers; begins to make the image, and does not wait for it."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._account.app()
+        except SDK_ERRORS as error:
+            return ProbeResult(ok=False, reason=f"{told(error)[1]}.", remedy=str(error)[:300])
+        return ProbeResult(ok=True)
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        """Raises SandboxUnavailable once also where files were lost: the next call works."""
+        client = await self._machines.open(thread_id, fence=fence)
+        self.rounds.used(thread_id)
+        self.rounds.begin()
+        notice = self._notices.pop(thread_id, None) if fence else None
+        if notice is not None:
+            raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
+        return client
+
+    def rest(self, thread_id: str) -> None:
+        """A run has ended: saves the files beside whatever comes next."""
+        if thread_id in self._machines.running():
+            saving = spawn(self._save(thread_id), name=f"save the sandbox of {thread_id}")
+            self._saving.add(saving)
+            saving.add_done_callback(self._saving.discard)
+
+    async def destroy(self, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        self._doomed.add(thread_id)
+        try:
+            await self._machines.stop(thread_id)
+            async with asyncio.timeout(END_SECONDS):
+                sandbox = await self._find(thread_id)
+                if sandbox is not None:
+                    await self._terminate(sandbox)
+                await self._vault.forget(thread_id)
+        except SDK_ERRORS as error:
+            raise self._unavailable(error, "delete a sandbox") from error
+        finally:
+            self._doomed.discard(thread_id)
+            self._notices.pop(thread_id, None)
+
+    async def close(self) -> None:
+        await self.rounds.close()
+        for saving in tuple(self._saving):
+            await cancel(saving)  # stopping saves too
+        await self._machines.close()
+        await self._account.close()
+
+    async def _save(self, thread_id: str) -> None:
+        machine = self._machines.running().get(thread_id)
+        if not isinstance(machine, ModalMachine):
+            return
+        try:
+            await self._vault.save(thread_id, machine.sandbox, "started")
+        except (*SDK_ERRORS, StorageUnavailable) as error:
+            log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
+
+    async def _start(self, thread_id: str) -> ModalMachine:
+        try:
+            async with asyncio.timeout(self._plan.start_seconds):
+                return await self._started(thread_id)
+        except TimeoutError as error:
+            if self._account.is_building:
+                raise SandboxUnavailable(IMAGE_IS_MADE, detail="Modal builds the image") from error
+            raise self._unavailable(error, "start a sandbox") from error
+        except SDK_ERRORS as error:
+            raise self._unavailable(error, "start a sandbox") from error
+
+    async def _started(self, thread_id: str) -> ModalMachine:
+        record = await self._vault.record(thread_id)
+        if record is not None and record.state == "started":
+            try:
+                found = await self._find(thread_id)
+                if found is not None:
+                    return await self._joined(thread_id, found, record)
+            except GONE as error:
+                log.info("the sandbox of thread %s ended just now: %s", thread_id, error)
+            self._notices[thread_id] = LOST_SOME if record.snapshot_ref else LOST_ALL
+        try:
+            return await self._created(thread_id, record)
+        except modal.exception.AlreadyExistsError:
+            found = await self._find(thread_id)  # another worker was quicker
+            if found is None:
+                raise
+            self._notices.pop(thread_id, None)
+            return await self._joined(thread_id, found, record)
+
+    async def _joined(
+        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
+    ) -> ModalMachine:
+        tags = await sandbox.get_tags.aio()
+        born_at = float(tags.get(BORN_TAG) or self._now())
+        snapshot_ref = record.snapshot_ref if record else None
+        return await self._machine(thread_id, sandbox, born_at, snapshot_ref)
+
+    async def _created(self, thread_id: str, record: SandboxRecord | None) -> ModalMachine:
+        snapshot_ref = record.snapshot_ref if record else None
+        sandbox = None
+        if snapshot_ref:
+            client = await self._account.client()
+            saved = modal.Image.from_id(snapshot_ref, client=client)
+            try:
+                sandbox = await self._create(thread_id, saved)
+            except modal.exception.NotFoundError as error:
+                log.warning("the snapshot of thread %s is gone: %s", thread_id, error)
+                self._notices[thread_id] = EXPIRED
+                snapshot_ref = None
+        if sandbox is None:
+            sandbox = await self._create(thread_id, await self._account.image())
+        return await self._machine(thread_id, sandbox, self._now(), snapshot_ref)
+
+    async def _create(self, thread_id: str, image: modal.Image) -> modal.Sandbox:
+        plan, network = self._plan, self._plan.network()
+        app, client = await self._account.app(), await self._account.client()
+        with CREATE:
+            return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+                app=app,
+                image=image,
+                name=sandbox_name(thread_id),
+                tags={THREAD_TAG: legal(thread_id), BORN_TAG: f"{self._now():.0f}"},
+                timeout=int(plan.patience.lifetime_seconds),
+                idle_timeout=plan.idle_timeout_seconds,
+                cpu=plan.cpu,
+                memory=plan.memory_mebibytes,
+                block_network=network.is_blocked,
+                outbound_cidr_allowlist=network.networks,
+                outbound_domain_allowlist=network.names,
+                client=client,
+            )
+
+    async def _machine(
+        self, thread_id: str, sandbox: modal.Sandbox, born_at: float, snapshot_ref: str | None
+    ) -> ModalMachine:
+        is_kept = await self._vault.started(thread_id, sandbox.object_id, snapshot_ref=snapshot_ref)
+        if not is_kept:
+            await self._terminate(sandbox)
+            raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
+        connection = await connected(sandbox, self._plan, label=thread_id)
+        return ModalMachine(
+            sandbox, connection, thread_id=thread_id, born_at=born_at, put_away=self._put_away
+        )
+
+    async def _find(self, thread_id: str) -> modal.Sandbox | None:
+        try:
+            return await modal.Sandbox.from_name.aio(
+                self._account.app_name,
+                sandbox_name(thread_id),
+                client=await self._account.client(),
+            )
+        except modal.exception.NotFoundError:
+            return None
+
+    async def _put_away(self, machine: ModalMachine, was_lost: bool) -> None:
+        """A lost connection says nothing of the sandbox: another worker may use it, so it is left to the next opener.
+        One that cannot be saved is left too, to the next round or to Modal's own timeout."""
+        thread_id = machine.thread_id
+        if was_lost and machine.is_ready:
+            return
+        try:
+            is_useless = thread_id in self._doomed or not machine.is_ready
+            if is_useless or await self._vault.save(thread_id, machine.sandbox, "stopped"):
+                await self._terminate(machine.sandbox)
+        except (*SDK_ERRORS, StorageUnavailable) as error:
+            log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
+
+    async def _put_away_left(self, record: SandboxRecord) -> None:
+        """One whose worker is gone. Raises the SDK's errors."""
+        sandbox = await self._find(record.thread_id)
+        if sandbox is not None and await self._vault.save(record.thread_id, sandbox, "stopped"):
+            await self._terminate(sandbox)
+
+    async def _terminate(self, sandbox: modal.Sandbox) -> None:
+        try:
+            with TERMINATE:
+                await sandbox.terminate.aio()
+        except GONE as error:
+            log.debug("the sandbox %s had ended: %s", sandbox.object_id, error)
+
+    def _unavailable(self, error: Exception, doing: str) -> SandboxUnavailable:
+        failure = unavailable(error, doing=doing)
+        if isinstance(error, FOR_OPERATOR):
+            log.error("%s", failure.detail)
+        return failure
