@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from bots.settings import Settings
 from bots.settings_types import endpoint
-from core.outside.client import Service
+from core.outside.client import Api
 from core.outside.guard import Guard
 from core.outside.keyless import KeylessSearch
 from core.outside.pages import Firecrawl, LocalReader, PageReader
@@ -20,27 +20,32 @@ def outside_services(settings: Settings) -> Outside:
     return Outside(guard=guard, search=_search(settings), pages=_pages(settings, guard))
 
 
-def offered(outside: Outside, *, has_sandbox: bool) -> Toolbox:
+def offered(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
     """The tools of a program that has these services."""
-    return toolbox(disabled=unserved(outside), needs_sandbox=has_sandbox, with_knowledge=True)
+    return toolbox(
+        disabled=unserved(outside),
+        needs_sandbox=has_sandbox,
+        with_knowledge=True,
+        with_browser=has_browser,
+    )
 
 
 def _search(settings: Settings) -> Search:
     if key := settings.tavily_api_key.get_secret_value():
-        return Tavily(Service(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
-    return KeylessSearch(Service(name="The search", url=settings.search_url, seconds_max=30))
+        return Tavily(Api(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
+    return KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
 
 
 def _pages(settings: Settings, guard: Guard) -> PageReader:
     if key := settings.firecrawl_api_key.get_secret_value():
-        service = Service(
+        api = Api(
             name="Firecrawl",
             url=settings.firecrawl_api_url,
             headers=_bearer(key),
             seconds_max=90,
             bytes_max=20_000_000,
         )
-        return Firecrawl(service, guard)
+        return Firecrawl(api, guard)
     return LocalReader(guard)
 
 

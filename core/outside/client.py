@@ -35,8 +35,8 @@ _USED_UP = frozenset((402, 432, 433))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A service outside. `name` is what people call it; `url` has no slash at its end; `headers` carry the key."""
+class Api:
+    """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end; `headers` carry the key."""
 
     name: str
     url: str
@@ -46,7 +46,7 @@ class Service:
     pause_seconds: float = 1.0
 
 
-class ServiceRefused(ToolError):
+class ApiRefused(ToolError):
     """The service answered that it will not do it. `status` is that of HTTP."""
 
     def __init__(self, text: str, *, status: int) -> None:
@@ -70,26 +70,26 @@ class Request:
     is_repeatable: bool = True
 
 
-async def ask_json(service: Service, request: Request) -> JsonValue:
-    """The answer as JSON. Raises ToolError, and ServiceRefused where the service said no."""
-    content = await ask(service, request)
+async def ask_json(api: Api, request: Request) -> JsonValue:
+    """The answer as JSON. Raises ToolError, and ApiRefused where the service said no."""
+    content = await ask(api, request)
     try:
         answer: JsonValue = json.loads(content)
     except ValueError as error:
-        log.warning("%s answered with something else than JSON", service.name)
+        log.warning("%s answered with something else than JSON", api.name)
         raise ToolError(
-            f"{service.name} answered with something that cannot be read. Try it later, or use another way."
+            f"{api.name} answered with something that cannot be read. Try it later, or use another way."
         ) from error
     return answer
 
 
-async def ask(service: Service, request: Request) -> bytes:
+async def ask(api: Api, request: Request) -> bytes:
     """The body of the answer. What may pass is tried twice, unless the service asks for a longer wait."""
     with _REQUEST:
-        failure, content = await _tried(service, request)
+        failure, content = await _tried(api, request)
         if failure is not None and failure.may_pass_soon:
-            await asyncio.sleep(failure.wait_seconds or service.pause_seconds)
-            failure, content = await _tried(service, request)
+            await asyncio.sleep(failure.wait_seconds or api.pause_seconds)
+            failure, content = await _tried(api, request)
     if failure is not None:
         raise failure.error
     return content
@@ -107,30 +107,30 @@ class _Failure:
         return self.wait_seconds is not None and self.wait_seconds <= _WAIT_SECONDS_MAX
 
 
-async def _tried(service: Service, request: Request) -> tuple[_Failure | None, bytes]:
-    timeout = ClientTimeout(total=service.seconds_max)
+async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
+    timeout = ClientTimeout(total=api.seconds_max)
     again = 0.0 if request.is_repeatable else None
     try:
         async with (
             ClientSession(cookie_jar=DummyCookieJar(), timeout=timeout) as session,
             session.request(
                 request.method,
-                f"{service.url}{request.path}",
+                f"{api.url}{request.path}",
                 params=request.query or None,
                 data=_payload(request),
-                headers={hdrs.USER_AGENT: USER_AGENT, **service.headers, **request.headers},
+                headers={hdrs.USER_AGENT: USER_AGENT, **api.headers, **request.headers},
                 allow_redirects=False,  # the key stays with the host that the operator named
             ) as response,
         ):
-            content = await _content(response, service)
-            return _failure(response, content, service, again), content
+            content = await _content(response, api)
+            return _failure(response, content, api, again), content
     except TimeoutError:
-        log.warning("%s did not answer within %g s", service.name, service.seconds_max)
-        said = f"{service.name} did not answer within {service.seconds_max:g} s. Try it later, or use another way."
+        log.warning("%s did not answer within %g s", api.name, api.seconds_max)
+        said = f"{api.name} did not answer within {api.seconds_max:g} s. Try it later, or use another way."
         return _Failure(ToolError(said)), b""
     except (ClientError, OSError, ValueError) as error:
-        log.warning("%s cannot be reached: %s", service.name, type(error).__name__)
-        said = f"{service.name} cannot be reached. Try it later, or use another way."
+        log.warning("%s cannot be reached: %s", api.name, type(error).__name__)
+        said = f"{api.name} cannot be reached. Try it later, or use another way."
         return _Failure(ToolError(said), again), b""
 
 
@@ -145,21 +145,21 @@ def _payload(request: Request) -> BytesPayload | FormData | None:
     return BytesPayload(json.dumps(request.body).encode(), content_type="application/json")
 
 
-async def _content(response: ClientResponse, service: Service) -> bytes:
+async def _content(response: ClientResponse, api: Api) -> bytes:
     content = bytearray()
     async for piece in response.content.iter_chunked(_PIECE_BYTES):
         content += piece
-        if len(content) > service.bytes_max:
+        if len(content) > api.bytes_max:
             raise ToolError(
-                f"{service.name} answered with more than {service.bytes_max // 1_000_000} MB. Ask for less."
+                f"{api.name} answered with more than {api.bytes_max // 1_000_000} MB. Ask for less."
             )
     return bytes(content)
 
 
 def _failure(
-    response: ClientResponse, content: bytes, service: Service, again: float | None
+    response: ClientResponse, content: bytes, api: Api, again: float | None
 ) -> _Failure | None:
-    status, name = response.status, service.name
+    status, name = response.status, api.name
     if 200 <= status < 300:
         return None
     log.warning("%s answered %d", name, status)
@@ -182,10 +182,10 @@ def _failure(
         said = f"{name} does not work just now ({status}). Try it later, or use another way."
         again = None if again is None else wait
     else:
-        detail = _detail(content, service)
+        detail = _detail(content, api)
         said = f"{name} refused the request ({status}){f': {detail}' if detail else ''}. Change it, or use another way."
     is_passing = status in _PASSING
-    return _Failure(ServiceRefused(said, status=status), again if is_passing else None)
+    return _Failure(ApiRefused(said, status=status), again if is_passing else None)
 
 
 def _retry_after(response: ClientResponse) -> float:
@@ -194,10 +194,10 @@ def _retry_after(response: ClientResponse) -> float:
     return min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
 
 
-def _detail(content: bytes, service: Service) -> str:
+def _detail(content: bytes, api: Api) -> str:
     """What the service says of the error, in one line, without any part of the key."""
     text = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
-    for value in service.headers.values():
+    for value in api.headers.values():
         for secret in (value, value.rpartition(" ")[2]):
             text = text.replace(secret, "…") if len(secret) > 3 else text
     words = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from core.errors import ToolError
-from core.outside.client import Request, Service, ask
+from core.outside.client import Api, Request, ask
 from core.outside.search import Findings, Hit
 
 _CHARACTERS_MAX = 2_000_000
@@ -24,12 +24,12 @@ _NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
 class KeylessSearch:
     """The search port over a results page. It gives no answer and no images; scores follow the order."""
 
-    service: Service
+    api: Api
 
     async def search(self, query: str, *, results_max: int) -> Findings:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
-        page = (await ask(self.service, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
+        page = (await ask(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
         found = _found(page)
         if not found and _NOT_LET_IN.search(page):
             raise ToolError(

@@ -16,7 +16,7 @@ from core.knowledge.document import ParseLimits
 from core.knowledge.parse import parse
 from core.messages import JsonObject
 from core.outside.child import ChildFailed, child_output
-from core.outside.client import Request, Service, ServiceRefused, ask_json
+from core.outside.client import Api, ApiRefused, Request, ask_json
 from core.outside.fetch import Fetched, FetchLimits, fetch
 from core.outside.guard import Guard, RefusedAddress, web_url
 from core.outside.search import Text, shaped
@@ -78,7 +78,7 @@ class Firecrawl:
     """The reader over Firecrawl's API. It opens the pages itself, so the guard is asked before: an installation of
     one's own could reach one's own network."""
 
-    service: Service
+    api: Api
     guard: Guard
 
     async def read(self, address: str) -> Page:
@@ -87,15 +87,13 @@ class Firecrawl:
         body: JsonObject = {"url": str(url), "formats": ["markdown"], "onlyMainContent": True}
         request = Request(method="POST", path="/v2/scrape", body=body)
         try:
-            told = await ask_json(self.service, request)
-        except ServiceRefused as refused:
+            told = await ask_json(self.api, request)
+        except ApiRefused as refused:
             if refused.status != 404:
                 raise
             # older installations of one's own
-            told = await ask_json(
-                self.service, Request(method="POST", path="/v1/scrape", body=body)
-            )
-        answer = shaped(told, _FirecrawlAnswer, self.service)
+            told = await ask_json(self.api, Request(method="POST", path="/v1/scrape", body=body))
+        answer = shaped(told, _FirecrawlAnswer, self.api)
         if not answer.success or answer.data is None or not answer.data.markdown.strip():
             raise ToolError(f"{url} could not be read. Use another source, or the browser.")
         metadata = answer.data.metadata

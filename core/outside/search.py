@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 
 from core.errors import ToolError
-from core.outside.client import Request, Service, ask_json
+from core.outside.client import Api, Request, ask_json
 
 TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
@@ -79,7 +79,7 @@ class _TavilyAnswer(BaseModel):
 class Tavily:
     """The search port over Tavily's API."""
 
-    service: Service
+    api: Api
 
     async def search(self, query: str, *, results_max: int) -> Findings:
         started = time.monotonic()
@@ -94,7 +94,7 @@ class Tavily:
                 "include_images": True,
             },
         )
-        answer = shaped(await ask_json(self.service, request), _TavilyAnswer, self.service)
+        answer = shaped(await ask_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
         return Findings(
             query=query,
@@ -113,11 +113,11 @@ def _urls(images: Sequence[str | _TavilyImage]) -> tuple[str, ...]:
     return tuple(url for url in plain if url.startswith(("https://", "http://")))[:_IMAGES_MAX]
 
 
-def shaped(answer: object, shape: type[ShapeT], service: Service) -> ShapeT:
+def shaped(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
     """The answer in its shape. Raises ToolError for any other."""
     try:
         return shape.model_validate(answer)
     except ValidationError as error:
         raise ToolError(
-            f"{service.name} answered in a form that is not known. Try it later, or use another way."
+            f"{api.name} answered in a form that is not known. Try it later, or use another way."
         ) from error

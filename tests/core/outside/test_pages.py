@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.errors import ToolError
-from core.outside.client import Service
+from core.outside.client import Api
 from core.outside.guard import Guard
 from core.outside.pages import CHILD_LIMITS, Firecrawl, LocalReader
 from tests.core.knowledge.made_files import pdf
@@ -115,7 +115,7 @@ async def test_a_page_that_takes_too_long_is_given_up(site: StandIn) -> None:
 def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None) -> Firecrawl:
     endpoints = [allowed.endpoint] if allowed else []
     return Firecrawl(
-        Service(
+        Api(
             name="Firecrawl",
             url=service.url,
             headers={"Authorization": f"Bearer {key}"},

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.errors import ToolError
-from core.outside.client import Service
+from core.outside.client import Api
 from core.outside.keyless import KeylessSearch
 from core.outside.search import Tavily
 from tests.fakes.search_engines import DUCKDUCKGO, KEY, NOT_LET_IN, TAVILY
@@ -21,7 +21,7 @@ async def engine() -> AsyncIterator[StandIn]:
 
 def tavily(engine: StandIn, *, key: str = KEY, seconds_max: float = 20) -> Tavily:
     return Tavily(
-        Service(
+        Api(
             name="Tavily",
             url=engine.url,
             headers={"Authorization": f"Bearer {key}"},
@@ -33,7 +33,7 @@ def tavily(engine: StandIn, *, key: str = KEY, seconds_max: float = 20) -> Tavil
 
 
 def keyless(engine: StandIn) -> KeylessSearch:
-    return KeylessSearch(Service(name="The search", url=f"{engine.url}/html", pause_seconds=0))
+    return KeylessSearch(Api(name="The search", url=f"{engine.url}/html", pause_seconds=0))
 
 
 async def test_tavily_gives_answer_images_and_scored_results(engine: StandIn) -> None:
