@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from bots.demo.transcript import text_of
@@ -234,3 +235,41 @@ async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken
         (folder / "own.yaml").unlink()
         await stage.say("agent:own Please say four")
         await stage.until(lambda: stage.shows("There is no agent own."), "it is gone")
+
+
+@pytest.mark.parametrize("as_form", [False, True], ids=["json", "form"])
+async def test_a_message_over_http_names_its_agent(as_form: bool) -> None:
+    async with staged("slack", SCENARIO) as stage:
+        stage.program.start()
+        await stage.connected()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.http_port}") as http:
+            thread_id = (await call(http, "POST", "/api/thread"))["thread_id"]
+            path = f"/api/thread/{thread_id}"
+
+            async def post(**fields: str) -> dict[str, Any]:
+                body = {"data": aiohttp.FormData(fields)} if as_form else {"json": fields}
+                if as_form:
+                    body["data"].add_field("file", b"x", filename="x.txt")
+                return await call(http, "POST", f"{path}/messages", **body)
+
+            run_id = (await post(text="Please say one", agent_id="coding"))["agent_run_id"]
+            await stage.settled(1)
+            assert CODING in system(stage.script.requests[-1])
+            run = await call(http, "GET", f"/api/agent-run/{run_id}")
+            assert run["agent_id"] == "coding"
+            told = (await call(http, "GET", f"{path}/messages"))["messages"]
+            assert {(one["agent_id"], one["agent_version_id"]) for one in told} == {
+                ("coding", run["agent_version_id"])
+            }
+            refused = await post(text="Please say two", agent_id="stranger")
+            assert refused["error"] == "not_taken"
+            assert refused["message"].startswith("There is no agent stranger. There are: ")
+            too_long = await post(text="Please say two", agent_id="x" * 101)
+            assert too_long["error"] == "too_large"
+            assert (await call(http, "GET", path))["agent_id"] is None
+            assert stage.runs() == ["completed"]
+
+
+async def call(http: aiohttp.ClientSession, method: str, path: str, **body: Any) -> dict[str, Any]:
+    async with http.request(method, path, **body) as answer:
+        return await answer.json()
