@@ -56,18 +56,7 @@ def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        listed = [
-            types.Tool(
-                name=spec.name,
-                description=spec.description,
-                input_schema=cast(dict[str, Any], spec.parameters),
-                annotations=types.ToolAnnotations(
-                    idempotent_hint=offered.tools[name].is_idempotent
-                ),
-            )
-            for name, spec in offered.specs.items()
-        ]
-        return types.ListToolsResult(tools=listed)
+        return types.ListToolsResult(tools=_listed(offered))
 
     async def call_tool(
         _context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -76,12 +65,9 @@ def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
         try:
             prepared = prepare(call.name, call.arguments, offered)
         except ToolError as error:
-            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+            return _refused(str(error))
         if prepared.approval is not None:
-            return types.CallToolResult(
-                content=[types.TextContent(text=f"{call.name} was not run: {NOT_ALLOWED}")],
-                is_error=True,
-            )
+            return _refused(f"{call.name} was not run: {NOT_ALLOWED}")
         log.info("an MCP client calls %s", call.name)
         return _result(await executed(call, prepared, context_factory()))
 
@@ -92,6 +78,22 @@ def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def _listed(offered: Toolbox) -> list[types.Tool]:
+    return [
+        types.Tool(
+            name=spec.name,
+            description=spec.description,
+            input_schema=cast(dict[str, Any], spec.parameters),
+            annotations=types.ToolAnnotations(idempotent_hint=offered.tools[name].is_idempotent),
+        )
+        for name, spec in offered.specs.items()
+    ]
+
+
+def _refused(why: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
 
 
 def _result(outcome: CallOutcome) -> types.CallToolResult:
