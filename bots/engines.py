@@ -58,7 +58,9 @@ def new_engine(
         system_prompt=partial(prompt, parts.sandboxes),
         dialect=parts.mind.dialect,
         dialect_setting=settings.dialect,
-        toolbox=offered(outside, has_sandbox=sandbox is not None),
+        toolbox=offered(
+            outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
+        ),
         outside=outside,
         more_tools=parts.servers.tools,
         roster=parts.roster,

@@ -16,15 +16,24 @@ IN_SANDBOX = (
     "it keeps its files for the whole thread and has no way to the internet."
 )
 
+WITH_BROWSER = (
+    "It has a browser for pages of the workspace and servers inside; matplotlib and pandas are in "
+    "/opt/toolbox/bin/python3."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt."""
+    """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
+
+    `has_browser`: a browser was found for its sandboxes, by a probe.
+    """
 
     name: str
     provider: SandboxProvider | None
     lacks: tuple[str, ...] = ()
     for_the_model: str = IN_SANDBOX
+    has_browser: bool = False
 
 
 async def machines(settings: Settings) -> Machines:
@@ -35,7 +44,7 @@ async def machines(settings: Settings) -> Machines:
             jails = LocalJails(folder)
             tried = await jails.probe()
             if tried.ok:
-                return Machines(name="local", provider=jails)
+                return _local(jails)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
             return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
@@ -54,6 +63,14 @@ async def machines(settings: Settings) -> Machines:
                 f"THREADHAND_SANDBOX={settings.sandbox} is not part of this version; "
                 "use local, unsafe-process or none."
             )
+
+
+def _local(jails: LocalJails) -> Machines:
+    if not jails.browser_lack:
+        told = f"{IN_SANDBOX} {WITH_BROWSER}"
+        return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
+    off = f"The browser tools are off: {jails.browser_lack}"
+    return Machines(name="local", provider=jails, lacks=(off,))
 
 
 def prompt(sandboxes: Machines) -> str:

@@ -77,7 +77,9 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
         ask = await _ask(settings, stack)
         outside = outside_services(settings)
         left_out = OF_A_THREAD if ask else OF_A_THREAD | {ask_document.name}
-        tools = offered(outside, has_sandbox=provider is not None)
+        tools = offered(
+            outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser
+        )
         context = ToolContext(
             thread_id=thread_id,
             run_id=thread_id,

@@ -223,7 +223,7 @@ def finalised(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
     result: JsonObject = {
         "success": whole.is_success,
         "output": text,
-        "error": None if whole.is_success else "The command reported a failure.",
+        "error": None if whole.is_success else whole.error,
     }
     return CallOutcome(
         call=call,

@@ -8,7 +8,15 @@ from typing import Any, cast
 
 import core.tools
 from core.outside.services import Outside
-from core.tools import files, knowledge, scrape_webpage, shell, web_search
+from core.tools import (
+    browser,
+    browser_input,
+    files,
+    knowledge,
+    scrape_webpage,
+    shell,
+    web_search,
+)
 from core.tools.tool import Tool, Toolbox
 
 
@@ -47,10 +55,13 @@ def toolbox(
     disabled: frozenset[str] = frozenset(),
     needs_sandbox: bool = True,
     with_knowledge: bool = False,
+    with_browser: bool = True,
 ) -> Toolbox:
-    """The tools of a run. Without a sandbox those that live in one are left out, without a knowledge base those that
-    look things up there."""
+    """The tools of a run. Without a sandbox those that live in one are left out, without a browser in it those that use
+    it, without a knowledge base those that look things up there."""
     left_out = set(disabled)
+    if not needs_sandbox or not with_browser:
+        left_out |= {tool.name for module in (browser, browser_input) for tool in tools_of(module)}
     if not needs_sandbox:
         left_out |= {tool.name for module in (files, shell) for tool in tools_of(module)}
         left_out.add(knowledge.ask_document.name)

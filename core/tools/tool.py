@@ -49,11 +49,12 @@ class ToolContext:
 class ToolOutput:
     """A result that is more than text. `is_success` False: the tool ran and reports a failure.
 
-    `reply` ends the run with it; `messages` are stored before the tool's own.
+    `error` says then what failed. `reply` ends the run with it; `messages` are stored before the tool's own.
     """
 
     output: JsonValue
     is_success: bool = True
+    error: str = "The command reported a failure."
     reply: Reply | None = None
     messages: tuple[Message, ...] = ()
 

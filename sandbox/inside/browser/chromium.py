@@ -62,6 +62,11 @@ class Chromium:
     def tabs(self) -> list[Tab]:
         return [tab for tab in self._tabs.values() if tab.is_open]
 
+    @property
+    def front(self) -> Tab | None:
+        """The tab in front, if there is one already."""
+        return self._current
+
     async def tab(self) -> Tab:
         """The tab in front, of a browser that runs. Raises Refused when it cannot be started."""
         async with self._starting:

@@ -45,6 +45,11 @@ class Register:
         self._next = 0
         self._handles: dict[Frame, JSHandle] = {}
         self._places: dict[int, JSHandle] = {}
+        self._names: dict[int, str] = {}
+
+    def name(self, number: int) -> str:
+        """What the page calls the element; empty for one that was never listed."""
+        return self._names.get(number, "")
 
     async def list(self, page: Page, *, everywhere: bool = False) -> Listing:
         """Numbers what is in view (or everywhere) in all frames."""
@@ -60,6 +65,9 @@ class Register:
                 listing.above, listing.below = look["above"], look["below"]
             listing.left_out += look["left_out"]
             await self._number(frame, look["lines"])
+            self._names.update(
+                {line["number"]: str(line.get("name", "")) for line in look["lines"]}
+            )
             where = "" if frame == page.main_frame else frame.url
             listing.elements += [{**line, "frame": where} for line in look["lines"]]
         return listing
@@ -124,3 +132,6 @@ class Register:
     def _forget(self, handle: JSHandle) -> None:
         self._handles = {frame: kept for frame, kept in self._handles.items() if kept != handle}
         self._places = {number: kept for number, kept in self._places.items() if kept != handle}
+        self._names = {
+            number: name for number, name in self._names.items() if number in self._places
+        }
