@@ -1,6 +1,6 @@
 """Who the agents are here: what the settings say of them, and the word `use`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bots.inbound import CommandCalled, Outcome
 from bots.settings import Settings
@@ -19,7 +19,14 @@ NO_THREAD_YET = (
 
 
 def new_roster(settings: Settings, versions: AgentVersions, servers: Iterable[str]) -> Roster:
-    """Reads the definitions; `servers` are the names of the tool servers. Raises ConfigurationError."""
+    """As `read_agents`."""
+    files, by_channel = read_agents(settings, servers)
+    return Roster(files=files, versions=versions, by_channel=by_channel)
+
+
+def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles, Mapping[str, str]]:
+    """The definitions, and who works in which channel; `servers` are the names of the tool servers. Raises
+    ConfigurationError with a sentence for each thing that is wrong."""
     known = Known(tools=frozenset(catalogue()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
@@ -29,7 +36,7 @@ def new_roster(settings: Settings, versions: AgentVersions, servers: Iterable[st
             raise ConfigurationError(
                 f"THREADHAND_CHANNEL_AGENTS: for {channel_id}: {unknown_agent(agent_id, files.latest)}"
             )
-    return Roster(files=files, versions=versions, by_channel=by_channel)
+    return files, by_channel
 
 
 def _channel_agent(pair: str) -> tuple[str, str]:

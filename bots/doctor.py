@@ -6,13 +6,17 @@ import shutil
 import socket
 import sqlite3
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, cast
 from urllib.parse import urlsplit
 
+from bots.agents import read_agents
+from bots.brains import unreachable
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
+from bots.toolservers import tool_servers
 from core.errors import ConfigurationError
 
 FREE_BYTES_MIN = 1024**3
@@ -54,6 +58,7 @@ async def examine(env_file: Path) -> tuple[Finding, ...]:
         _slack(settings),
         _discord(settings),
         *_allowed(settings),
+        *_agents(settings),
         await _sandbox(settings),
         await asyncio.to_thread(_http, settings),
     ]
@@ -82,6 +87,17 @@ def _shown(default: object) -> str:
 
 def _python() -> Finding:
     return Finding("ok", "python", f"is {'.'.join(map(str, sys.version_info[:3]))}.")
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    try:
+        files, _ = read_agents(settings, tool_servers(settings).names)
+    except ConfigurationError as error:
+        yield from (Finding("fail", "agents", line) for line in str(error).splitlines())
+        return
+    yield Finding("ok", "agents", f"are {', '.join(files.latest)}.")
+    for sentence in unreachable(files.latest.values(), settings):
+        yield Finding("fail", "agents", sentence)
 
 
 def _data_dir(settings: Settings) -> Finding:

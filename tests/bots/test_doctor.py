@@ -108,3 +108,20 @@ async def test_a_missing_model_key_is_named(env_file: Path) -> None:
 )
 def test_the_key_of_a_model_is_known(model: str, name: str | None) -> None:
     assert key_name(model) == name
+
+
+async def test_agents_are_read_as_the_program_reads_them(env_file: Path) -> None:
+    finding = (await found(env_file))["agents"]
+    assert (finding.state, "research" in finding.fact) == ("ok", True)
+    folder = env_file.parent / "agents"
+    folder.mkdir()
+    (folder / "own.yaml").write_text("name: A\ndescription: B\nmodel: anthropic/x\n")
+    finding = (await found(env_file, AGENTS_DIR=str(folder), LLM_API_KEY=""))["agents"]
+    assert finding.state == "fail"
+    assert "agent own cannot work yet: The model anthropic/x needs a key" in finding.fact
+    (folder / "own.yaml").write_text("name: A\n")
+    finding = (await found(env_file, AGENTS_DIR=str(folder)))["agents"]
+    assert (finding.state, finding.fact) == (
+        "fail",
+        "The agent file own.yaml: description: it is missing.",
+    )
