@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
@@ -16,6 +17,7 @@ from storage.agents import sign_run
 from storage.approvals import approved_tools, newest_approval, suspend_run
 from storage.database import Database
 from storage.endings import end_run
+from storage.prepared import Prepared
 from storage.rows import (
     Row,
     call_of,
@@ -35,7 +37,7 @@ from storage.tables import (
     tool_calls,
     usages,
 )
-from storage.upserts import insert_or_skip
+from storage.upserts import skipping
 
 _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
@@ -57,15 +59,18 @@ _HELD = (
     .join(runs, runs.c.run_id == leases.c.run_id)
     .where(threads.c.thread_id == bindparam("thread"))
 )
-_HELD_LOCKED = _HELD.with_for_update(of=[threads, leases], key_share=True)
-_ADVANCE = (
+_HELD_UNLOCKED = Prepared(_HELD)
+_HELD_LOCKED = Prepared(_HELD.with_for_update(of=[threads, leases], key_share=True))
+_ADVANCE = Prepared(
     update(threads)
     .where(threads.c.thread_id == bindparam("thread"))
     .values(next_sequence=bindparam("next"))
 )
-_ADD_MESSAGES = messages.insert()
-_ADD_EVENTS = run_events.insert()
-_END_CALLS = (
+_ADD_MESSAGES = Prepared(messages.insert())
+_ADD_EVENTS = Prepared(run_events.insert())
+_ADD_USAGE = Prepared(usages.insert())
+_START_CALLS = Prepared(partial(skipping, tool_calls))
+_END_CALLS = Prepared(
     update(tool_calls)
     .where(
         tool_calls.c.run_id == bindparam("of_run"),
@@ -74,11 +79,12 @@ _END_CALLS = (
     )
     .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
 )
-_WAITING = (
-    select(thread_inputs)
-    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
-    .order_by(thread_inputs.c.position)
+_IS_WAITING = (
+    thread_inputs.c.thread_id == bindparam("thread"),
+    thread_inputs.c.taken_by.is_(None),
 )
+_WAITING = select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
+_WAITING_IDS = Prepared(select(thread_inputs.c.input_id).where(*_IS_WAITING))
 
 
 class SqlRunJournal:
@@ -96,8 +102,7 @@ class SqlRunJournal:
             held = _hold(connection, lease, locked=is_new)
             if is_new:
                 _add(connection, lease, entry, held)
-            rows = connection.execute(_WAITING, {"thread": lease.thread_id}).mappings()
-            return tuple(map(input_of, rows))
+            return _waiting(connection, lease)
 
         if is_new:
             return await self._database.write(_WRITE, work)
@@ -153,16 +158,24 @@ class SqlRunJournal:
 
 def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> Row:
     """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
-    statement = _HELD_LOCKED if locked else _HELD
-    row = connection.execute(statement, {"thread": lease.thread_id}).mappings().one_or_none()
+    statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
+    row = statement.run(connection, {"thread": lease.thread_id}).mappings().one_or_none()
     if row is None or row["fence"] != lease.fence or row["run_id"] != lease.run_id:
         raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
     return row
 
 
 def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
-    waiting = connection.execute(_WAITING, {"thread": lease.thread_id}).mappings()
-    return any(row["input_id"] not in entry.taken_input_ids for row in waiting)
+    waiting = _WAITING_IDS.run(connection, {"thread": lease.thread_id}).scalars()
+    return any(input_id not in entry.taken_input_ids for input_id in waiting)
+
+
+def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
+    """Hardly ever are there any, and then the whole rows need not be asked for."""
+    thread = {"thread": lease.thread_id}
+    if _WAITING_IDS.run(connection, thread).first() is None:
+        return ()
+    return tuple(map(input_of, connection.execute(_WAITING, thread).mappings()))
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: Row) -> None:
@@ -171,11 +184,11 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: Row) -
     if entry.agent is not None:
         sign_run(connection, lease, entry.agent)
     if entry.started:
-        insert_or_skip(connection, tool_calls, [values_of_call(call) for call in entry.started])
+        _START_CALLS.run(connection, *map(values_of_call, entry.started))
     if entry.finished:
         _end_calls(connection, entry.finished)
     if entry.events:
-        connection.execute(_ADD_EVENTS, [values_of_event(event) for event in entry.events])
+        _ADD_EVENTS.run(connection, *map(values_of_event, entry.events))
     if entry.usage:
         _add_usage(connection, lease, entry.usage, held)
     if entry.taken_input_ids:
@@ -197,11 +210,9 @@ def _add_messages(
     sandbox_id: str | None,
 ) -> None:
     if added:
-        connection.execute(
-            _ADD_MESSAGES,
-            [values_of_message(message, number) for number, message in enumerate(added, first)],
-        )
-        connection.execute(_ADVANCE, {"thread": lease.thread_id, "next": first + len(added)})
+        rows = [values_of_message(message, number) for number, message in enumerate(added, first)]
+        _ADD_MESSAGES.run(connection, *rows)
+        _ADVANCE.run(connection, {"thread": lease.thread_id, "next": first + len(added)})
     if sandbox_id is not None:
         connection.execute(
             update(threads)
@@ -211,20 +222,18 @@ def _add_messages(
 
 
 def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
-    connection.execute(
-        _END_CALLS,
-        [
-            {
-                "of_run": call.run_id,
-                "of_turn": call.turn_id,
-                "of_index": call.index,
-                "now": call.state,
-                "outcome": call.result,
-                "details": call.metadata,
-            }
-            for call in calls
-        ],
-    )
+    rows = [
+        {
+            "of_run": call.run_id,
+            "of_turn": call.turn_id,
+            "of_index": call.index,
+            "now": call.state,
+            "outcome": call.result,
+            "details": call.metadata,
+        }
+        for call in calls
+    ]
+    _END_CALLS.run(connection, *rows)
 
 
 def _add_usage(
@@ -239,7 +248,5 @@ def _add_usage(
         "user_id": held["requester_id"],
         "created_at": datetime.now(UTC),
     }
-    connection.execute(
-        usages.insert(),
-        [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries],
-    )
+    rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]
+    _ADD_USAGE.run(connection, *rows)

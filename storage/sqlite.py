@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from storage.faults import reason_of
 
 _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000
+_CHECKPOINT_PAGES = 4_000
+"""A turn writes the same two dozen pages again and again; 16 MB of journal wait before they are put in their places."""
 
 
 class SqliteDatabase:
@@ -27,42 +30,60 @@ class SqliteDatabase:
     an asyncio driver, which hops for every statement. Cancelling a caller never cuts a transaction in two."""
 
     def __init__(self, path: str) -> None:
-        self._writer = _sqlite_engine(path, connections=1, begin="BEGIN IMMEDIATE")
-        self._reader = _sqlite_engine(path, connections=_READERS, begin="BEGIN")
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="storage-write")
-        self._reading = ThreadPoolExecutor(_READERS, thread_name_prefix="storage-read")
+        self._writing = _Lane(path, "storage-write", connections=1, begin="BEGIN IMMEDIATE")
+        self._reading = _Lane(path, "storage-read", connections=_READERS, begin="BEGIN")
         self._is_closed = False
 
     async def write(self, point: Failpoint, work: Work[ResultT]) -> ResultT:
         with point:
-            return await self._in_thread(self._writing, self._writer, work)
+            return await self._in_thread(self._writing, work)
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await self._in_thread(self._reading, self._reader, work)
+        return await self._in_thread(self._reading, work)
 
     async def close(self) -> None:
         """What was begun ends first."""
         self._is_closed = True
-        for threads, engine in ((self._reading, self._reader), (self._writing, self._writer)):
-            await asyncio.to_thread(threads.shutdown)
-            engine.dispose()
+        for lane in (self._reading, self._writing):
+            await asyncio.to_thread(lane.close)
 
-    async def _in_thread(
-        self, threads: ThreadPoolExecutor, engine: Engine, work: Work[ResultT]
-    ) -> ResultT:
+    async def _in_thread(self, lane: "_Lane", work: Work[ResultT]) -> ResultT:
         if self._is_closed:
             raise StorageUnavailable("the database is closed")
-
-        def transaction() -> ResultT:
-            with engine.begin() as connection:
-                return work(connection)
-
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads, transaction)
+            return await asyncio.get_running_loop().run_in_executor(
+                lane.threads, lane.transaction, work
+            )
         except IntegrityError:
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(reason_of(error)) from error
+
+
+class _Lane:
+    """Threads that each keep a connection: taking one for each transaction would cost as much as two statements."""
+
+    def __init__(self, path: str, name: str, *, connections: int, begin: str) -> None:
+        self.threads = ThreadPoolExecutor(connections, thread_name_prefix=name)
+        self._engine = _sqlite_engine(path, connections=connections, begin=begin)
+        self._of_thread = threading.local()
+        self._opened: list[Connection] = []
+
+    def transaction(self, work: Work[ResultT]) -> ResultT:
+        """To be called in one of the threads."""
+        connection: Connection | None = getattr(self._of_thread, "connection", None)
+        if connection is None:
+            connection = self._of_thread.connection = self._engine.connect()
+            self._opened.append(connection)
+        with connection.begin():
+            return work(connection)
+
+    def close(self) -> None:
+        """What was begun ends first."""
+        self.threads.shutdown()
+        for connection in self._opened:
+            connection.close()
+        self._engine.dispose()
 
 
 def revision_of_file(path: str) -> str | None:
@@ -95,6 +116,7 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
             "journal_mode = WAL",
             "synchronous = NORMAL",
             "foreign_keys = ON",
+            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
         ):
             connection.execute(f"PRAGMA {pragma}").close()
 

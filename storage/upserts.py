@@ -2,12 +2,13 @@
 
 from functools import cache
 
-from sqlalchemy import Connection, Executable, Table
+from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 
 @cache
-def _skipping(table: Table, dialect: str) -> Executable:
+def skipping(table: Table, dialect: str) -> Insert:
+    """The statement for the database of that name, without values."""
     if dialect == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
@@ -15,7 +16,7 @@ def _skipping(table: Table, dialect: str) -> Executable:
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
     """Inserts the rows that violate no unique index; answers how many that were, for a single row."""
-    statement = _skipping(table, connection.dialect.name)
+    statement = skipping(table, connection.dialect.name)
     if len(values) == 1:
         return connection.execute(statement, values[0]).rowcount
     return connection.execute(statement, values).rowcount
