@@ -50,7 +50,10 @@ class ModalMachine:
         self._is_stopped = True
         was_lost = self._connection.is_lost
         await self._connection.close()
-        await self._put_away(self, was_lost)
+        try:
+            await self._put_away(self, was_lost)
+        finally:
+            await self.sandbox.detach.aio()  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
 
 
 async def connected(sandbox: modal.Sandbox, plan: ModalPlan, *, label: str) -> Connection:

@@ -9,6 +9,7 @@ from core.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
+from tests.sandbox.modal_stage import modal_stage
 from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
 ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
@@ -20,13 +21,16 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture(params=["local", "unsafe-process", "memory"])
+@pytest.fixture(params=["local", "unsafe-process", "modal", "memory"])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     if request.param == "memory":
         yield MemorySandboxes(SCRIPTS)
     elif request.param == "local":
         async with local_jails() as jails:
             yield jails
+    elif request.param == "modal":
+        async with modal_stage() as stage:
+            yield stage.worker()
     else:
         async with reachable_folder() as folder:
             processes = UnsafeProcesses(folder)

@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
+from weakref import WeakSet
 
+from grpclib.protocol import H2Protocol
 from grpclib.server import Server
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
@@ -19,7 +21,40 @@ from bots.simulator.modal.world import World
 from core.tasks import cancel, spawn
 
 LOOK_SECONDS = 0.2
-CLOSE_SECONDS = 0.2
+CLOSE_SECONDS = 2.0
+
+
+class _Listening(Server):
+    """Hangs up on whoever is still connected when it closes: the SDK holds its connections for longer."""
+
+    def __init__(self, servicer: object) -> None:
+        super().__init__([cast("ModalClientBase", servicer)])
+        self._connected: WeakSet[asyncio.BaseTransport] = WeakSet()
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        made = protocol.connection_made
+
+        def noted(transport: asyncio.BaseTransport) -> None:
+            self._connected.add(transport)
+            made(transport)
+
+        vars(protocol)["connection_made"] = noted
+        return protocol
+
+    async def serve(self) -> str:
+        """The URL."""
+        await self.start("127.0.0.1", 0)
+        listening = cast("asyncio.Server", self._server)
+        return f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+    async def end(self) -> None:
+        self.close()
+        for transport in tuple(self._connected):
+            cast("asyncio.WriteTransport", transport).abort()
+        await asyncio.sleep(0)  # now they are closed
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.wait_closed(), CLOSE_SECONDS)
 
 
 class ModalSimulator:
@@ -28,7 +63,7 @@ class ModalSimulator:
     def __init__(self, jail: Jail | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="threadhand-modal-"))
         self._folder.chmod(0o711)
-        self._servers: list[Server] = []
+        self._servers: list[_Listening] = []
         self.gate = Gate()
         self.world = World(self._folder, jail)
         self.url = ""
@@ -72,18 +107,13 @@ class ModalSimulator:
         await cancel(self._watching)
         await self.world.close()
         for server in self._servers:
-            server.close()
-            with suppress(TimeoutError):
-                # the SDK may hold its connections for longer
-                await asyncio.wait_for(server.wait_closed(), CLOSE_SECONDS)
+            await server.end()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _serve(self, servicer: object) -> str:
-        server = Server([cast("ModalClientBase", servicer)])
-        await server.start("127.0.0.1", 0)
+        server = _Listening(servicer)
         self._servers.append(server)
-        listening = cast("asyncio.Server", vars(server)["_server"])
-        return f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        return await server.serve()
 
     async def _watch(self) -> None:
         while True:
