@@ -36,7 +36,10 @@ _USED_UP = frozenset((402, 432, 433))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end; `headers` carry the key."""
+    """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end.
+
+    `headers` carry the key.
+    """
 
     name: str
     url: str

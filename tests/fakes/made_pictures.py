@@ -1,0 +1,52 @@
+"""Pictures made for tests."""
+
+import io
+import random
+import struct
+import zlib
+
+from PIL import Image
+
+
+def picture(
+    kind: str = "PNG", size: tuple[int, int] = (60, 40), *, color: str = "red", **options: object
+) -> bytes:
+    return saved(Image.new("RGB", size, color), kind, **options)
+
+
+def noise(size: tuple[int, int], kind: str = "PNG") -> bytes:
+    """Hardly compressible."""
+    drawn = random.Random(7).randbytes(size[0] * size[1] * 3)
+    return saved(Image.frombytes("RGB", size, drawn), kind)
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def upside(size: tuple[int, int] = (60, 40)) -> bytes:
+    """A JPEG whose metadata say that it has to be turned by a quarter."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif[0x010F] = "maker of the camera"
+    return picture("JPEG", size, exif=exif)
+
+
+def animated() -> bytes:
+    frames = [Image.new("RGB", (50, 50), color) for color in ("green", "blue")]
+    return saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+
+def bomb(side: int = 40_000) -> bytes:
+    """A PNG of a few bytes that unpacks to gigabytes."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        checked = kind + body
+        return struct.pack(">I", len(body)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    packed = zlib.compress(b"\0" * 1_000_000)
+    start = b"\x89PNG\r\n\x1a\n"
+    return start + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
