@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
@@ -19,7 +20,6 @@ from storage.database import Database
 from storage.endings import end_run
 from storage.prepared import Prepared
 from storage.rows import (
-    Row,
     call_of,
     input_of,
     values_of_call,
@@ -85,6 +85,18 @@ _IS_WAITING = (
 )
 _WAITING = select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
 _WAITING_IDS = Prepared(select(thread_inputs.c.input_id).where(*_IS_WAITING))
+
+
+class _Held(NamedTuple):
+    """What a write needs to know of lease, thread and run; in the order of the columns of `_HELD`."""
+
+    fence: int
+    run_id: str | None
+    next_sequence: int
+    platform: str
+    workspace_id: str
+    channel_id: str
+    requester_id: str | None
 
 
 class SqlRunJournal:
@@ -156,31 +168,32 @@ class SqlRunJournal:
         return await self._database.write(_SWEEP, lambda c: c.execute(statement).rowcount)
 
 
-def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> Row:
+def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
     """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
     statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
-    row = statement.run(connection, {"thread": lease.thread_id}).mappings().one_or_none()
-    if row is None or row["fence"] != lease.fence or row["run_id"] != lease.run_id:
-        raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
-    return row
+    for row in statement.found(connection, {"thread": lease.thread_id}):
+        held = _Held(*row)
+        if (held.fence, held.run_id) == (lease.fence, lease.run_id):
+            return held
+    raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
 
 
 def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
-    waiting = _WAITING_IDS.run(connection, {"thread": lease.thread_id}).scalars()
-    return any(input_id not in entry.taken_input_ids for input_id in waiting)
+    waiting = _WAITING_IDS.found(connection, {"thread": lease.thread_id})
+    return any(input_id not in entry.taken_input_ids for (input_id,) in waiting)
 
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
     """Hardly ever are there any, and then the whole rows need not be asked for."""
     thread = {"thread": lease.thread_id}
-    if _WAITING_IDS.run(connection, thread).first() is None:
+    if not _WAITING_IDS.found(connection, thread):
         return ()
     return tuple(map(input_of, connection.execute(_WAITING, thread).mappings()))
 
 
-def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: Row) -> None:
+def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
     if entry.messages or entry.sandbox_id is not None:
-        _add_messages(connection, lease, entry.messages, held["next_sequence"], entry.sandbox_id)
+        _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
     if entry.agent is not None:
         sign_run(connection, lease, entry.agent)
     if entry.started:
@@ -237,15 +250,15 @@ def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
 
 
 def _add_usage(
-    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: Row
+    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held
 ) -> None:
     where: dict[str, object] = {
         "thread_id": lease.thread_id,
         "run_id": lease.run_id,
-        "platform": held["platform"],
-        "workspace_id": held["workspace_id"],
-        "channel_id": held["channel_id"],
-        "user_id": held["requester_id"],
+        "platform": held.platform,
+        "workspace_id": held.workspace_id,
+        "channel_id": held.channel_id,
+        "user_id": held.requester_id,
         "created_at": datetime.now(UTC),
     }
     rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]

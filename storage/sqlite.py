@@ -54,7 +54,7 @@ class SqliteDatabase:
             return await asyncio.get_running_loop().run_in_executor(
                 lane.threads, lane.transaction, work
             )
-        except IntegrityError:
+        except (IntegrityError, sqlite3.IntegrityError):
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(reason_of(error)) from error
