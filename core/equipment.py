@@ -1,5 +1,6 @@
 """What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,6 +10,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
 from core.engine import Engine
 from core.errors import BudgetExceeded
+from core.interrupt import Stopped, StopSwitch
 from core.knowledge.asking import asking
 from core.knowledge.desk import KnowledgeDesk
 from core.prompt import PromptLayers, layered
@@ -30,28 +32,37 @@ class Equipment:
     desk: KnowledgeDesk | None
 
 
-async def equipped(run: Run, thread: Thread, engine: Engine, recorder: RunRecorder) -> Equipment:
+async def equipped(
+    run: Run, thread: Thread, engine: Engine, recorder: RunRecorder, switch: StopSwitch
+) -> Equipment:
     """A run that began goes on with the version of its agent that it began with. Raises AgentError."""
     agent: AgentDefinition | None = None
     if engine.roster is not None:
         version = await engine.roster.version_for(run, thread)
         recorder.sign(version, is_new=run.agent_version_id is None)
         agent = version.definition
-    return await kit_of(agent, run, engine, recorder)
+    return await kit_of(agent, run, engine, recorder, switch)
 
 
 async def kit_of(
-    agent: AgentDefinition | None, run: Run, engine: Engine, recorder: RunRecorder
+    agent: AgentDefinition | None,
+    run: Run,
+    engine: Engine,
+    recorder: RunRecorder,
+    switch: StopSwitch,
 ) -> Equipment:
-    """What the agent works with in this run."""
+    """What the agent works with in this run. A stop cuts short what takes long, and is left for the loop to find."""
     model = run.model or (agent and agent.model) or engine.model
+    with suppress(Stopped):
+        async with switch.stoppable():
+            await _learn(agent, engine)
     return Equipment(
         agent=agent,
         model=model,
         system_prompt=_prompt(agent, engine),
         dialect=_dialect(agent, model, engine),
         toolbox=await _toolbox(agent, engine),
-        desk=await _desk(agent, model, run.thread_id, engine, recorder),
+        desk=_desk(agent, model, run.thread_id, engine, recorder),
     )
 
 
@@ -78,7 +89,12 @@ async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:
     return box.and_also(await engine.more_tools(None if servers is None else frozenset(servers)))
 
 
-async def _desk(
+async def _learn(agent: AgentDefinition | None, engine: Engine) -> None:
+    if agent is not None and agent.knowledge and engine.learn is not None:
+        await engine.learn(agent.agent_id)
+
+
+def _desk(
     agent: AgentDefinition | None,
     model: str,
     thread_id: str,
@@ -91,13 +107,10 @@ async def _desk(
     def spent(usage: Usage) -> None:
         recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
 
-    knows = agent.agent_id if agent and agent.knowledge else None
-    if knows is not None and engine.learn is not None:
-        await engine.learn(knows)
     return KnowledgeDesk(
         library=engine.library,
         thread_id=thread_id,
-        agent_id=knows,
+        agent_id=agent.agent_id if agent and agent.knowledge else None,
         ask=asking(engine.ask_model, model, on_usage=spent),
     )
 

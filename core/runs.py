@@ -121,7 +121,7 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self, thread: Thread) -> None:
-        kit = await equipped(self._run, thread, self._engine, self._recorder)
+        kit = await equipped(self._run, thread, self._engine, self._recorder, self._switch)
         around = await self._surroundings(kit)
         mend = self._mended if self._lease.attempt > 1 else None
         while True:

@@ -26,7 +26,7 @@ async def flow_of(
         definition = known.get(name)
         if definition is None:
             continue
-        own = await kit_of(definition, run, engine, recorder)
+        own = await kit_of(definition, run, engine, recorder, around.switch)
         team[name] = Member(description=definition.description, around=with_kit(around, own))
     return Flow(
         planner=around,

@@ -1,5 +1,6 @@
 """A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.knowledge.desk import Library
 from core.knowledge.ports import Scope
+from core.runs import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox
 from storage.agents import SqlAgentVersions
@@ -182,3 +184,26 @@ async def test_an_agents_own_knowledge_has_half_of_the_room_at_most(bench: Bench
     told = system(await bench.run("What is about bread?"))
     assert "about bread" in told
     assert len(told) < 4 * 2_000 * 2
+
+
+async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench) -> None:
+    started = asyncio.Event()
+
+    async def learn(agent_id: str) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
+    bench.own("knowledge: [dog.txt]\n")
+    world = bench.world.with_engine(learn=learn)
+    await bench.world.engine.roster.versions.choose(world.address, OWN)
+    run_id = await world.say("hello")
+    async with asyncio.timeout(20):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(execute(run_id, world.engine))
+            await started.wait()
+            await world.stop(run_id)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    assert world.model.requests == []
