@@ -6,8 +6,12 @@ import logging
 import sys
 import webbrowser
 
+from bots.demo import handbook_story
+from bots.demo.endings import Played
+from bots.demo.handbook import handbook
+from bots.demo.opening import PATIENCE_SECONDS
 from bots.demo.stage import Stage, staged
-from bots.demo.story import PATIENCE_SECONDS, PROMPT, Played, play_discord, play_slack, sales
+from bots.demo.story import PROMPT, play_discord, play_slack, sales
 from bots.demo.watch import StoryBroken
 from bots.settings import Settings
 from bots.simulator.page.server import Sample, served_page
@@ -30,7 +34,7 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
         if headless:
             return await _headless(stage)
         platforms = {"slack": stage.slack, "discord": stage.discord}
-        async with served_page(platforms, port=port, sample=SAMPLE) as address:
+        async with served_page(platforms, port=port, samples=SAMPLES) as address:
             _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
             if sys.stdout.isatty() and _has_browser():
                 await asyncio.to_thread(webbrowser.open, address)
@@ -39,39 +43,57 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
 
 
 async def _headless(stage: Stage) -> int:
-    patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
-    results = await asyncio.gather(
-        play_slack(stage.slack, patience_seconds=patience),
-        play_discord(stage.discord, patience_seconds=patience),
-        return_exceptions=True,
-    )
     verdict: dict[str, object] = {
         "ok": True,
         "sandbox": stage.program.sandbox,
         "skipped": list(stage.skipped),
     }
-    for name, played in zip(("slack", "discord"), results, strict=True):
-        _say(f"\n== {name}: what a reader of the thread sees ==")
-        if isinstance(played, Played):
-            _say(played.transcript)
-            verdict[name] = {
-                "runs": played.runs,
-                "edits": played.edits,
-                "files": played.files,
-                "seconds": played.seconds,
-            }
+    patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
+    tellings = {
+        "slack": _slack(stage, patience),
+        "discord": _discord(stage, patience),
+    }
+    results = await asyncio.gather(*tellings.values(), return_exceptions=True)
+    for name, played in zip(tellings, results, strict=True):
+        _say(f"\n== {name}: what a reader of the threads sees ==")
+        if not isinstance(played, BaseException):
+            _say("\n  ---\n".join(one.transcript for one in played))
+            verdict[name] = _figures(played)
             continue
         if not isinstance(played, StoryBroken):
             log.error("the story broke on %s", name, exc_info=played)
         _say(f"BROKEN: {played}")
         verdict |= {"ok": False, name: None}
-    leftovers = stage.script.leftovers() if stage.script is not None else ()
-    for leftover in leftovers:
+    for leftover in stage.script.leftovers() if stage.script is not None else ():
         _say(f"LEFT OVER: {leftover}")
         verdict["ok"] = False
     _say("")
     _say(json.dumps(verdict))
     return 0 if verdict["ok"] else 1
+
+
+async def _slack(stage: Stage, patience: float) -> tuple[Played, ...]:
+    """Both stories, one after the other, as a reader watches them."""
+    table = await play_slack(stage.slack, patience_seconds=patience)
+    document = await handbook_story.play_slack(stage.slack, stage.board, patience_seconds=patience)
+    return table, document
+
+
+async def _discord(stage: Stage, patience: float) -> tuple[Played, ...]:
+    table = await play_discord(stage.discord, patience_seconds=patience)
+    document = await handbook_story.play_discord(
+        stage.discord, stage.board, patience_seconds=patience
+    )
+    return table, document
+
+
+def _figures(played: tuple[Played, ...]) -> dict[str, float]:
+    return {
+        "runs": sum(one.runs for one in played),
+        "edits": sum(one.edits for one in played),
+        "files": sum(one.files for one in played),
+        "seconds": round(sum(one.seconds for one in played), 2),
+    }
 
 
 def _has_browser() -> bool:
@@ -82,11 +104,9 @@ def _has_browser() -> bool:
         return False
 
 
-SAMPLE = Sample(
-    label="Try: sum up a table",
-    text=PROMPT,
-    file_name="sales.csv",
-    content=sales().content.decode(),
+SAMPLES = (
+    Sample(label="Try: sum up a table", text=PROMPT, file=sales()),
+    Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook()),
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bots.bootstrap import Running, running
+from bots.demo.notice_board import settings_of
 from bots.settings import Settings
 from bots.simulator.discord.server import DiscordSimulator
 from bots.simulator.slack.server import SlackSimulator
@@ -20,12 +21,16 @@ from sandbox.local import LocalJails
 
 PEOPLE = ("alice", "bob")
 CHANNELS = ("general",)
+TOOL_SERVERS = "mcp.json"
 SCRIPTED_MODEL = "threadhand/story"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking."""
+    """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking.
+
+    `board` is the file of the notice board.
+    """
 
     slack: SlackSimulator
     discord: DiscordSimulator
@@ -33,6 +38,7 @@ class Stage:
     script: ScriptedServer | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
+    board: Path
 
 
 @asynccontextmanager
@@ -53,7 +59,9 @@ async def staged(
         if not settings.model:
             script = await stack.enter_async_context(serve(scenario or story()))
         sandbox, skipped, notes = await _sandbox(settings, folder, is_scripted=script is not None)
+        board = folder / "notices.txt"
         played = _settings(settings, folder, slack, discord, script, sandbox)
+        (folder / TOOL_SERVERS).write_text(settings_of(board), "utf-8")
         program = await stack.enter_async_context(running(played))
         yield Stage(
             slack=slack,
@@ -62,6 +70,7 @@ async def staged(
             script=script,
             skipped=skipped,
             notes=(*notes, *program.lacks),
+            board=board,
         )
 
 
@@ -105,6 +114,7 @@ def _settings(
         "allowed_users": (),
         "database_url": "",
         "data_dir": folder,
+        "mcp_config": folder / TOOL_SERVERS,
         "http_host": "127.0.0.1",
         "http_port": 0,
         "public_url": "",

@@ -1,11 +1,14 @@
 """Watching a thread of a simulated platform as a reader does: what was shown in turn, and what stands there now."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
-from bots.simulator.view import PlatformView, SeenMessage, SimulatedPlatform
+from bots.simulator.view import Button, PlatformView, SeenMessage, SimulatedPlatform
+
+TICKS = ("white_check_mark", "✅")
+CROSSES = ("x", "❌")
 
 
 class StoryBroken(Exception):
@@ -32,6 +35,33 @@ class Watch:
         return tuple(
             one for one in self.messages if one.is_bot and one.message_id not in self.status_ids
         )
+
+    def said(self, *, besides: str) -> list[str]:
+        """The texts of the bot's messages that are neither status nor that question."""
+        return [text_of(one) for one in self.ours if one.message_id != besides]
+
+    def signs(self, signs: Sequence[str]) -> bool:
+        """Whether the request has one reaction, and it is one of these."""
+        seen = [reaction.emoji for reaction in self.messages[0].reactions]
+        return len(seen) == 1 and seen[0] in signs
+
+    async def asked(self, label: str) -> tuple[SeenMessage, Button]:
+        """The question that has a button with that label, and the button. Raises StoryBroken."""
+
+        def found() -> list[tuple[SeenMessage, Button]]:
+            return [
+                (message, button)
+                for message in self.messages
+                if message.is_bot
+                for button in buttons_of(message)
+                if label.casefold() in button.label.casefold()
+            ]
+
+        what = f"the agent asks, with a button {label!r}"
+        await self.until(lambda: bool(found()) or self.signs((*TICKS, *CROSSES)), what)
+        if not found():
+            raise self.broken(f"{what}: it ended without asking.")
+        return found()[-1]
 
     def edits(self) -> int:
         """How often a status message was seen to change."""

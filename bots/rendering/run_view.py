@@ -26,6 +26,8 @@ from core.events import (
 
 STEPS_KEPT = 40
 PREVIEW_CHARACTERS_MAX = 300
+SEEN_ELSEWHERE = frozenset({"planning"})
+"""Tools whose calls are no steps: the checklist shows what they do."""
 TaskState = Literal["running", "done", "failed"]
 ViewState = Literal[
     "queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"
@@ -98,6 +100,8 @@ def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 -
 
 
 def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
+    if event.name in SEEN_ELSEWHERE:
+        return view
     if isinstance(event, ToolStarted):
         task = Task(call_id=event.call_id, title=event.title, state="running")
         # a call that a crash left running starts again under its id; ids of turns long past may come back

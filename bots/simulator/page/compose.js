@@ -4,9 +4,9 @@ import { appendText } from "./emoji.js";
 import { make, makeButton, reconcile } from "./nodes.js";
 
 export class Compose {
-  constructor(platform, sample) {
+  constructor(platform, samples) {
     this.platform = platform;
-    this.sample = sample;
+    this.samples = samples;
     this.files = [];
     this.threadsBefore = null;
     this.sentId = "";
@@ -16,8 +16,7 @@ export class Compose {
     this.form.addEventListener("submit", (event) => this.send(event));
     this.find(".leave").addEventListener("click", () => platform.enter(null));
     this.find(".command").addEventListener("change", () => this.draw());
-    this.find(".try").addEventListener("click", () => this.fillIn());
-    this.find(".try").hidden = !sample;
+    this.find(".tries").append(...samples.map((one) => makeButton("try", one.label, () => this.fillIn(one))));
     this.find("[type=file]").addEventListener("change", (event) => {
       this.attach(event.target.files);
       event.target.value = "";
@@ -56,22 +55,22 @@ export class Compose {
     const root = make("div", "nothing");
     const name = this.platform.view.bot_name;
     root.append(make("p", "", `Nobody has written here yet. Mention @${name} and say what you need.`));
-    if (this.sample) {
-      root.append(makeButton("control primary", this.sample.label, () => this.fillIn()));
-      root.append(make("p", "size-small", `This writes a request and attaches ${this.sample.file_name}; you only press Send.`));
-    }
+    const files = this.samples.map((one) => one.file_name);
+    root.append(...this.samples.map((one) => makeButton("control primary", one.label, () => this.fillIn(one))));
+    if (files.length) root.append(make("p", "size-small", `This writes a request and attaches ${files.join(" or ")}; you only press Send.`));
     return root;
   }
 
-  // The sample is a new request: it stands in a channel, not in a thread.
-  fillIn() {
-    const { platform, sample } = this;
+  // A sample is a new request: it stands in a channel, not in a thread.
+  fillIn(sample) {
+    const { platform } = this;
     const channel = platform.view.channels.find((one) => !one.is_direct);
     if (channel && (platform.threadId || platform.channel.is_direct)) platform.go(channel.channel_id);
     const withFile = platform.view.commands.find((one) => one.options.some((option) => option.kind === "file"));
     this.find(".command").value = withFile?.name ?? "";
     this.text.value = withFile ? sample.text : `@${platform.view.bot_name} ${sample.text}`;
-    this.files = [new File([sample.content], sample.file_name, { type: sample.mime_type })];
+    const content = Uint8Array.from(atob(sample.content), (one) => one.charCodeAt(0));
+    this.files = [new File([content], sample.file_name, { type: sample.mime_type })];
     this.draw();
     this.find("[type=submit]").focus();
   }

@@ -14,8 +14,8 @@ function tell(text) {
   tellingEnds = setTimeout(() => (told.textContent = ""), TOLD_MS);
 }
 
-const sample = await fetch("sample").then((answer) => answer.json()).catch(() => null);
-const platforms = { slack: new Platform("slack", sample, tell), discord: new Platform("discord", sample, tell) };
+const samples = await fetch("samples").then((answer) => answer.json()).catch(() => []);
+const platforms = { slack: new Platform("slack", samples, tell), discord: new Platform("discord", samples, tell) };
 
 function listen() {
   const feed = new EventSource("feed");

@@ -10,7 +10,7 @@ const LABEL = { slack: "Slack", discord: "Discord" };
 const REPLIES_SHOWN = 30;
 
 export class Platform {
-  constructor(name, sample, tell) {
+  constructor(name, samples, tell) {
     this.name = name;
     this.tell = tell;
     this.root = document.getElementById(name);
@@ -21,7 +21,7 @@ export class Platform {
     this.threadId = null;
     this.folded = new Set();
     this.unfolded = new Set();
-    this.compose = new Compose(this, sample);
+    this.compose = new Compose(this, samples);
     this.find(".person").addEventListener("change", () => this.moved());
     this.find(".news").addEventListener("click", () => this.toEnd());
     this.find(".messages").addEventListener("scroll", () => this.isAtEnd() && (this.find(".news").hidden = true), { passive: true });

@@ -1,9 +1,10 @@
 """Serves the page: what is seen as a stream of views, what people do as posts."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePath
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from aiohttp.typedefs import Handler
 from pydantic import TypeAdapter
 
 from bots.simulator.page.actions import Action, Upload, carry_out
-from bots.simulator.view import PlatformView, SimulatedPlatform
+from bots.simulator.view import PlatformView, SentFile, SimulatedPlatform
 from core.errors import ConfigurationError
 from core.tasks import cancel, spawn
 
@@ -36,28 +37,36 @@ Platforms = Mapping[str, SimulatedPlatform]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What the page offers to begin with: a request with a text file, filled in by one click."""
+    """What the page offers to begin with: a request with a file, filled in by one click."""
 
     label: str
     text: str
-    file_name: str
-    content: str
-    mime_type: str = "text/csv"
+    file: SentFile
+
+    def shown(self) -> dict[str, str]:
+        """As the page takes it, with the file in base64."""
+        return {
+            "label": self.label,
+            "text": self.text,
+            "file_name": self.file.name,
+            "mime_type": self.file.mime_type,
+            "content": b64encode(self.file.content).decode(),
+        }
 
 
 PLATFORMS: web.AppKey[Platforms] = web.AppKey("platforms")
-SAMPLE: web.AppKey[Sample | None] = web.AppKey("sample")
+SAMPLES: web.AppKey[Sequence[Sample]] = web.AppKey("samples")
 
 
-def page_app(platforms: Platforms, sample: Sample | None = None) -> web.Application:
+def page_app(platforms: Platforms, samples: Sequence[Sample] = ()) -> web.Application:
     """The page for these platforms, named as their views name them."""
     app = web.Application(client_max_size=UPLOAD_BYTES_MAX, middlewares=[_from_this_page])
     app[PLATFORMS] = platforms
-    app[SAMPLE] = sample
+    app[SAMPLES] = samples
     app.add_routes(
         [
             web.get("/feed", _feed),
-            web.get("/sample", _sample),
+            web.get("/samples", _samples),
             web.post("/act/{platform}", _act),
             web.get("/{name:[a-z.]*}", _static),
         ]
@@ -67,10 +76,10 @@ def page_app(platforms: Platforms, sample: Sample | None = None) -> web.Applicat
 
 @asynccontextmanager
 async def served_page(
-    platforms: Platforms, *, port: int | None, sample: Sample | None = None
+    platforms: Platforms, *, port: int | None, samples: Sequence[Sample] = ()
 ) -> AsyncGenerator[str, None]:
     """Serves on 127.0.0.1 while entered; yields the page's address. Raises ConfigurationError for a port in use."""
-    runner = web.AppRunner(page_app(platforms, sample), access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(page_app(platforms, samples), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         try:
@@ -107,9 +116,8 @@ async def _static(request: web.Request) -> web.Response:
     return web.Response(text=text, content_type=mime_type, headers=headers)
 
 
-async def _sample(request: web.Request) -> web.Response:
-    sample = request.app[SAMPLE]
-    return web.json_response(None if sample is None else asdict(sample))
+async def _samples(request: web.Request) -> web.Response:
+    return web.json_response([sample.shown() for sample in request.app[SAMPLES]])
 
 
 async def _feed(request: web.Request) -> web.StreamResponse:

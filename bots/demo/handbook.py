@@ -1,0 +1,86 @@
+"""The document of the demonstration: a small PDF, written here, of a shop that does not exist."""
+
+from collections.abc import Sequence
+
+from bots.simulator.view import SentFile
+
+HANDBOOK = "handbook.pdf"
+PAGES: tuple[tuple[str, ...], ...] = (
+    (
+        "Handbook of a made-up shop",
+        "This shop exists in a demonstration only.",
+        "The handbook says how its people work together.",
+    ),
+    (
+        "Opening hours",
+        "Every branch is open from nine to six.",
+        "On the last day of a quarter it closes at noon, to count the stock.",
+    ),
+    (
+        "Deliveries",
+        "Goods arrive on Tuesdays and Thursdays.",
+        "Whoever takes a delivery in checks it against the order on the same day.",
+    ),
+    (
+        "Bonus",
+        "The region that sells most in a quarter gets a bonus of 5 percent",
+        "of its sales in that quarter. It is paid in the month that follows.",
+    ),
+    (
+        "Complaints",
+        "A complaint is answered within two working days.",
+        "Whoever hears it first sees it through to the end.",
+    ),
+)
+BONUS, BONUS_PLACE = "5 percent", "page 4"
+_TOP, _LEFT, _LEADING = 760, 72, 24
+
+
+def handbook() -> SentFile:
+    """The file that the second story begins with."""
+    return SentFile(name=HANDBOOK, content=pdf(PAGES), mime_type="application/pdf")
+
+
+def pdf(pages: Sequence[Sequence[str]]) -> bytes:
+    """A page for each sequence of lines, the first of which is its heading. Takes characters of Latin-1 alone."""
+    first_page = 4
+    kids = " ".join(f"{first_page + 2 * at} 0 R" for at in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for at, lines in enumerate(pages):
+        drawn = _drawn(lines)
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] "
+            b"/Resources << /Font << /F1 3 0 R >> >> "
+            b"/Contents %d 0 R >>" % (first_page + 2 * at + 1)
+        )
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawn), drawn))
+    return _file(objects)
+
+
+def _drawn(lines: Sequence[str]) -> bytes:
+    shown: list[str] = []
+    for at, line in enumerate(lines):
+        text = line.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+        size, height = (20, _TOP) if at == 0 else (12, _TOP - 16 - _LEADING * at)
+        shown.append(f"BT /F1 {size} Tf {_LEFT} {height} Td ({text}) Tj ET")
+    return "\n".join(shown).encode("latin-1")
+
+
+def _file(objects: Sequence[bytes]) -> bytes:
+    """The objects with the table that says where each of them begins."""
+    made = bytearray(b"%PDF-1.4\n")
+    begins: list[int] = []
+    for number, one in enumerate(objects, start=1):
+        begins.append(len(made))
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+    table = len(made)
+    made += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    for begin in begins:
+        made += b"%010d 00000 n \n" % begin
+    made += b"trailer\n<< /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
+    made += b"startxref\n%d\n%%%%EOF\n" % table
+    return bytes(made)

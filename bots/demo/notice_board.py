@@ -1,0 +1,61 @@
+"""The tool server of the demonstration: `python notice_board.py FILE` pins notices to a board, which is a file.
+
+What is pinned cannot be taken back, so it needs a person's word; see `settings_of`.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from core.mcp.server import serve_stdio
+from core.ports import Sandbox
+from core.tools.tool import Tool, Toolbox, ToolContext
+
+
+class PinParams(BaseModel):
+    """Pin a notice to the board, where everybody reads it."""
+
+    text: str = Field(min_length=1, max_length=500, description="What the notice says.")
+
+
+async def run_pin(params: PinParams, _context: ToolContext) -> str:
+    return f"Pinned as notice {_pinned(Path(sys.argv[1]), ' '.join(params.text.split()))}."
+
+
+def _pinned(board: Path, line: str) -> int:
+    """How many notices hang there then."""
+    with board.open("a", encoding="utf-8") as pinned:
+        pinned.write(f"{line}\n")
+    return len(notices(board))
+
+
+def notices(board: Path) -> list[str]:
+    """What hangs on the board."""
+    return board.read_text("utf-8").splitlines() if board.exists() else []
+
+
+def settings_of(board: Path) -> str:
+    """The file that THREADHAND_MCP_CONFIG names, for a program that is to have the board."""
+    server = {
+        "transport": "stdio",
+        "command": sys.executable,
+        "args": [str(Path(__file__).absolute()), str(board)],
+        "env": {"PYTHONPATH": str(Path(__file__).absolute().parents[2])},
+        "needs_approval": ["*"],
+    }
+    return json.dumps({"servers": {"board": server}})
+
+
+pin = Tool(name="pin", params=PinParams, run=run_pin, title=lambda params: f"Pin: {params.text}")
+
+
+async def _no_sandbox() -> Sandbox:
+    raise NotImplementedError("the board needs no machine")
+
+
+if __name__ == "__main__":
+    context = ToolContext(thread_id="board", run_id="board", sandbox=_no_sandbox)
+    asyncio.run(serve_stdio(Toolbox({pin.name: pin}), lambda: context))
