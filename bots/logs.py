@@ -17,6 +17,8 @@ _SECRET_SHAPES = re.compile(
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
 _QUIET = ("discord", "slack_bolt", "slack_sdk", "aiohttp.access", "litellm", "httpx", "alembic")
 REDACTED = "[redacted]"
+SECRET_CHARACTERS_MIN = 8
+"""Shorter values stand in ordinary lines too."""
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
@@ -31,7 +33,13 @@ class OneLine(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self._secrets = tuple(secret for secret in secrets if len(secret) >= 8)
+        self._secrets: tuple[str, ...] = ()
+        self.keep_out(secrets)
+
+    def keep_out(self, secrets: Iterable[str]) -> None:
+        """Takes these out, too; longer ones first, since one may be part of another."""
+        known = {secret for secret in secrets if len(secret) >= SECRET_CHARACTERS_MIN}
+        self._secrets = tuple(sorted(known | set(self._secrets), key=lambda one: (-len(one), one)))
 
     def format(self, record: logging.LogRecord) -> str:
         """The whole entry on one line, redacted last so that no part of it is missed."""
@@ -56,3 +64,10 @@ def configure(level: str, secrets: Iterable[str] = ()) -> None:
         logging.getLogger(name).setLevel(
             logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level)
         )
+
+
+def keep_out(secrets: Iterable[str]) -> None:
+    """Takes secrets out of the log that were not known when it was configured."""
+    for output in logging.getLogger().handlers:
+        if isinstance(output.formatter, OneLine):
+            output.formatter.keep_out(secrets)

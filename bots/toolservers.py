@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bots.logs import keep_out
 from bots.settings import Settings, process_environment
 from core.approval import described
 from core.mcp.client import McpServers
+from core.mcp.secrecy import secrets_of
 from core.mcp.settings import read_servers
 from core.tools.tool import Tool
 
@@ -44,8 +46,13 @@ def _asked(tool: Tool[Any], params: BaseModel) -> str:
 
 
 def tool_servers(settings: Settings) -> ToolServers:
-    """Raises ConfigurationError with one sentence for a file that cannot be used."""
+    """What they are given in confidence is kept out of the log from here on.
+
+    Raises ConfigurationError with one sentence for a file that cannot be used.
+    """
     environment = process_environment()
     configs = read_servers(settings.mcp_config, environment) if settings.mcp_config else ()
+    for config in configs:
+        keep_out((*config.secrets, *secrets_of(config)))
     names = frozenset(config.name for config in configs)
     return ToolServers(McpServers(configs, host_environment=environment), names)

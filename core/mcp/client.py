@@ -4,13 +4,16 @@ import asyncio
 import fnmatch
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from core.errors import ToolError
 from core.mcp.arguments import McpArguments
 from core.mcp.link import ServerLink
 from core.mcp.names import prefix
 from core.mcp.offers import Offer, matches
+from core.mcp.secrecy import blotted, secrets_of
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -135,4 +138,10 @@ def _title(offer: Offer, _params: McpArguments) -> str:
 async def _run(
     link: ServerLink, offer: Offer, params: McpArguments, context: ToolContext
 ) -> ToolOutput:
-    return await link.call(offer.tool, params.root, context)
+    """What the server was given in confidence is taken out of what it answers: its errors like to repeat it."""
+    secrets = secrets_of(link.config)
+    try:
+        output = await link.call(offer.tool, params.root, context)
+    except ToolError as error:
+        raise ToolError(blotted(str(error), secrets)) from None
+    return replace(output, output=blotted(str(output.output), secrets))

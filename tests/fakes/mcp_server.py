@@ -17,6 +17,7 @@ from pathlib import Path
 import mcp.types as types
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from starlette.applications import Starlette
 
 PNG = base64.b64decode(
@@ -49,6 +50,14 @@ def headers(context: Context) -> str:
 def fail(why: str) -> str:
     """Fails."""
     raise ValueError(why)
+
+
+@server.tool()
+def leak() -> str:
+    """Fails as clients of web services do: with the request and its key."""
+    key = os.environ.get("SERVICE_TOKEN", "")  # noqa: TID251 - it is what the test asks for
+    sys.stderr.write(f"GET https://service.example/?key={key}\n")
+    raise ToolError(f"401 for https://service.example/?key={key}")
 
 
 @server.tool()

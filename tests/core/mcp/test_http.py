@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web as aiohttp_web
 
+from core.mcp.secrecy import BLOT
 from core.mcp.settings import parse_servers
 from core.tasks import cancel, spawn
 from tests.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
@@ -27,7 +28,7 @@ async def test_headers_with_secrets_reach_the_server_and_no_log(
     text = f"fake: {{url: '{web.url}?key=${{KEY}}', transport: {web.kind}, headers: {{X-Key: 'a ${{KEY}}'}}}}"
     guest = guest_of(*parse_servers(f"servers: {{{text}}}", {"KEY": "s3cret"}))
     await guest.look()
-    assert await guest.output("headers") == "a s3cret"
+    assert await guest.output("headers") == BLOT, "it came, and was taken out of the answer"
     await guest.servers.close()
     assert "s3cret" not in caplog.text
 
