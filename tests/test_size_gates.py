@@ -1,6 +1,7 @@
 """The size and naming rules of the house, over every file of the product."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,9 @@ def test_the_gates_notice_what_they_forbid() -> None:
     tree = ast.parse(f"class RunManager:\n    pass\n\ndef long():\n{body}\n")
     assert banned_classes(tree) == ["RunManager"]
     assert long_functions(tree) == ["long: 41 lines"]
+
+
+@pytest.mark.parametrize("file", PRODUCT, ids=name)
+def test_no_pattern_repeats_a_group_possessively(file: Path) -> None:
+    """Python 3.11.0 to 3.11.4 read such a group wrongly, and Debian ships one of them."""
+    assert re.findall(r"\)(?:[*+?]|\{\d+(?:,\d*)?\})\+[^+]|\(\?>", file.read_text("utf-8")) == []

@@ -9,7 +9,8 @@ from core.messages import JsonObject
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 EXCERPT_CHARACTERS = 120
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# the end may be missing, so that a string without one is not looked for again from each quote inside it
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(")?', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
@@ -62,13 +63,12 @@ def _mended(text: str) -> str:
     open_brackets: list[str] = []
     end = 0
     for match in _STRING.finditer(stripped):
+        if match[1] is None:
+            raise ValueError("a string does not end")
         pieces.append(_outside(stripped[end : match.start()], open_brackets))
         pieces.append(_CONTROL.sub(_escaped, match.group()))
         end = match.end()
-    rest = stripped[end:]
-    if '"' in rest:
-        raise ValueError("a string does not end")
-    pieces.append(_outside(rest, open_brackets))
+    pieces.append(_outside(stripped[end:], open_brackets))
     closers = "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
     # a comma before a bracket can only be seen once strings are set apart; they hold none of these pieces' commas
     return _without_trailing_commas([*pieces, closers])

@@ -12,9 +12,9 @@ NO_ATTRIBUTES: Mapping[str, str] = {}
 
 _NAME = r"[\w:.-]"
 _BLOCK_VALUE = r"""(?:"[^"<>\n]*+"|'[^'<>\n]*+'|[^\s"'<>=/]++)"""
-_BLOCK_VALUE_PART = r"""(?:"[^"<>\n]*+|'[^'<>\n]*+)?+"""
+_BLOCK_VALUE_PART = r"""(?:"[^"<>\n]*+|'[^'<>\n]*+)?"""
 _TOOL_VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s"'<>=]++)"""
-_TOOL_VALUE_PART = r"""(?:"[^"]*+|'[^']*+)?+"""
+_TOOL_VALUE_PART = r"""(?:"[^"]*+|'[^']*+)?"""
 _ATTRIBUTE = re.compile(rf"""\s({_NAME}++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'<>=]++))""")
 
 # only these: html.unescape alone would turn the "&copy" of an address into a sign
@@ -79,7 +79,8 @@ _TAG_NAME = re.compile(rf"</?({_NAME}++)")
 
 
 def _tag_patterns(names: str, value: str, part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    attributes = rf"(?:\s++{_NAME}++\s*+=\s*+{value})*+"
+    # the group itself is not possessive: Python before 3.11.5 loses such groups; there is one way to match it anyhow
+    attributes = rf"(?:\s++{_NAME}++\s*+=\s*+{value})*"
     whole = rf"<(?P<slash>/)?(?P<name>{names})(?P<attributes>{attributes})\s*+(?P<empty>/)?>"
     partial = rf"</?(?:{names}){attributes}(?:\s*+/?|\s++{_NAME}++\s*+(?:=\s*+{part})?)\Z"
     return re.compile(whole, re.IGNORECASE), re.compile(partial, re.IGNORECASE)
