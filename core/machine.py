@@ -53,6 +53,11 @@ class Machine:
                 self._bind(self._thread_id)
             return sandbox
 
+    def rest(self) -> None:
+        """The run has ended, as far as this worker goes: what it left in the sandbox may be saved."""
+        if self._was_used and self._provider is not None:
+            self._provider.rest(self._thread_id)
+
     async def interrupt(self) -> None:
         """Kills what runs in the sandbox, if this run has used one. Never raises and never hangs."""
         if not self._was_used or self._provider is None:

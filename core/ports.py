@@ -158,6 +158,10 @@ class SandboxProvider(Protocol):
         """
         ...
 
+    def rest(self, thread_id: str) -> None:
+        """A run of the thread has ended: a good moment to save its files. Returns at once; a failure is logged."""
+        ...
+
     async def destroy(self, thread_id: str) -> None:
         """Stops the sandbox and deletes the workspace for good. Succeeds where there is none."""
         ...

@@ -57,6 +57,7 @@ async def execute(run_id: str, engine: Engine) -> None:
         raise
     finally:
         await cancel(watcher)
+        execution.rest()
 
 
 async def _released(lease: Lease, engine: Engine) -> None:
@@ -90,6 +91,9 @@ class _Execution:
         self._address: Address | None = None
         self._has_read = False
         self._is_informed = False
+
+    def rest(self) -> None:
+        self._machine.rest()
 
     async def watch_for_stop(self) -> None:
         """Stops the run at the signal, or at once where the request was stored before this attempt."""
