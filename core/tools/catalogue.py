@@ -12,6 +12,7 @@ from core.tools import (
     browser,
     browser_input,
     files,
+    image_edit_or_generate,
     knowledge,
     scrape_webpage,
     shell,
@@ -41,6 +42,7 @@ def unserved(outside: Outside) -> frozenset[str]:
     served: dict[ModuleType, object] = {
         web_search: outside.search,
         scrape_webpage: outside.pages,
+        image_edit_or_generate: outside.drawer,
     }
     return frozenset(
         tool.name
