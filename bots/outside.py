@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from bots.settings import Settings
 from bots.settings_types import endpoint
+from core.llm.litellm_adapter import LiteLLM
 from core.outside.client import Api
+from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.keyless import KeylessSearch
 from core.outside.pages import Firecrawl, LocalReader, PageReader
@@ -13,11 +15,18 @@ from core.outside.services import Outside
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import Toolbox
 
+DRAWING_SECONDS = 300.0
+
 
 def outside_services(settings: Settings) -> Outside:
     """Those whose key is there, and those that need none."""
     guard = Guard(frozenset(map(endpoint, settings.fetch_allow)))
-    return Outside(guard=guard, search=_search(settings), pages=_pages(settings, guard))
+    return Outside(
+        guard=guard,
+        search=_search(settings),
+        pages=_pages(settings, guard),
+        drawer=_drawer(settings, guard),
+    )
 
 
 def offered(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
@@ -47,6 +56,23 @@ def _pages(settings: Settings, guard: Guard) -> PageReader:
         )
         return Firecrawl(api, guard)
     return LocalReader(guard)
+
+
+def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
+    """The model's own key and address, else those that its provider is known by; the key of another endpoint is sent
+    to none but that endpoint."""
+    if not settings.image_model:
+        return None
+    shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()
+    source = LiteLLM(
+        provider_keys={
+            name: key.get_secret_value() for name, key in settings.provider_keys.items()
+        },
+        api_key=settings.image_api_key.get_secret_value() or shared,
+        base_url=settings.image_api_url,
+        silence_seconds=DRAWING_SECONDS,
+    )
+    return Drawer(source, settings.image_model, guard)
 
 
 def _bearer(key: str) -> Mapping[str, str]:

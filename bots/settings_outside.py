@@ -16,6 +16,8 @@ class OutsideSettings(BaseModel):
     rapidapi_key: SecretStr = NO_SECRET
     rapidapi_url: WebUrl = ""
     image_model: str = ""
+    image_api_key: SecretStr = NO_SECRET
+    image_api_url: WebUrl = ""
     cloudflare_api_token: SecretStr = NO_SECRET
     cloudflare_account_id: str = Field(default="", pattern="^[A-Za-z0-9_-]*$")
     cloudflare_api_url: WebUrl = "https://api.cloudflare.com/client/v4"

@@ -24,6 +24,7 @@ AnswerT = TypeVar("AnswerT")
 
 REQUEST = Failpoint("llm.litellm.request")
 EMBED = Failpoint("llm.litellm.embed")
+DRAW = Failpoint("llm.litellm.draw")
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 _CODES: Mapping[str, Refusal] = {
     "ContextWindowExceededError": Refusal(code="context_length_exceeded"),
@@ -64,6 +65,8 @@ class _LiteLLM(Protocol):
 
     acompletion: Callable[..., Awaitable[object]]
     aembedding: Callable[..., Awaitable[_Answer]]
+    aimage_generation: Callable[..., Awaitable[_Answer]]
+    aimage_edit: Callable[..., Awaitable[_Answer]]
     cost_per_token: Callable[..., tuple[float, float]]
     in_memory_llm_clients_cache: _Clients
     close_litellm_async_clients: Callable[[], Awaitable[None]]
@@ -121,22 +124,40 @@ class LiteLLM:
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
         """The provider's answer, in the shape of OpenAI's embeddings. Raises ModelError."""
+        wanted = {"model": model, "input": list(texts), "encoding_format": "float"}
+        return await self._whole(EMBED, lambda module: module.aembedding, wanted)
+
+    async def draw(
+        self, model: str, prompt: str, picture: tuple[str, bytes, str] | None
+    ) -> dict[str, object]:
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture, which has a name, its content and
+        its type. Raises ModelError."""
+        wanted: dict[str, object] = {"model": model, "prompt": prompt, "n": 1}
+        if picture is None:
+            return await self._whole(DRAW, lambda module: module.aimage_generation, wanted)
+        edit = {**wanted, "image": picture}
+        return await self._whole(DRAW, lambda module: module.aimage_edit, edit)
+
+    async def _whole(
+        self,
+        failpoint: Failpoint,
+        function: Callable[[_LiteLLM], Callable[..., Awaitable[_Answer]]],
+        wanted: Mapping[str, object],
+    ) -> dict[str, object]:
+        """Calls what answers in one piece."""
         deadline = asyncio.get_running_loop().time() + self._silence_seconds
-        wanted: dict[str, object] = {
-            "model": model,
-            "input": list(texts),
-            "encoding_format": "float",
+        common = {
             "api_key": self._api_key or None,
             "api_base": self._base_url or None,
             "timeout": self._silence_seconds,
             "max_retries": 0,
             "drop_params": True,
         }
-        given = {key: value for key, value in wanted.items() if value is not None}
+        given = {key: value for key, value in {**common, **wanted}.items() if value is not None}
         try:
             module = await self._loaded()
-            with EMBED:
-                answer = await self._timed(module.aembedding(**given), deadline=deadline)
+            with failpoint:
+                answer = await self._timed(function(module)(**given), deadline=deadline)
             return answer.model_dump(exclude_none=True)
         except Exception as error:
             raise self._translated(error) from error

@@ -42,11 +42,11 @@ class _Head(BaseModel):
     height: int = Field(default=0, ge=0, le=SIDE_PIXELS_MAX)
 
 
-async def fit_for_models(content: bytes, *, name: str) -> Picture:
+async def fit_for_models(content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX) -> Picture:
     """The picture as a model may get it. Raises ToolError, with the picture's name in it."""
-    if len(content) > IMAGE_BYTES_MAX:
+    if len(content) > bytes_max:
         raise ToolError(
-            f"{name} is larger than {IMAGE_BYTES_MAX // 1_000_000} MB; make it smaller with a program first."
+            f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first."
         )
     arguments: dict[str, object] = {"side_max": SIDE_PIXELS_MAX, "bytes_max": SHOWN_BYTES_MAX}
     try:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.pages import PageReader
 from core.outside.search import Search
@@ -14,3 +15,9 @@ class Outside:
     guard: Guard = field(default_factory=Guard)
     search: Search | None = None
     pages: PageReader | None = None
+    drawer: Drawer | None = None
+
+    async def close(self) -> None:
+        """Closes what the services hold open."""
+        if self.drawer is not None:
+            await self.drawer.close()

@@ -1,0 +1,82 @@
+"""Drawing and editing pictures with a model: its answer, checked."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from core.errors import ModelError, ModelUnavailable, ToolError
+from core.outside.fetch import FetchLimits, fetch
+from core.outside.guard import Guard
+from core.outside.pictures import Picture
+
+DRAWN_BYTES_MAX = 30_000_000
+_UNKNOWN = "The model of pictures answered in a form that is not known. Try it once more."
+
+
+class DrawingSource(Protocol):
+    """How a model of pictures is reached: `core.llm.litellm_adapter.LiteLLM`."""
+
+    async def draw(
+        self, model: str, prompt: str, picture: tuple[str, bytes, str] | None
+    ) -> Mapping[str, object]:
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture, which has a name, its content and
+        its type. Raises ModelError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _Image(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    b64_json: str = ""
+    url: str = ""
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    data: list[_Image] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """One model of pictures."""
+
+    source: DrawingSource
+    model: str
+    guard: Guard
+
+    async def draw(self, prompt: str, picture: Picture | None = None) -> bytes:
+        """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model."""
+        given = None
+        if picture is not None:
+            name = f"picture.{picture.mime_type.removeprefix('image/')}"
+            given = (name, picture.content, picture.mime_type)
+        try:
+            answer = _Answer.model_validate(await self.source.draw(self.model, prompt, given))
+        except ModelUnavailable as error:
+            raise ToolError(f"No picture was made. {error}") from error
+        except ModelError as error:
+            raise ToolError(f"No picture was made. {error} Go on without it.") from error
+        except ValidationError as error:
+            raise ToolError(_UNKNOWN) from error
+        return await self._content(answer.data[0])
+
+    async def _content(self, image: _Image) -> bytes:
+        if image.b64_json and len(image.b64_json) <= DRAWN_BYTES_MAX * 4 // 3 + 4:
+            try:
+                return base64.b64decode(image.b64_json, validate=True)
+            except binascii.Error as error:
+                raise ToolError(_UNKNOWN) from error
+        if image.url:
+            limits = FetchLimits(bytes_max=DRAWN_BYTES_MAX, seconds_max=60)
+            return (await fetch(image.url, self.guard, limits=limits)).content
+        raise ToolError(_UNKNOWN)
+
+    async def close(self) -> None:
+        await self.source.close()
