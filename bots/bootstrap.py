@@ -221,6 +221,7 @@ class _Assembly:
                     file_bytes_max=settings.file_bytes_max,
                 ),
                 roster=self._parts.roster,
+                plans=stores.plans,
             ),
             wake_delivery=self._delivery.wake,
         )

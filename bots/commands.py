@@ -1,13 +1,15 @@
-"""The words and slash commands that are answered at once: status, files, usage, new, forget, knowledge, use, help."""
+"""The words and slash commands that are answered at once: status, files, usage, new, forget, and so on."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bots.agents import answer_use
 from bots.inbound import CommandCalled, Outcome
+from bots.plan_words import answer_plan
 from bots.shelf import Shelf, answer_knowledge
 from core.agents.roster import Roster
 from core.errors import AgentError, ToolError
+from core.plans import PlanStore
 from core.ports import SandboxProvider, StopSignals
 from core.stores import Conversations
 from core.threads import ThreadSnapshot, Usage
@@ -19,6 +21,7 @@ HELP = """Mention me and say what you need; attach files if they help. In a thre
 - `knowledge add` with files makes me know them here; `knowledge list`, `knowledge remove NAME`
 - `use` tells which agents there are, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
 message asks that one alone
+- `plan` shows the plan that I work on; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
 - `new` starts afresh in this place; `forget` deletes this conversation and its files"""
 
 
@@ -31,6 +34,7 @@ class CommandDesk:
     signals: StopSignals
     shelf: Shelf | None = None
     roster: Roster | None = None
+    plans: PlanStore | None = None
 
 
 async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
@@ -48,10 +52,11 @@ async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
     snapshot = await desk.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")
+    if called.name == "plan" and desk.plans is not None:
+        return await answer_plan(called, snapshot, desk.plans, desk.signals)
     answer = _ANSWERS.get(called.name)
-    if answer is None:
-        return Outcome(notice=HELP)
-    return Outcome(notice=await answer(snapshot, desk), is_private=called.name not in PUBLIC)
+    notice = await answer(snapshot, desk) if answer else HELP
+    return Outcome(notice=notice, is_private=called.name not in PUBLIC)
 
 
 async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:

@@ -20,7 +20,7 @@ from core.threads import (
 )
 
 CommandName = Literal[
-    "stop", "status", "files", "usage", "new", "forget", "help", "knowledge", "use"
+    "stop", "status", "files", "usage", "new", "forget", "help", "knowledge", "plan", "use"
 ]
 _NAMED = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 

@@ -68,6 +68,7 @@ def build(
     agent.add_command(_run(interactions, choices))
     agent.add_command(_use(interactions, choices))
     agent.add_command(_knowledge(interactions))
+    agent.add_command(_plan(interactions))
     tree.add_command(agent)
     for name, description in PLAIN.items():
         tree.add_command(_plain(interactions, name, description))
@@ -131,6 +132,24 @@ def _knowledge(
 
     return app_commands.Command(
         name="knowledge", description="Files that the agent knows here", callback=knowledge
+    )
+
+
+def _plan(
+    interactions: Interactions,
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(
+        action="What to do", step="The words of the step to add, or the number of one"
+    )
+    async def plan(
+        interaction: AnyInteraction,
+        action: Literal["show", "add", "remove", "skip", "stop"],
+        step: app_commands.Range[str, 1, NAME_MAX] | None = None,
+    ) -> None:
+        await interactions.command(interaction, "plan", argument=f"{action} {step or ''}".strip())
+
+    return app_commands.Command(
+        name="plan", description="The plan that the agent works on here", callback=plan
     )
 
 

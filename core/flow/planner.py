@@ -24,7 +24,7 @@ from core.flow.steps import (
 from core.ids import new_id
 from core.loop import Surroundings
 from core.messages import Message
-from core.plans import Plan, Plans, Step, checklist
+from core.plans import Plan, Plans, Step
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, Toolbox, ToolContext
 
@@ -59,7 +59,7 @@ class Draft:
         if plan is None:
             raise ToolError("The conversation is gone, and the plan with it.")
         self.is_set = True
-        self.flow.run_log.emit(checklist(plan))
+        self.flow.board.show(plan)
         return drawn(plan)
 
     def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
@@ -128,7 +128,7 @@ async def made(flow: Flow, left: Ended | None) -> Ended | None:
     default = new_plan(flow, DEFAULT_TITLE, DEFAULT_STEPS, draft.seen_message_id)
     after = await flow.plans.change(flow.thread_id, lambda known: opened(known, default))
     if (plan := flow_plan(after)) is not None:
-        flow.run_log.emit(checklist(plan))
+        flow.board.show(plan)
     return None
 
 

@@ -27,7 +27,7 @@ from core.flow.working import started, worked
 from core.interrupt import Stopped
 from core.loop import Surroundings, stop_summary
 from core.messages import Message
-from core.plans import Plan, checklist
+from core.plans import Plan
 from core.threads import Reply
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,12 @@ async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
 async def settle(flow: Flow, why: str) -> None:
     """Leaves no step under way: each run's last checklist says how things were when it ended."""
     plan = await flow.plan()
-    if plan is not None and plan.run_id == flow.run_id and at_work(plan) is not None:
+    if plan is None or plan.run_id != flow.run_id:
+        return
+    if at_work(plan) is not None:
         await flow.change(plan, lambda plan: settled(plan, why))
+    else:
+        flow.board.show(plan)
 
 
 class _Play:
@@ -112,6 +116,8 @@ class _Play:
         is_ours = plan.run_id == self._flow.run_id
         if plan.stage == "closed":
             return bool(new) or not is_ours
+        if not plan.steps and new and choice_in(new[-1]) is not None:
+            return False
         return not is_ours and is_over(plan) and bool(new)
 
     async def _taken_up(
@@ -150,7 +156,7 @@ class _Play:
             return None
         return await worked(flow, new, step, history, left)
 
-    async def _report(self, plan: Plan, history: Sequence[Message]) -> Ended:
+    async def _report(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
         flow = self._flow
         sign = Sign(phase="report", key=plan.plan_id + plan.seen_message_id)
         ended = self._left()
@@ -162,6 +168,9 @@ class _Play:
             ended = await flow.turns(around, history, flow.policy.report_turns_max)
         if isinstance(ended, Approval) or is_end_of_run(ended):
             return ended
+        now = await flow.plan()
+        if now is not None and now.stage == "going" and next_step(now) is not None:
+            return None  # people have added a step while the answer was written
         reply = ended.reply or Reply(kind="answer", text="")
         return _answer(reply.text or plain_report(plan), plan, reply.attachments)
 
@@ -173,7 +182,7 @@ class _Play:
             self._before = await left_over(await flow.history(), flow, around)
         plan = await flow.plan()
         if plan is not None and plan.run_id == flow.run_id:
-            flow.run_log.emit(checklist(plan))  # the event of the last change may have been lost
+            flow.board.show(plan)  # the event of the last change may have been lost
 
     def _left(self) -> Ended | None:
         """What an earlier attempt has come to; told once."""

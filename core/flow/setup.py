@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from core.approval import Approval
 from core.calls import RunLog
 from core.context.summary import turns_in
-from core.events import MessageAdded, RunFinished
+from core.events import ChecklistChanged, MessageAdded, RunFinished
 from core.flow.messages import Sign, flow_message, newest_sign
 from core.flow.steps import Change, changed, flow_plan
 from core.loop import Surroundings, run_agent
@@ -33,6 +33,20 @@ class Member:
     around: Surroundings
 
 
+@dataclass(slots=True)
+class Board:
+    """What people see of the plan. State: what was drawn last, so that nothing is drawn twice."""
+
+    run_log: RunLog
+    drawn: ChecklistChanged | None = None
+
+    def show(self, plan: Plan) -> None:
+        new = checklist(plan)
+        if new != self.drawn:
+            self.drawn = new
+            self.run_log.emit(new)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """`team` by the names in front of steps. What names nobody of them is the planner's own work.
@@ -46,6 +60,7 @@ class Flow:
     plans: PlanStore
     history: Callable[[], Awaitable[Sequence[Message]]]
     calls: Callable[[], Awaitable[Sequence[ToolCallRecord]]]
+    board: Board
     policy: FlowPolicy = field(default_factory=FlowPolicy)
 
     @property
@@ -97,5 +112,5 @@ class Flow:
         )
         new = flow_plan(after)
         if new is not None:
-            self.run_log.emit(checklist(new))
+            self.board.show(new)
         return new

@@ -142,6 +142,16 @@ def answered(plan: Plan, choice: str | None, run_id: str, message_id: str) -> Pl
     return taken_up(plan, run_id)
 
 
+def edited_in(plan: Plan, text: str) -> Plan:
+    """With one more step at the end."""
+    return replace(plan, steps=(*plan.steps, Step(text=text)))
+
+
+def edited_out(plan: Plan, step: Step) -> Plan:
+    """Without the step, as if it had never been there."""
+    return replace(plan, steps=tuple(one for one in plan.steps if one is not step))
+
+
 def closed(plan: Plan, why: str) -> Plan:
     """With nothing of it to be done any more."""
     return replace(settled(plan, why), stage="closed")

@@ -6,7 +6,7 @@ from functools import partial
 
 from core.engine import Engine
 from core.equipment import Equipment, kit_of
-from core.flow.setup import Flow, Member
+from core.flow.setup import Board, Flow, Member
 from core.loop import Surroundings
 from core.messages import Message
 from core.recorder import RunRecorder
@@ -33,6 +33,7 @@ async def flow_of(
         team=team,
         plans=engine.plans,
         history=_history(run.thread_id, engine, recorder),
+        board=Board(recorder),
         calls=partial(engine.journal.calls, run.run_id),
     )
 

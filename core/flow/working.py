@@ -16,7 +16,7 @@ from core.flow.steps import at_work, begun, completed, failed, waiting
 from core.ids import new_id
 from core.loop import Surroundings
 from core.messages import Message
-from core.plans import Plan, Step, checklist
+from core.plans import Plan, Step
 from core.prompt import PromptLayers, layered
 from core.stores import UsageEntry
 from core.threads import Reply, ToolCallRecord
@@ -73,7 +73,7 @@ async def worked(
     if left is None or newest_sign(history) != sign:
         history = flow.said(history, sign, step_text(plan, step))
         around = flow.team[name].around if name else flow.planner
-        around = await _informed(_around(flow, plan, step, around), step)
+        around = await _informed(_around(flow, step, around), step)
         try:
             left = await flow.turns(around, history, flow.policy.step_turns_max)
         except StepLeft:
@@ -119,15 +119,18 @@ def blocked_by(reply: Reply) -> str | None:
     return found.group(1).strip()[:BLOCKED_CHARACTERS_MAX] or "The agent did not say what."
 
 
-def _around(flow: Flow, plan: Plan, step: Step, around: Surroundings) -> Surroundings:
+def _around(flow: Flow, step: Step, around: Surroundings) -> Surroundings:
     """Without the planning tool, since the plan is the flow's; with an eye on the plan before each turn."""
     tools = {name: tool for name, tool in around.toolbox.tools.items() if name != planning.name}
     log = StepLog(around.run_log)
-    watch = _Watch(flow, step.key, plan)
 
     async def check() -> None:
         await around.check_budget()
-        await watch.look()
+        now = await flow.plan()
+        at_hand = at_work(now) if now else None
+        if now is None or at_hand is None or at_hand.key != step.key or now.stage == "closed":
+            raise StepLeft
+        flow.board.show(now)
 
     return replace(
         around,
@@ -145,21 +148,3 @@ async def _informed(around: Surroundings, step: Step) -> Surroundings:
         return around
     knowledge = PromptLayers(knowledge=await desk.for_prompt(words_of(step.text)))
     return replace(around, system_prompt=layered(around.system_prompt, knowledge))
-
-
-@dataclass(slots=True)
-class _Watch:
-    """An eye on the plan. State: the plan as people were shown it last."""
-
-    flow: Flow
-    key: str
-    shown: Plan
-
-    async def look(self) -> None:
-        plan = await self.flow.plan()
-        step = at_work(plan) if plan else None
-        if plan is None or step is None or step.key != self.key or plan.stage == "closed":
-            raise StepLeft
-        if plan.steps != self.shown.steps:
-            self.shown = plan
-            self.flow.run_log.emit(checklist(plan))

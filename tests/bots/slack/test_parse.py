@@ -175,6 +175,27 @@ def test_a_sentence_that_begins_with_knowledge_is_a_message(said: str):
     assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
 
 
+@pytest.mark.parametrize(
+    ("said", "argument"),
+    [
+        ("plan", ""),
+        ("Plan add Look at the map", "add Look at the map"),
+        ("plan remove 2", "remove 2"),
+        ("plan skip 12", "skip 12"),
+        ("plan stop", "stop"),
+    ],
+)
+def test_plan_takes_a_verb_and_what_it_is_about(said: str, argument: str):
+    command = parse_event(message(f"<@U0> {said}"), KNOWN)
+    assert isinstance(command, CommandCalled)
+    assert (command.name, command.argument) == ("plan", argument)
+
+
+@pytest.mark.parametrize("said", ["plan a trip", "plan stop of the line 4", "plan skip the intro"])
+def test_a_sentence_that_begins_with_plan_is_a_message(said: str):
+    assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
+
+
 @pytest.mark.parametrize(("said", "name"), [("use", ""), ("Use Research", "Research")])
 def test_use_takes_a_name_and_no_files(said: str, name: str):
     command = parse_event(message(f"<@U0> {said}"), KNOWN)
