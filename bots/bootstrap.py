@@ -93,7 +93,7 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
         stores = Stores(database, await stack.enter_async_context(semantics(settings, database)))
-        sandboxes = await machines(settings)
+        sandboxes = await machines(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
         mind = brain(settings)
@@ -148,16 +148,7 @@ class _Assembly:
         )
         self._links.public_url = self._links.public_url or local_url(self._settings.http_host, port)
         if with_worker:
-            self._parts.servers.warm()
-            self._parts.agent_knowledge.warm()
-            engine = new_engine(
-                self._parts,
-                worker_id=self._worker_id,
-                file_sources=self._sources,
-                thread_talks=self._talks,
-                preview_url=self._links.preview,
-            )
-            runs = Worker(engine, self._stores.queue)
+            runs = self._worker()
             runs.start()
             stack.push_async_callback(runs.close)
         if slack is not None:
@@ -179,6 +170,19 @@ class _Assembly:
             slack=slack,
             discord=discord,
         )
+
+    def _worker(self) -> Worker:
+        parts = self._parts
+        parts.servers.warm()
+        parts.agent_knowledge.warm()
+        engine = new_engine(
+            parts,
+            worker_id=self._worker_id,
+            file_sources=self._sources,
+            thread_talks=self._talks,
+            preview_url=self._links.preview,
+        )
+        return Worker(engine, self._stores.queue)
 
     def _lacks(self) -> tuple[str, ...]:
         parts = self._parts

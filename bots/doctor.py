@@ -234,7 +234,7 @@ async def _sandbox(settings: Settings) -> Finding:
         case "unsafe-process":
             return Finding("note", "sandbox", "is a plain process: commands can do what you can.")
         case "modal":
-            return Finding("note", "sandbox", "modal is tried at the first thread that needs it.")
+            return await _modal(settings)
 
 
 async def _jail(data_dir: Path) -> Finding:
@@ -254,6 +254,22 @@ async def _jail(data_dir: Path) -> Finding:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     if result.ok:
         return Finding("ok", "sandbox", "local: jails work.")
+    return Finding("fail", "sandbox", result.reason, result.remedy)
+
+
+async def _modal(settings: Settings) -> Finding:
+    """Asks Modal whether the token opens the app; makes neither image nor sandbox."""
+    from bots.machines import modal_plan
+    from sandbox.modal_sandboxes import ModalSandboxes
+    from sandbox.records import MemorySandboxRecords
+
+    sandboxes = ModalSandboxes(modal_plan(settings), MemorySandboxRecords())
+    try:
+        result = await sandboxes.probe()
+    finally:
+        await sandboxes.close()
+    if result.ok:
+        return Finding("ok", "sandbox", f"modal: the token opens the app {settings.modal_app}.")
     return Finding("fail", "sandbox", result.reason, result.remedy)
 
 

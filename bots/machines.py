@@ -1,5 +1,6 @@
 """Choosing the sandbox: what the settings name, tried once at the start, never weaker in silence."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -7,7 +8,10 @@ from bots.settings import Settings
 from core.errors import ConfigurationError
 from core.ports import SandboxProvider
 from core.prompt import system_prompt
+from core.sandboxes import SandboxRecords
+from sandbox.lifecycle import Patience
 from sandbox.local import LocalJails
+from sandbox.modal_plan import LIFETIME_SECONDS, ModalPlan
 from sandbox.unsafe_process import UnsafeProcesses
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
@@ -20,13 +24,19 @@ WITH_BROWSER = (
     "It has a browser for pages of the workspace and servers inside; matplotlib and pandas are in "
     "/opt/toolbox/bin/python3."
 )
+AT_MODAL = (
+    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
+    "for the whole thread; what runs in it ends some time after the run; {network}."
+)
+IDLE_MARGIN_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
     """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
 
-    `has_browser`: a browser was found for its sandboxes, by a probe.
+    `has_browser`: a browser was found for its sandboxes, by a probe. `found` is a sentence on what else was found in
+    them, empty as long as nobody has looked.
     """
 
     name: str
@@ -34,10 +44,13 @@ class Machines:
     lacks: tuple[str, ...] = ()
     for_the_model: str = IN_SANDBOX
     has_browser: bool = False
+    found: Callable[[], str] = str
 
 
-async def machines(settings: Settings) -> Machines:
-    """Raises ConfigurationError for a sandbox that this version does not have."""
+async def machines(settings: Settings, records: SandboxRecords) -> Machines:
+    """`records` is where sandboxes that outlive this process are remembered.
+
+    Raises ConfigurationError for a sandbox that this version does not have."""
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
@@ -58,10 +71,12 @@ async def machines(settings: Settings) -> Machines:
             )
         case "none":
             return Machines(name="none", provider=None, for_the_model=NO_SANDBOX)
-        case "modal" | "docker":
+        case "modal":
+            return await _modal(settings, records)
+        case "docker":
             raise ConfigurationError(
-                f"THREADHAND_SANDBOX={settings.sandbox} is not part of this version; "
-                "use local, unsafe-process or none."
+                "THREADHAND_SANDBOX=docker is not part of this version; "
+                "use local, modal, unsafe-process or none."
             )
 
 
@@ -73,6 +88,57 @@ def _local(jails: LocalJails) -> Machines:
     return Machines(name="local", provider=jails, lacks=(off,))
 
 
+async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
+    """Stays on where Modal does not answer just now: it may at the first need."""
+    from sandbox.modal_sandboxes import ModalSandboxes  # half a second, for those who use it
+
+    provider = ModalSandboxes(modal_plan(settings), records)
+    tried = await provider.probe()
+    lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
+    return Machines(
+        name="modal",
+        provider=provider,
+        lacks=() if tried.ok else (lack,),
+        for_the_model=AT_MODAL.format(network=_network(settings.modal_egress)),
+        found=lambda: _listed(provider.found.programs, provider.found.modules),
+    )
+
+
+def modal_plan(settings: Settings) -> ModalPlan:
+    """What the settings want of Modal's sandboxes."""
+    return ModalPlan(
+        app=settings.modal_app,
+        cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
+        memory_mebibytes=(
+            settings.modal_memory_mebibytes,
+            max(settings.modal_memory_mebibytes, settings.modal_memory_mebibytes_max),
+        ),
+        egress=settings.modal_egress,
+        start_seconds=settings.modal_start_seconds,
+        snapshot_days=settings.modal_snapshot_days,
+        idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,
+        patience=Patience(
+            stop_after_seconds=settings.sandbox_stop_minutes * 60,
+            archive_after_seconds=settings.sandbox_archive_minutes * 60,
+            lifetime_seconds=LIFETIME_SECONDS,
+        ),
+    )
+
+
+def _network(egress: tuple[str, ...]) -> str:
+    if not egress:
+        return "it has no way to the internet"
+    if "*" in egress:
+        return "it can reach the internet"
+    return f"of the internet it can reach {', '.join(egress)} alone"
+
+
+def _listed(programs: tuple[str, ...], modules: tuple[str, ...]) -> str:
+    told = f"It has {', '.join(programs)}." if programs else ""
+    return f"{told} Python has {', '.join(modules)}.".strip() if modules else told
+
+
 def prompt(sandboxes: Machines) -> str:
     """The system prompt as of today."""
-    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandboxes.for_the_model)
+    told = f"{sandboxes.for_the_model} {sandboxes.found()}".strip()
+    return system_prompt(today=datetime.now(UTC).date(), sandbox=told)

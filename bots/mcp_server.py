@@ -65,7 +65,7 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
         stores = Stores(database, await stack.enter_async_context(semantics(settings, database)))
-        sandboxes = await machines(settings)
+        sandboxes = await machines(settings, stores.sandboxes)
         for sentence in sandboxes.lacks:
             log.warning(sentence)
         provider = sandboxes.provider

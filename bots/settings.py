@@ -15,6 +15,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bots.settings_file import read_env_file
+from bots.settings_modal import ModalSettings
 from bots.settings_outside import OutsideSettings
 from bots.settings_problems import sentence, unknown
 from bots.settings_types import (
@@ -36,7 +37,7 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-class Settings(OutsideSettings):
+class Settings(OutsideSettings, ModalSettings):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
     Made by `load`, which reports mistakes; nothing else is read. Allowlists: empty admits nobody, `*`

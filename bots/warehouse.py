@@ -14,6 +14,7 @@ from storage.memory_bus import MemoryEventBus
 from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
+from storage.sandboxes import SqlSandboxRecords
 from storage.usage import SqlLedger
 
 
@@ -30,6 +31,7 @@ class Stores:
         self.asks = SqlAsks(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
+        self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
         self.library = Library(store=SqlKnowledge(database), semantics=semantics)
         self.bus = MemoryEventBus()

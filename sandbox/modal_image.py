@@ -26,6 +26,7 @@ PROBED = (
     "xmlstarlet", "zip",
 )  # fmt: skip
 """What a probe looks for before the prompt may name it."""
+MODULES = ("matplotlib", "numpy", "pandas", "playwright")
 
 
 def sandbox_image() -> modal.Image:

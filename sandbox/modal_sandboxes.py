@@ -18,6 +18,7 @@ from sandbox.modal_account import ModalAccount
 from sandbox.modal_errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
 from sandbox.modal_machine import ModalMachine, connected
 from sandbox.modal_plan import BORN_TAG, THREAD_TAG, ModalPlan, legal, sandbox_name
+from sandbox.modal_probe import Found, found_in
 from sandbox.modal_rounds import Rounds
 from sandbox.modal_vault import ModalVault
 from sandbox.probe import ProbeResult
@@ -47,7 +48,10 @@ log = logging.getLogger(__name__)
 
 
 class ModalSandboxes:
-    """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970."""
+    """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970.
+
+    `found` is what a look into the first sandbox found; empty before.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,8 @@ class ModalSandboxes:
         self._notices: dict[str, str] = {}
         self._doomed: set[str] = set()
         self._saving: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self.found = Found()
         self.rounds = Rounds(self._machines, self._vault, plan, now, self._put_away_left)
 
     @property
@@ -84,6 +90,7 @@ class ModalSandboxes:
         client = await self._machines.open(thread_id, fence=fence)
         self.rounds.used(thread_id)
         self.rounds.begin()
+        self._look_around(thread_id)
         notice = self._notices.pop(thread_id, None) if fence else None
         if notice is not None:
             raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
@@ -114,10 +121,24 @@ class ModalSandboxes:
 
     async def close(self) -> None:
         await self.rounds.close()
+        if self._looking is not None:
+            await cancel(self._looking)
         for saving in tuple(self._saving):
             await cancel(saving)  # stopping saves too
         await self._machines.close()
         await self._account.close()
+
+    def _look_around(self, thread_id: str) -> None:
+        """In the first sandbox: what it has, all have."""
+        machine = self._machines.running().get(thread_id)
+        if self._looking is None and isinstance(machine, ModalMachine):
+            self._looking = spawn(self._look(machine.sandbox), name="look what a sandbox has")
+
+    async def _look(self, sandbox: modal.Sandbox) -> None:
+        try:
+            self.found = await found_in(sandbox)
+        except SDK_ERRORS as error:
+            log.info("what sandboxes have was not found out: %s", error)
 
     async def _save(self, thread_id: str) -> None:
         machine = self._machines.running().get(thread_id)
