@@ -19,17 +19,24 @@ language, what its author asks for. Reply with that alone.
 
 
 def dialogue_document(messages: Sequence[Message]) -> Document:
-    """One page per message, named by who speaks; messages that no model sees are left out."""
+    """One page per message, with who speaks and the message's id; messages that no model sees are left out."""
     pages = (
-        Page(None, str(message.content.get("role", message.type)), text)
+        Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
         for message in messages
         if message.is_llm_message and (text := original_text(message)).strip()
     )
-    return Document(
-        title="",
-        kind="txt",
-        pages=tuple(Page(page.number, page.place, f"{page.place}: {page.text}") for page in pages),
-    )
+    return Document(title="", kind="txt", pages=tuple(pages))
+
+
+def _speaker(message: Message) -> str:
+    return str(message.content.get("role", message.type))
+
+
+def earlier(history: Sequence[Message]) -> tuple[Message, ...]:
+    """What was said before the newest request; summaries are left out, what they stand for is there."""
+    requests = [at for at, message in enumerate(history) if message.type == "user"]
+    before = history[: requests[-1]] if requests else history
+    return tuple(message for message in before if message.type != "summary")
 
 
 async def request_in(message: str, ask: Ask | None) -> str:

@@ -15,6 +15,7 @@ from core.tools import (
     image_edit_or_generate,
     knowledge,
     scrape_webpage,
+    search_conversation,
     shell,
     web_search,
 )
@@ -68,5 +69,6 @@ def toolbox(
         left_out |= {tool.name for module in (files, shell) for tool in tools_of(module)}
         left_out.add(knowledge.ask_document.name)
     if not with_knowledge:
-        left_out |= {tool.name for tool in tools_of(knowledge)}
+        looking_up = (knowledge, search_conversation)
+        left_out |= {tool.name for module in looking_up for tool in tools_of(module)}
     return Toolbox({name: tool for name, tool in catalogue().items() if name not in left_out})

@@ -1,6 +1,6 @@
 """What a tool is: typed parameters, one async function, and what the model and the people see of it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -29,7 +29,8 @@ class ToolContext:
     `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
-    `message` reads a stored message of this thread by its id. `knowledge` is what the run may look things up in.
+    `message` reads a stored message of this thread by its id, `history` all of them that models see. `knowledge` is
+    what the run may look things up in.
     `outside` are the services of the world outside that the program has.
     """
 
@@ -41,6 +42,7 @@ class ToolContext:
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
+    history: Callable[[], Awaitable[Sequence[Message]]] | None = None
     knowledge: KnowledgeDesk | None = None
     outside: Outside = field(default_factory=Outside)
 

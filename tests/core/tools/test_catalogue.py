@@ -29,6 +29,7 @@ PARAMETERS = {
     "read_file": "file_path* start_line=1 end_line",
     "list_files": "path=.",
     "search_knowledge": "query*",
+    "search_conversation": "query*",
     "web_search": "query* num_results=20",
     "scrape_webpage": "urls*",
     "ask_document": "file_path* question*",
