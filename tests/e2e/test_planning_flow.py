@@ -1,0 +1,115 @@
+"""The planner at work in a thread: a live checklist, changed by people, carried on after a crash, one answer."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.demo.transcript import text_of
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+
+SCENARIO = """
+conversations:
+  - name: plan
+    when: {user: {contains: "Make a plan for what"}}
+    steps:
+      - expect: {tools: [planning], lacks_tools: [execute_command]}
+        calls:
+          - name: planning
+            arguments:
+              command: create
+              plan_id: any
+              title: Counting
+              steps: ["[coding] Count the apples", "[research] Look the pears up"]
+  - name: apples
+    when: {user: {contains: "You work on step 1 now"}}
+    steps:
+      - expect: {system: {contains: "You write and repair programs."}, lacks_tools: [planning]}
+        calls:
+          - name: execute_command
+            arguments: {command: "touch begun; until [ -e go ]; do sleep 0.05; done", blocking: true, timeout: 60}
+      - text: "There are three apples."
+  - name: pears
+    when: {user: {contains: "You work on step 2 now"}}
+    steps:
+      - expect: {system: {contains: "You find things out."}, lacks_tools: [execute_command]}
+        text: "There are four pears."
+  - name: plums
+    when: {user: {contains: "You work on step 3 now"}}
+    steps:
+      - text: "There are no plums."
+  - name: report
+    when: {user: {contains: "The plan has come to its end"}}
+    steps:
+      - expect: {last: {contains: "There are no plums."}}
+        text: "Seven in all."
+"""
+BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
+ACTIVE = {"slack": "▸", "discord": "▣"}
+
+
+async def begun(stage: Stage) -> None:
+    """Until the first step's command runs, and people see so."""
+    stage.program.start()
+    await stage.connected()
+    await stage.say("agent:planner Count the fruit, please.")
+    folder = stage.program.folder / "data" / "sandboxes"
+    await stage.until(lambda: list(folder.glob("**/begun")), "the first step is at work")
+    await stage.until(
+        lambda: f"{ACTIVE[stage.name]} [coding] Count the apples" in status(stage), "it is seen"
+    )
+
+
+def go(stage: Stage) -> None:
+    (place,) = (stage.program.folder / "data" / "sandboxes").glob("**/begun")
+    (Path(place).parent / "go").touch()
+
+
+def status(stage: Stage) -> str:
+    """The status message without the signs of its markup."""
+    texts = [text_of(one) for one in stage.ours() if "Counting" in text_of(one)]
+    return texts[0].replace("*", "").replace("\\", "") if texts else ""
+
+
+async def add_a_step(stage: Stage) -> None:
+    """As people of the platform do: a word after a mention, or a slash command."""
+    if stage.name == "slack":
+        await stage.say(f"@{stage.view().bot_name} plan add Count the plums")
+    else:
+        await stage.platform.command(
+            PERSON,
+            stage.channel_id,
+            "agent plan",
+            {"action": "add", "step": "Count the plums"},
+            thread_id=stage.thread_id,
+        )
+    await stage.until(lambda: stage.shows("3. [ ] Count the plums"), "it is told")
+
+
+@BOTH
+async def test_the_plan_is_a_live_checklist_that_people_change(platform: PlatformName) -> None:
+    async with staged(platform, SCENARIO) as stage:
+        await begun(stage)
+        assert "☐ [research] Look the pears up" in status(stage)
+        await add_a_step(stage)
+        go(stage)
+        await stage.until(lambda: stage.shows("Seven in all."), "it answers")
+        await stage.settled(1)
+        done = status(stage)
+        assert [sign for sign in done if sign in "☐☑☒⛔▸▣"] == ["☑"] * 3, done
+        assert "☑ Count the plums (There are no plums.)" in done
+        assert stage.script.problems == []
+
+
+@BOTH
+async def test_after_a_crash_the_plan_goes_on_where_it_stood(platform: PlatformName) -> None:
+    async with staged(platform, SCENARIO) as stage:
+        await begun(stage)
+        await add_a_step(stage)
+        stage.program.kill()
+        stage.program.start()
+        await stage.until(lambda: stage.shows("Seven in all."), "it answers")
+        await stage.settled(1)
+        assert [sign for sign in status(stage) if sign in "☐☑☒⛔▸▣"] == ["☑"] * 3
+        assert stage.script.problems == []
+        (run,) = stage.rows("SELECT status, attempt > 1 FROM run")
+        assert run == ("completed", 1)
