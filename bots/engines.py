@@ -66,13 +66,7 @@ def new_engine(
         roster=parts.roster,
         library=stores.library,
         learn=parts.agent_knowledge.learn,
-        policy=LoopPolicy(
-            turns_max=settings.max_turns,
-            is_sequential=settings.tool_strategy == "sequential",
-            executes_on_stream=settings.execute_on_stream,
-            is_streamed=settings.stream,
-            xml_calls_max=settings.max_xml_tool_calls,
-        ),
+        policy=_policy(settings),
         ask_model=parts.mind.ask_model,
         context_policy=parts.known.context_policy,
         price_of=parts.known.price_of,
@@ -80,4 +74,14 @@ def new_engine(
         ledger=stores.ledger,
         plans=stores.plans,
         preview_url=preview_url,
+    )
+
+
+def _policy(settings: Settings) -> LoopPolicy:
+    return LoopPolicy(
+        turns_max=settings.max_turns,
+        is_sequential=settings.tool_strategy == "sequential",
+        executes_on_stream=settings.execute_on_stream,
+        is_streamed=settings.stream,
+        xml_calls_max=settings.max_xml_tool_calls,
     )

@@ -31,6 +31,7 @@ from bots.reception import Receive
 from core.errors import SurfaceError
 from core.failpoints import Failpoint
 from core.tasks import spawn
+from core.threads import IncomingFile
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +71,8 @@ class Interactions:
             return
         message_id = await _deferred(interaction)
         named, request = (agent, prompt) if agent else named_agent(prompt)
-        inbound = IncomingMessage(
-            address=place.address(message_id),
-            dedupe_key=f"discord:interaction:{interaction.id}",
-            message_ref=str(message_id),
-            author=person(interaction.user),
-            text=request,
-            sent_at=interaction.created_at,
-            is_addressed=True,
-            files=(file_of(attachment),) if attachment else (),
-            agent_id=named,
-        )
+        files = (file_of(attachment),) if attachment else ()
+        inbound = _request(interaction, place, message_id, request, files, named)
         async with self._doors.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
@@ -165,6 +157,28 @@ def _obstacle(interaction: AnyInteraction, place: Place | None) -> str:
     allowed = interaction.app_permissions
     may_open = allowed.create_public_threads and allowed.send_messages_in_threads
     return MAY_NOT_OPEN if place.kind == "channel" and not may_open else ""
+
+
+def _request(
+    interaction: AnyInteraction,
+    place: Place,
+    message_id: int,
+    text: str,
+    files: tuple[IncomingFile, ...],
+    agent_id: str | None,
+) -> IncomingMessage:
+    """What `/agent run` asks for; the message that answers the command stands for the request."""
+    return IncomingMessage(
+        address=place.address(message_id),
+        dedupe_key=f"discord:interaction:{interaction.id}",
+        message_ref=str(message_id),
+        author=person(interaction.user),
+        text=text,
+        sent_at=interaction.created_at,
+        is_addressed=True,
+        files=files,
+        agent_id=agent_id,
+    )
 
 
 async def _deferred(interaction: AnyInteraction) -> int:

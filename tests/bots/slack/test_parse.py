@@ -196,21 +196,6 @@ def test_a_sentence_that_begins_with_plan_is_a_message(said: str):
     assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
 
 
-@pytest.mark.parametrize(("said", "name"), [("use", ""), ("Use Research", "Research")])
-def test_use_takes_a_name_and_no_files(said: str, name: str):
-    command = parse_event(message(f"<@U0> {said}"), KNOWN)
-    assert isinstance(command, CommandCalled)
-    assert (command.name, command.argument) == ("use", name)
-    for request in (f"{said} for this", f"please {said}"):
-        assert isinstance(parse_event(message(f"<@U0> {request}"), KNOWN), IncomingMessage)
-
-
-def test_a_leading_agent_is_who_is_asked_and_no_part_of_the_text():
-    asked = parse_event(message("<@U0> agent:Research who was it?"), KNOWN)
-    assert isinstance(asked, IncomingMessage)
-    assert (asked.agent_id, asked.text) == ("research", "who was it?")
-
-
 def test_a_word_with_a_file_or_more_words_is_a_message():
     assert isinstance(parse_event(message("<@U0> stop the server"), KNOWN), IncomingMessage)
     with_file = message("<@U0> files", files=[{"id": "F1", "name": "a"}])
