@@ -1,7 +1,7 @@
 """The engine that runs are executed with, made of the program's parts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bots.agent_knowledge import AgentKnowledge
@@ -15,6 +15,7 @@ from bots.warehouse import Stores
 from core.agents.roster import Roster
 from core.engine import Engine
 from core.ports import FileSource, ThreadTalk
+from core.tools.tool import Toolbox
 from core.turn import LoopPolicy
 
 
@@ -43,6 +44,32 @@ def new_engine(
     """The sources and talks of platforms may be added later."""
     settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
     outside = outside_services(settings)
+    tools = offered(
+        outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
+    )
+    return replace(
+        _bare_engine(parts, worker_id, file_sources, tools),
+        dialect_setting=settings.dialect,
+        outside=outside,
+        more_tools=parts.servers.tools,
+        roster=parts.roster,
+        library=stores.library,
+        learn=parts.agent_knowledge.learn,
+        context_policy=parts.known.context_policy,
+        price_of=parts.known.price_of,
+        budget=settings.budget,
+        ledger=stores.ledger,
+        plans=stores.plans,
+        thread_talks=thread_talks,
+        preview_url=preview_url,
+    )
+
+
+def _bare_engine(
+    parts: Parts, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
+) -> Engine:
+    """What no engine can do without."""
+    settings, stores = parts.settings, parts.stores
     return Engine(
         worker_id=worker_id,
         claims=stores.claims,
@@ -50,30 +77,15 @@ def new_engine(
         conversations=stores.conversations,
         bus=stores.bus,
         signals=stores.signals,
-        sandboxes=sandbox,
+        sandboxes=parts.sandboxes.provider,
         file_sources=file_sources,
-        thread_talks=thread_talks,
         file_bytes_max=settings.file_bytes_max,
         model=settings.model,
         system_prompt=partial(prompt, parts.sandboxes),
         dialect=parts.mind.dialect,
-        dialect_setting=settings.dialect,
-        toolbox=offered(
-            outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
-        ),
-        outside=outside,
-        more_tools=parts.servers.tools,
-        roster=parts.roster,
-        library=stores.library,
-        learn=parts.agent_knowledge.learn,
+        toolbox=tools,
         policy=_policy(settings),
         ask_model=parts.mind.ask_model,
-        context_policy=parts.known.context_policy,
-        price_of=parts.known.price_of,
-        budget=settings.budget,
-        ledger=stores.ledger,
-        plans=stores.plans,
-        preview_url=preview_url,
     )
 
 
