@@ -18,6 +18,8 @@ from sandbox.inside.browser.state import line
 
 NAVIGATION_MS = 30_000
 CLICK_MS = 4000
+KEPT = """(element, text) => element.value === text
+  || !/^(date|time|month|week|datetime-local|color)$/.test(element.type || '')"""
 KIND = "element => [element.tagName, element.type || '', element.disabled === true].join(' ')"
 
 
@@ -101,12 +103,14 @@ async def input_text(act: Act) -> str:
             f"[{number}] takes no text now: it is hidden, disabled or read-only."
         ) from None
     except Error as error:
-        if "Malformed value" in error.message:
-            raise Refused(
-                f"[{number}] wants another form: dates as 2026-01-31, times as 13:05, colours as #aabbcc."
-            ) from error
+        if "Cannot type text" in error.message:
+            raise Refused(f"[{number}] takes a number.") from error
         await element.click(timeout=CLICK_MS)
         await act.tab.page.keyboard.type(text)
+    if not await element.evaluate(KEPT, text):
+        raise Refused(
+            f"[{number}] wants another form: dates as 2026-01-31, times as 13:05, colours as #aabbcc."
+        )
     return f"Typed into [{number}]."
 
 

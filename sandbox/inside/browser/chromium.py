@@ -54,6 +54,7 @@ class Chromium:
         self._tabs: dict[Page, Tab] = {}
         self._current: Tab | None = None
         self._count = 0
+        self._opening = 0
         self._cookies = ""
         self._work: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
@@ -75,7 +76,7 @@ class Chromium:
                 context = await self._start()
             if self._current is None or not self._current.is_open:
                 left = self.tabs
-                self._current = left[-1] if left else self._known(await context.new_page())
+                self._current = left[-1] if left else await self._open(context)
             return self._current
 
     def show(self, tab: Tab) -> None:
@@ -93,8 +94,16 @@ class Chromium:
         await self.tab()
         if self._context is None or len(self.tabs) >= TABS_MAX:
             raise Refused(f"There are {TABS_MAX} tabs already; close one first.")
-        self._current = self._known(await self._context.new_page())
+        self._current = await self._open(self._context)
         return self._current
+
+    async def _open(self, context: BrowserContext) -> Tab:
+        """A tab of ours, of which nobody is told."""
+        self._opening += 1
+        try:
+            return self._known(await context.new_page())
+        finally:
+            self._opening -= 1
 
     async def keep_cookies(self) -> None:
         """Chromium itself writes them late, and those of a session never: who was logged in shall stay so."""
@@ -191,6 +200,8 @@ class Chromium:
             self._do(page.close())
             return
         tab = self._known(page)
+        if self._opening:
+            return
         self._current = tab
         self.happened.append(f"A new tab opened and is shown now (page_id {tab.number}).")
 
@@ -239,7 +250,7 @@ def _place(folder: str, wanted: str) -> str:
 def free_path(folder: str, wanted: str) -> str:
     """A path in the folder that no file has yet, for a name that a page chose."""
     kept = "".join(sign for sign in wanted if sign.isprintable() and sign not in '/\\:*?"<>|')
-    name = kept.strip(" .")[-120:] or "download"
+    name = kept.strip(" ._")[-120:] or "download"
     stem, dot, ending = name.rpartition(".")
     for number in range(1, 1000):
         numbered = (

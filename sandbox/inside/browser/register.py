@@ -75,6 +75,8 @@ class Register:
     async def element(self, number: int) -> ElementHandle:
         """Raises Refused where no living element has the number."""
         handle = self._places.get(number)
+        if handle is None and 0 <= number < self._next:
+            raise _gone(number)
         if handle is None:
             raise Refused(
                 f"There is no element [{number}] on this page. Use a number of the newest list."
@@ -85,9 +87,7 @@ class Register:
             found = None
         element = found.as_element() if found else None
         if element is None:
-            raise Refused(
-                f"Element [{number}] is gone: the page has changed. Use a number of the newest list."
-            )
+            raise _gone(number)
         return element
 
     async def _look(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any] | None:
@@ -135,3 +135,9 @@ class Register:
         self._names = {
             number: name for number, name in self._names.items() if number in self._places
         }
+
+
+def _gone(number: int) -> Refused:
+    return Refused(
+        f"Element [{number}] is gone: the page has changed. Use a number of the newest list."
+    )

@@ -49,7 +49,7 @@ async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle
 
 async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
     """What the address answers, as a file; a page that would be shown is saved as it comes."""
-    page = await tab.page.context.new_page()
+    page = (await chromium.new_tab()).page
     chromium.show(tab)
     try:
         answer = await page.goto(url, wait_until="commit", timeout=START_SECONDS * 1000)
