@@ -34,7 +34,7 @@ class Approval:
     def text(self) -> str:
         """The question as people see it."""
         lines = "\n".join(f"- {line}" for line in _shown(self.reasons))
-        return f"May I do this?\n{lines}\n\nAny other answer than a button's counts as a no."
+        return f"May I do this?\n{lines}"
 
     @property
     def summary(self) -> str:
@@ -75,6 +75,11 @@ def choice_of(answer: str) -> str | None:
     return next((choice for choice in CHOICES if choice.casefold() == said), None)
 
 
+def is_allowed(ask: Ask) -> bool:
+    """Whether the answer is a yes."""
+    return ask.state == "answered" and choice_of(ask.answer or "") in (APPROVE_ONCE, APPROVE_ALWAYS)
+
+
 def was_asked(ask: Ask | None, turn_id: str) -> bool:
     """Whether the question was about the calls of that turn."""
     return ask is not None and ask.subject.startswith(f"{turn_id} ")
@@ -84,11 +89,10 @@ def objection(ask: Ask | None, turn_id: str) -> str | None:
     """Why the calls of the turn may not run, for the model; None: they may."""
     if ask is None or ask.state != "answered" or not was_asked(ask, turn_id):
         return NOBODY_APPROVED
-    choice = choice_of(ask.answer or "")
-    if choice in (APPROVE_ONCE, APPROVE_ALWAYS):
+    if is_allowed(ask):
         return None
     who = ask.answered_by.name if ask.answered_by else "A person"
-    if choice == DENY:
+    if choice_of(ask.answer or "") == DENY:
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."
     return f"Not run: {who} denied it, with the words: {ask.answer}"
 

@@ -19,11 +19,12 @@ from bots.discord.limits import (
 from bots.discord.markdown import drawn, neutral
 from bots.discord.status import ACCENT, sections
 from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from core.approval import APPROVE_ONCE, DENY, is_allowed
 from core.messages import JsonObject
 from core.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
-PRIMARY, SECONDARY, DANGER = 1, 2, 4
+PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
 SUPPRESS_EMBEDS = 1 << 2
 COMPONENTS_V2 = 1 << 15
 OPTION_ID_FIRST = 1000
@@ -35,6 +36,10 @@ OPTION_TEXT_MAX = 1000
 OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
+WORDS_INVITED = {
+    "question": ("Write an answer", "…or just reply in this thread."),
+    "approval": ("Deny with a reason", "Any reply in this thread counts as a no, too."),
+}
 LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
     "info": "ℹ️",
     "warning": "⚠️",
@@ -132,16 +137,23 @@ def _question(ask: Ask) -> JsonObject:
     elif options:
         children += _listed_options(options)
         children.append(row(_select(ask, options)))
-    children.append(row(button(f"th:ask:{ask.ask_id}:write", "Write an answer")))
-    children.append(text_display("-# …or just reply in this thread."))
+    write, hint = WORDS_INVITED[ask.kind]
+    children.append(row(button(f"th:ask:{ask.ask_id}:write", write)))
+    children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)
 
 
 def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
     return [
-        button(f"th:ask:{ask.ask_id}:{index}", option, PRIMARY)
+        button(f"th:ask:{ask.ask_id}:{index}", option, _option_style(ask, option))
         for index, option in enumerate(options)
     ]
+
+
+def _option_style(ask: Ask, option: str) -> int:
+    """A yes and a no to an approval look like what they are."""
+    styles = {APPROVE_ONCE: SUCCESS, DENY: DANGER}
+    return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
 
 
 def _select(ask: Ask, options: list[str]) -> JsonObject:
@@ -178,4 +190,5 @@ def _closing(ask: Ask) -> str:
     who = one_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
     answer = neutral(clip(encodable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
     quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
-    return f"✅ **{neutral(who)}** answered:\n{quoted}"
+    is_no = ask.kind == "approval" and not is_allowed(ask)
+    return f"{'❌' if is_no else '✅'} **{neutral(who)}** answered:\n{quoted}"

@@ -4,6 +4,7 @@ The values of the controls are the options' own texts, so that a click can be re
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from bots.slack import limits
 from bots.slack.clicks import ASK_PREFIX
@@ -17,6 +18,7 @@ from bots.slack.elements import (
     section,
     select,
 )
+from core.approval import APPROVE_ONCE, DENY, is_allowed
 from core.messages import JsonObject
 from core.threads import Ask
 
@@ -29,6 +31,7 @@ _CLOSED = {
     "expired": "Nobody answered in time.",
 }
 _REPLY_HINT = "Or answer by replying in this thread."
+_NO_HINT = "Any reply in this thread counts as a no, with your words as the reason."
 
 
 def ask_fallback(ask: Ask) -> str:
@@ -42,13 +45,28 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
     if ask.state == "answered":
         who = cut_escaped(ask.answered_by.name if ask.answered_by else "Somebody", 100)
         answer = cut_escaped((ask.answer or "").strip() or "…", _ANSWER_MAX)
-        return [question, section(f":white_check_mark: *{who}* answered: {answer}")]
+        is_no = ask.kind == "approval" and not is_allowed(ask)
+        sign = ":x:" if is_no else ":white_check_mark:"
+        return [question, section(f"{sign} *{who}* answered: {answer}")]
     if ask.state != "open":
         return [question, context(_CLOSED[ask.state])]
     options = list(dict.fromkeys(filter(None, (option.strip() for option in ask.options))))
     if not options:
         return [question, context("Answer by replying in this thread.")]
+    if ask.kind == "approval":
+        return [question, _choices(ask.ask_id, options), context(_NO_HINT)]
     return [question, *_controls(ask.ask_id, options), context(_REPLY_HINT)]
+
+
+def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
+    """The buttons of an approval; a yes and a no look like what they are."""
+    styles: dict[str, Literal["primary", "danger"]] = {APPROVE_ONCE: "primary", DENY: "danger"}
+    return actions(
+        [
+            button(option, action_id=_action_id(ask_id, at), value=option, style=styles.get(option))
+            for at, option in enumerate(options)
+        ]
+    )
 
 
 def _controls(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:

@@ -182,6 +182,17 @@ async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
         assert says_who_answered(stage, "Not on a Friday")
 
 
+async def test_the_form_in_discord_denies_with_a_reason() -> None:
+    async with asking("discord") as stage:
+        await stage.press("Deny with a reason")
+        await stage.until(lambda: stage.view().forms, "the form opens")
+        (form,) = stage.view().forms
+        await stage.platform.submit(PERSON, form.form_id, {form.fields[0].field_id: "Too dear"})
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == ([], ["completed"])
+        assert "alice denied it, with the words: Too dear" in told(stage)
+
+
 @BOTH
 async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
     platform: PlatformName,

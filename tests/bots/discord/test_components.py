@@ -1,5 +1,8 @@
 """Content drawn as Discord messages, held against the simulator's own checks."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +13,7 @@ from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.rendering.run_view import RunView, Task
 from bots.simulator.discord.components import check_components
 from bots.simulator.discord.refusals import FormErrors
+from core.approval import CHOICES
 from core.events import ChecklistItem
 from core.threads import Ask, Person
 
@@ -28,7 +32,7 @@ TEXT = st.text(max_size=400) | st.sampled_from(
 VIEWS = st.builds(
     RunView,
     state=st.sampled_from(
-        ["queued", "working", "completed", "asking", "stopped", "failed", "limited"]
+        ["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]
     ),
     activity=TEXT,
     turn=st.integers(0, 100),
@@ -220,3 +224,27 @@ def test_a_footprint_is_found_on_layouts_and_files_too() -> None:
 
 def test_a_notice_shows_its_level() -> None:
     assert payload(Notice(markdown="Careful.", level="warning"))["content"] == "⚠️ Careful."
+
+
+APPROVAL = Ask(ask_id=ASK_ID, run_id="r", text="May I?", options=CHOICES, kind="approval")
+
+
+def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
+    body = payload(AskPrompt(ask=APPROVAL))
+    found = controls(body["components"])
+    assert [one["label"] for one in found] == [*CHOICES, "Deny with a reason"]
+    assert [one["style"] for one in found] == [3, 2, 4, 2]
+    assert refusals(body) is None
+
+
+@pytest.mark.parametrize(("answer", "sign"), [("Approve once", "✅"), ("Deny", "❌"), ("no", "❌")])
+def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
+    bob = Person(person_id="2", name="bob")
+    answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
+    assert any(sign in text for text in texts(payload(AskPrompt(ask=answered))["components"]))
+
+
+def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
+    body = payload(AskPrompt(ask=replace(APPROVAL, state="expired")))
+    assert controls(body["components"]) == []
+    assert any("Nobody answered in time." in text for text in texts(body["components"]))

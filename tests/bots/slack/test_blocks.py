@@ -16,6 +16,7 @@ from bots.slack.blocks import Drawing, draw
 from bots.slack.clicks import parse_click
 from bots.slack.payload import children, text
 from bots.slack.text import harmless
+from core.approval import CHOICES
 from core.events import ChecklistItem, RunFailed
 from core.messages import JsonObject
 from core.threads import Ask, Person
@@ -37,7 +38,7 @@ items = st.builds(
 views = st.builds(
     RunView,
     state=st.sampled_from(
-        ["queued", "working", "completed", "asking", "stopped", "failed", "limited"]
+        ["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]
     ),
     activity=words,
     tasks=st.lists(tasks, max_size=45).map(tuple),
@@ -56,7 +57,7 @@ asks = st.builds(
     run_id=st.just("r-1"),
     text=words,
     options=st.lists(words, max_size=130).map(tuple),
-    state=st.sampled_from(["open", "answered", "withdrawn"]),
+    state=st.sampled_from(["open", "answered", "withdrawn", "expired"]),
     answer=st.none() | words,
     answered_by=st.none() | st.builds(Person, person_id=st.just("U1"), name=words),
 )
@@ -260,3 +261,30 @@ def test_the_stop_button_says_which_run():
     parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
     assert isinstance(parsed, RunButtonPressed)
     assert (parsed.run_id, parsed.action) == ("r-7", "stop")
+
+
+APPROVAL = Ask(ask_id="a-1", run_id="r-1", text="May I?", options=CHOICES, kind="approval")
+
+
+def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
+    drawing = checked(AskPrompt(ask=APPROVAL))
+    (row,) = [block for block in drawing.blocks if block["type"] == "actions"]
+    shown = [(one["text"]["text"], one.get("style")) for one in row["elements"]]
+    assert shown == list(zip(CHOICES, ("primary", None, "danger"), strict=True))
+    assert "counts as a no" in str(drawing.blocks[-1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "sign"), [("Approve once", ":white_check_mark:"), ("Deny", ":x:"), ("no", ":x:")]
+)
+def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
+    bob = Person(person_id="U2", name="bob")
+    answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
+    drawing = checked(AskPrompt(ask=answered))
+    assert f"{sign} *bob* answered: {answer}" in str(drawing.blocks)
+
+
+def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
+    drawing = checked(AskPrompt(ask=replace(APPROVAL, state="expired")))
+    assert [block["type"] for block in drawing.blocks] == ["markdown", "context"]
+    assert "Nobody answered in time." in str(drawing.blocks)
