@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import io
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -127,15 +128,12 @@ class LiteLLM:
         wanted = {"model": model, "input": list(texts), "encoding_format": "float"}
         return await self._whole(EMBED, lambda module: module.aembedding, wanted)
 
-    async def draw(
-        self, model: str, prompt: str, picture: tuple[str, bytes, str] | None
-    ) -> dict[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture, which has a name, its content and
-        its type. Raises ModelError."""
+    async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError."""
         wanted: dict[str, object] = {"model": model, "prompt": prompt, "n": 1}
         if picture is None:
             return await self._whole(DRAW, lambda module: module.aimage_generation, wanted)
-        edit = {**wanted, "image": picture}
+        edit = {**wanted, "image": io.BytesIO(picture)}
         return await self._whole(DRAW, lambda module: module.aimage_edit, edit)
 
     async def _whole(

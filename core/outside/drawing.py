@@ -20,11 +20,8 @@ _UNKNOWN = "The model of pictures answered in a form that is not known. Try it o
 class DrawingSource(Protocol):
     """How a model of pictures is reached: `core.llm.litellm_adapter.LiteLLM`."""
 
-    async def draw(
-        self, model: str, prompt: str, picture: tuple[str, bytes, str] | None
-    ) -> Mapping[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture, which has a name, its content and
-        its type. Raises ModelError."""
+    async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError."""
         ...
 
     async def close(self) -> None: ...
@@ -53,10 +50,7 @@ class Drawer:
 
     async def draw(self, prompt: str, picture: Picture | None = None) -> bytes:
         """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model."""
-        given = None
-        if picture is not None:
-            name = f"picture.{picture.mime_type.removeprefix('image/')}"
-            given = (name, picture.content, picture.mime_type)
+        given = picture.content if picture is not None else None
         try:
             answer = _Answer.model_validate(await self.source.draw(self.model, prompt, given))
         except ModelUnavailable as error:

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.parser import BytesParser
+from email.policy import HTTP
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -110,3 +112,28 @@ async def endless(request: web.Request) -> web.StreamResponse:
             await response.write(b'"' + b"x" * (1 << 16))
     except ConnectionError:
         return response
+
+
+@dataclass(frozen=True)
+class Field:
+    """One part of a form."""
+
+    content: bytes
+    content_type: str
+    file_name: str | None
+
+
+async def form_of(request: web.Request) -> dict[str, Field]:
+    """The parts of a multipart form, whose body was read already."""
+    head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
+    whole = BytesParser(policy=HTTP).parsebytes(head + await request.read())
+    return {
+        str(part.get_param("name", header="content-disposition")): Field(
+            part.get_content().encode()
+            if part.get_content_maintype() == "text"
+            else part.get_content(),
+            part.get_content_type(),
+            part.get_filename(),
+        )
+        for part in whole.iter_parts()
+    }

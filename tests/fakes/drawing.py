@@ -1,0 +1,53 @@
+"""A model of pictures on this machine, as OpenAI's reference describes images/generations and images/edits."""
+
+import base64
+import io
+import json
+
+from aiohttp import web
+from PIL import Image
+
+from tests.fakes.made_pictures import picture
+from tests.fakes.stand_in import form_of
+
+KEY = "sk-draw-secret-0123456789"
+DRAWN = picture("PNG", (80, 60), color="blue")
+
+
+def _refused(status: int, code: str, message: str) -> web.Response:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    return web.json_response({"error": error}, status=status)
+
+
+async def generate(request: web.Request) -> web.Response:
+    """`POST /v1/images/generations`: JSON."""
+    if request.headers.get("Authorization") != f"Bearer {KEY}":
+        return _refused(401, "invalid_api_key", "Incorrect API key provided.")
+    body = json.loads(await request.read())
+    if body["model"] != "gpt-image-1" or not body["prompt"] or body["n"] != 1:
+        return _refused(400, "invalid_value", "Invalid value.")
+    return _image(DRAWN)
+
+
+async def edit(request: web.Request) -> web.Response:
+    """`POST /v1/images/edits`: a form with the picture as a file. The answer is the picture turned grey."""
+    if request.headers.get("Authorization") != f"Bearer {KEY}":
+        return _refused(401, "invalid_api_key", "Incorrect API key provided.")
+    form = await form_of(request)
+    file = form.get("image") or form.get("image[]")
+    if file is None or file.file_name is None or form["model"].content != b"gpt-image-1":
+        return _refused(400, "invalid_value", "Invalid form.")
+    assert file.content_type in ("image/png", "image/jpeg")
+    out = io.BytesIO()
+    Image.open(io.BytesIO(file.content)).convert("L").save(out, "PNG")
+    return _image(out.getvalue())
+
+
+def _image(content: bytes) -> web.Response:
+    encoded = base64.b64encode(content).decode()
+    usage = {"input_tokens": 8, "output_tokens": 1000, "total_tokens": 1008}
+    usage |= {"input_tokens_details": {"text_tokens": 8, "image_tokens": 0}}
+    return web.json_response({"created": 1, "data": [{"b64_json": encoded}], "usage": usage})
+
+
+DRAWING = [web.post("/v1/images/generations", generate), web.post("/v1/images/edits", edit)]
