@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, func, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, update
 
 from core.events import Cursor, RunEvent
 from core.failpoints import Failpoint
@@ -18,6 +18,7 @@ from storage.tables import messages, run_events, runs, threads, usages
 _CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
+_RUN = select(runs).where(runs.c.run_id == bindparam("of_run"))
 
 
 class SqlConversations:
@@ -94,8 +95,8 @@ class SqlConversations:
         return message_of(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
-        statement = select(runs).where(runs.c.run_id == run_id)
-        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        wanted = {"of_run": run_id}
+        row = await self._database.read(lambda c: c.execute(_RUN, wanted).mappings().one_or_none())
         return run_of(row) if row else None
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:

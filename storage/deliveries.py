@@ -1,14 +1,26 @@
 """The outbox: what runs leave to show in their threads, and who shows it."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Text,
+    bindparam,
+    case,
+    false,
+    literal_column,
+    select,
+    update,
+)
 
 from core.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, Rendering
 from storage.database import Database
 from storage.endings import insert_drafts
+from storage.prepared import Prepared
 from storage.rows import delivery_of
 from storage.runs import is_alive, record_heartbeat
 from storage.snapshots import UNENDED
@@ -23,6 +35,29 @@ _SLOTS = ("status", "answer", "ask", "file", "notice")
 _ORDER = (
     case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
     deliveries.c.ordinal,
+)
+_HELD = Prepared(
+    select(renderings.c.fence, renderings.c.worker_id)
+    .where(renderings.c.run_id == bindparam("of_run"))
+    .with_for_update()
+)
+_THIS = update(deliveries).where(
+    deliveries.c.delivery_id == bindparam("of_delivery"),
+    deliveries.c.run_id == bindparam("of_run"),
+)
+_TOLD: dict[str, BindParameter[Any]] = {
+    name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
+}
+_SET = Prepared(_THIS.values(**_TOLD, state=bindparam("new_state")))
+_SET_DELIVERED = Prepared(
+    _THIS.values(
+        **_TOLD,
+        state=case(
+            (deliveries.c.is_outdated, literal_column("'stale'", Text)),
+            else_=literal_column("'delivered'", Text),
+        ),
+        is_outdated=false(),
+    )
 )
 
 
@@ -84,30 +119,23 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | N
 
 def _hold(connection: Connection, rendering: Rendering) -> None:
     """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
-    statement = (
-        select(renderings.c.fence, renderings.c.worker_id)
-        .where(renderings.c.run_id == rendering.run_id)
-        .with_for_update()
-    )
-    row = connection.execute(statement).one_or_none()
-    if row is None or (row.fence, row.worker_id) != (rendering.fence, rendering.worker_id):
+    held = _HELD.found(connection, {"of_run": rendering.run_id})
+    if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
         raise LeaseLost(f"run {rendering.run_id} is shown by another worker")
 
 
 def _record(connection: Connection, rendering: Rendering, delivery: Delivery) -> None:
     _hold(connection, rendering)
-    this = deliveries.c.delivery_id == delivery.delivery_id
-    of_run = deliveries.c.run_id == rendering.run_id
     values: dict[str, object] = {
-        "state": delivery.state,
-        "message_ref": delivery.message_ref,
-        "error": delivery.error,
-        "body": delivery.body,
+        "of_run": rendering.run_id,
+        "of_delivery": delivery.delivery_id,
+        "new_message_ref": delivery.message_ref,
+        "new_error": delivery.error,
+        "new_body": delivery.body,
+        "new_state": delivery.state,
     }
-    if delivery.state == "delivered":
-        values["state"] = case((deliveries.c.is_outdated, "stale"), else_="delivered")
-        values["is_outdated"] = False
-    connection.execute(update(deliveries).where(this, of_run).values(values))
+    statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
+    statement.run(connection, values)
 
 
 def _close(connection: Connection, rendering: Rendering) -> bool:

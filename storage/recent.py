@@ -1,32 +1,47 @@
 """What of a thread's messages the next model call is made from."""
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, literal_column, select
 
 from core.messages import Message
+from storage.prepared import Prepared
 from storage.rows import message_of
 from storage.tables import messages
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
+_NEWEST = Prepared(
+    select(messages.c.type, func.max(messages.c.sequence))
+    .where(
+        messages.c.thread_id == bindparam("thread"),
+        messages.c.type.in_([literal_column(f"'{kind}'") for kind in _NEWEST_ONLY]),
+    )
+    .group_by(messages.c.type)
+)
+_SENT = (
+    select(messages)
+    .where(
+        messages.c.thread_id == bindparam("thread"),
+        messages.c.sequence > bindparam("after"),
+        messages.c.is_llm_message,
+        messages.c.type != "summary",
+    )
+    .order_by(messages.c.sequence)
+)
 
 
 def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
     """As `core.stores.Conversations.recent` says; what a summary replaces is not read."""
-    here = messages.c.thread_id == thread_id
     newest = {
-        row.type: row.sequence
-        for row in connection.execute(
-            select(messages.c.type, func.max(messages.c.sequence).label("sequence"))
-            .where(here, messages.c.type.in_(_NEWEST_ONLY))
-            .group_by(messages.c.type)
-        )
+        str(kind): int(last) for kind, last in _NEWEST.found(connection, {"thread": thread_id})
     }
     after = _replaced(connection, thread_id, newest["summary"]) if "summary" in newest else 0
-    sent = and_(
-        messages.c.sequence > after, messages.c.is_llm_message, messages.c.type != "summary"
-    )
-    chosen = or_(sent, messages.c.sequence.in_(newest.values()))
-    statement = select(messages).where(here, chosen).order_by(messages.c.sequence)
-    return tuple(map(message_of, connection.execute(statement).mappings()))
+    sent = connection.execute(_SENT, {"thread": thread_id, "after": after}).mappings()
+    found = {message.sequence: message for message in map(message_of, sent)}
+    if newest:
+        here = messages.c.thread_id == thread_id
+        these = select(messages).where(here, messages.c.sequence.in_(newest.values()))
+        for row in connection.execute(these).mappings():
+            found[row["sequence"]] = message_of(row)
+    return tuple(found[sequence] for sequence in sorted(found))
 
 
 def _replaced(connection: Connection, thread_id: str, sequence: int) -> int:
