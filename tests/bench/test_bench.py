@@ -1,11 +1,13 @@
 """What the bench prints and answers; nothing here is timed."""
 
 import json
+from types import ModuleType
 
 import pytest
 
 from tests.bench.__main__ import main
 from tests.bench.figure import Figure, Unmeasurable, figures, percentile
+from tests.bench.figures import chunks, crowd, turns, xml
 
 
 def figure(name: str, *, value: float, bound: float = 10) -> Figure:
@@ -78,3 +80,45 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([3, 1, 2, 4], 95) == 4
     assert percentile(range(1, 101), 95) == 95
     assert percentile([7], 95) == 7
+
+
+def test_the_promised_figures_are_there_with_their_bounds() -> None:
+    assert {name: one.bound for name, one in figures().items()} == {
+        "chunk_cpu_us": 40,
+        "compress_ms": 50,
+        "conversations_s": 1.3,
+        "help_s": 0.4,
+        "idle_rss_mb": 150,
+        "index_s": 4,
+        "jail_command_ms": 1.5,
+        "jail_start_ms": 80,
+        "reaction_p95_ms": 100,
+        "retrieval_ms": 10,
+        "turn_cpu_50_ms": 4,
+        "turn_cpu_growth": 1.3,
+        "xml_200kb_ms": 150,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "sizes"),
+    [
+        ("turn_cpu_50_ms", turns, {"TURNS": 2, "CONVERSATIONS": 1}),
+        ("turn_cpu_growth", turns, {"WARM_UP": 1, "TURNS": 2, "LONG_TURNS": 3, "PAIRS": 1}),
+        ("conversations_s", crowd, {"CONVERSATIONS": 2, "TURNS": 2, "TIMES": 1}),
+        ("chunk_cpu_us", chunks, {"CHUNKS": 200, "TIMES": 1}),
+        ("xml_200kb_ms", xml, {"CHARACTERS": 2_000, "TIMES": 1}),
+    ],
+)
+def test_a_figure_is_measured_on_the_whole_program(
+    name: str,
+    module: ModuleType,
+    sizes: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Small sizes; what comes out says nothing about speed."""
+    for constant, value in sizes.items():
+        monkeypatch.setattr(module, constant, value)
+    main([name], figures())
+    assert json.loads(capsys.readouterr().out)["figure"] == name
