@@ -76,6 +76,7 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
         stack.push_async_callback(_forget, stores, provider, thread_id)
         ask = await _ask(settings, stack)
         outside = outside_services(settings)
+        stack.push_async_callback(outside.close)
         left_out = OF_A_THREAD if ask else OF_A_THREAD | {ask_document.name}
         tools = offered(
             outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser

@@ -1,9 +1,14 @@
 """What a run's end means: for the store, and for the thread that its reply goes to."""
 
-from core.events import RunFailed, Terminal
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.events import RunFailed, RunFinished, Terminal
 from core.messages import JsonObject
 from core.stores import DeliveryDraft, RunEnding
-from core.threads import Reply
+from core.threads import Reply, ToolCallRecord
+
+DRAWING_TOOL = "image_edit_or_generate"
 
 
 def ending_of(terminal: Terminal) -> RunEnding:
@@ -16,6 +21,21 @@ def ending_of(terminal: Terminal) -> RunEnding:
         reply=terminal.reply,
         deliveries=drafts_of(terminal.reply) if terminal.reply else (),
     )
+
+
+def with_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
+    """People get the pictures that were drawn for them, whether the reply names them or not."""
+    reply = ended.reply
+    if reply is None:
+        return ended
+    named = {path.removeprefix("/workspace/") for path in reply.attachments}
+    drawn = dict.fromkeys(path for one in calls if (path := _picture(one)) and path not in named)
+    return replace(ended, reply=replace(reply, attachments=(*reply.attachments, *drawn)))
+
+
+def _picture(record: ToolCallRecord) -> str:
+    output = (record.result or {}).get("output") if record.name == DRAWING_TOOL else None
+    return str(output.get("file_path") or "") if isinstance(output, dict) else ""
 
 
 def drafts_of(reply: Reply) -> tuple[DeliveryDraft, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
 from core.context.summary import turns_in
-from core.endings import ending_of
+from core.endings import DRAWING_TOOL, ending_of, with_pictures
 from core.engine import Engine
 from core.equipment import Equipment, check_budget, equipped
 from core.errors import AgentError, LeaseLost, StorageUnavailable
@@ -139,6 +139,10 @@ class _Execution:
                 return
             if ended.status == "stopped":
                 await self._take_unread()
+            if DRAWING_TOOL in around.toolbox.tools:
+                await self._recorder.commit()
+                calls = await self._engine.journal.calls(self._lease.run_id)
+                ended = with_pictures(ended, calls)
             if await self._recorder.finish(ended, ending_of(ended)):
                 return
             await self._recorder.commit()

@@ -34,7 +34,7 @@ class Worker:
         ]
 
     async def close(self) -> None:
-        """Hands every run back; answers when all have let go."""
+        """Hands every run back; answers when all have let go, and what they used outside is closed."""
         for chore in self._chores[1:]:
             await cancel(chore)
         runs = tuple(self._runs.values())
@@ -44,6 +44,7 @@ class Worker:
             await asyncio.wait(runs)
         for chore in self._chores[:1]:
             await cancel(chore)
+        await self._engine.outside.close()
 
     @property
     def is_busy(self) -> bool:
