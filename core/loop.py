@@ -11,6 +11,7 @@ from core.calls import RunLog
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy, Window
 from core.dialects.dialect import Dialect
+from core.dialects.retold import retold
 from core.errors import BudgetExceeded, ContextOverflow
 from core.events import RunFinished
 from core.ids import new_id
@@ -153,7 +154,7 @@ async def _asked(
     """The model's answer; a request that it finds too long is made shorter and sent once more."""
     has_begun = False
     try:
-        async with aclosing(around.ask_model(request)) as deltas:
+        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
             async for delta in deltas:
                 has_begun = True
                 yield delta
@@ -164,7 +165,7 @@ async def _asked(
         log.warning("the request is too long for %s: %s", request.model, error.detail)
     request = await window.smaller(request)
     try:
-        async with aclosing(around.ask_model(request)) as deltas:
+        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
             async for delta in deltas:
                 yield delta
     except ContextOverflow as error:

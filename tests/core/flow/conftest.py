@@ -37,6 +37,7 @@ name: Data
 description: Counts things.
 prompt: You count.
 model: openai/counter
+dialect: xml
 """,
 }
 

@@ -6,8 +6,8 @@ from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
 from core.turn import LoopPolicy
 from tests.core.conftest import World
-from tests.core.flow.conftest import asked, last, offered, plan_of, planned, shown
-from tests.fakes.played_model import calls, text
+from tests.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown
+from tests.fakes.played_model import calls, invokes, text
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
@@ -55,6 +55,27 @@ async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: 
     assert "1. [✓] [research] Find the figures" in asked(world, 2)
     assert offered(world, 0) == ["ask", "complete", "planning"]
     assert offered(world, 1) == ["ask", "complete", "echo", "wait"]
+
+
+async def test_agents_with_other_dialects_read_each_others_calls(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned(*TWO),
+        text("one"),
+        text(invokes(("echo", {"text": "b"}))),
+        text("two"),
+        text("both"),
+    ]
+    run_id = await world.run("add the figures")
+    assert await said(world, run_id) == "both"
+    assert world.bench.said == ["b"]
+    in_xml = world.model.requests[2]
+    assert in_xml.tools == ()
+    assert not any(one.get("tool_calls") or one["role"] == "tool" for one in in_xml.messages)
+    assert '<invoke name="planning">' in str(in_xml.messages[2]["content"]) + str(
+        in_xml.messages[3]["content"]
+    )
+    assert any(one.get("tool_calls") for one in world.model.requests[-1].messages)
 
 
 async def test_what_the_flow_says_is_marked_and_no_persons(flow_world: World) -> None:
