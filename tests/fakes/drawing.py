@@ -44,10 +44,14 @@ async def edit(request: web.Request) -> web.Response:
 
 
 def _image(content: bytes) -> web.Response:
+    return web.json_response(encoded_answer(content))
+
+
+def encoded_answer(content: bytes = DRAWN) -> dict[str, object]:
     encoded = base64.b64encode(content).decode()
     usage = {"input_tokens": 8, "output_tokens": 1000, "total_tokens": 1008}
     usage |= {"input_tokens_details": {"text_tokens": 8, "image_tokens": 0}}
-    return web.json_response({"created": 1, "data": [{"b64_json": encoded}], "usage": usage})
+    return {"created": 1, "data": [{"b64_json": encoded}], "usage": usage}
 
 
 DRAWING = [web.post("/v1/images/generations", generate), web.post("/v1/images/edits", edit)]
