@@ -48,6 +48,10 @@ class Stage:
         self.workers.append(provider)
         return provider
 
+    def leads_to(self, url: str) -> None:
+        """Sends the SDK elsewhere, until the stage is over."""
+        os.environ["MODAL_SERVER_URL"] = url  # noqa: TID251 - where the SDK looks
+
     @property
     def living(self) -> list[str]:
         return [sandbox.name for sandbox in self.modal.world.living()]

@@ -129,7 +129,7 @@ def adopt_orphans() -> None:
 def end_all() -> None:
     """Kills all descendants, until there are none."""
     for _ in range(100):
-        children = descendants()
+        children = sorted(descendants())  # parents first: none is to see its child stopped
         if not children:
             return
         for how in (signal.SIGSTOP, signal.SIGKILL):
