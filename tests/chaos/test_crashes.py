@@ -92,6 +92,7 @@ NOT_PASSED = {
     "knowledge.parse": "reads in a child process, within a tool call like that at sandbox.execute",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",
+    "llm.litellm.draw": "as outside.fetch",
     "llm.litellm.embed": "as storage.knowledge_begin",
     "llm.openai.embed": "as storage.knowledge_begin",
     "storage.knowledge_begin": "in no run: `knowledge add` is done again when the platform repeats it",

@@ -32,6 +32,8 @@ PARAMETERS = {
     "search_conversation": "query*",
     "web_search": "query* num_results=20",
     "scrape_webpage": "urls*",
+    "see_image": "file_path*",
+    "image_edit_or_generate": "mode* prompt* image_path",
     "ask_document": "file_path* question*",
 }
 
