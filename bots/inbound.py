@@ -23,6 +23,10 @@ CommandName = Literal[
     "stop", "status", "files", "usage", "new", "forget", "help", "knowledge", "plan", "use"
 ]
 _NAMED = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
+PLAN_WORDS = re.compile(
+    r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
+)
+"""The command as a whole message: a sentence that only begins with the word is a request."""
 
 
 AT_WORK = "Another agent is at work here: ask for this one when that is done, or stop it first."

@@ -10,6 +10,7 @@ import discord
 from bots.discord.address import Place
 from bots.discord.limits import one_line
 from bots.inbound import (
+    PLAN_WORDS,
     CommandCalled,
     CommandName,
     IncomingMessage,
@@ -164,6 +165,8 @@ def _command(text: str) -> tuple[CommandName, str] | None:
     words = text.strip().removeprefix("/")
     if chosen := _USE.fullmatch(words):
         return "use", chosen[1]
+    if planned := PLAN_WORDS.fullmatch(words):
+        return "plan", planned[1] or ""
     word = words.lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import cast, get_args
 
 from bots.inbound import (
+    PLAN_WORDS,
     CommandCalled,
     CommandName,
     Inbound,
@@ -27,7 +28,6 @@ STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 _COMMANDS = frozenset(get_args(CommandName))
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """The whole message: a sentence that only begins with the word is a request."""
-_PLAN = re.compile(r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE)
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 # Everything else with a subtype is told by Slack or by a bot, not written by a person.
@@ -162,7 +162,7 @@ def _command(
     """The command and its argument, where the whole message is one."""
     if taught := _KNOWLEDGE.fullmatch(words.strip()):
         return "knowledge", taught[1] or ""
-    if not files and (planned := _PLAN.fullmatch(words.strip())):
+    if not files and (planned := PLAN_WORDS.fullmatch(words.strip())):
         return "plan", planned[1] or ""
     if not files and (chosen := _USE.fullmatch(words.strip())):
         return "use", chosen[1]

@@ -70,9 +70,9 @@ def status(stage: Stage) -> str:
     return texts[0].replace("*", "").replace("\\", "") if texts else ""
 
 
-async def add_a_step(stage: Stage) -> None:
+async def add_a_step(stage: Stage, *, by_word: bool = True) -> None:
     """As people of the platform do: a word after a mention, or a slash command."""
-    if stage.name == "slack":
+    if by_word:
         await stage.say(f"@{stage.view().bot_name} plan add Count the plums")
     else:
         await stage.platform.command(
@@ -90,7 +90,7 @@ async def test_the_plan_is_a_live_checklist_that_people_change(platform: Platfor
     async with staged(platform, SCENARIO) as stage:
         await begun(stage)
         assert "☐ [research] Look the pears up" in status(stage)
-        await add_a_step(stage)
+        await add_a_step(stage, by_word=platform == "slack")
         go(stage)
         await stage.until(lambda: stage.shows("Seven in all."), "it answers")
         await stage.settled(1)
