@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from bots.demo.stage import story
+import pytest
+
+from bots.demo import handbook_story
+from bots.demo.stage import staged, story
+from bots.demo.watch import StoryBroken
+from bots.settings import load
 from core.llm.scripted import load_scenario
 from core.llm.scripted_server import serve
 from tests.demo.namespaces import forbidden_here, without_namespaces
@@ -95,6 +100,14 @@ def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
     assert "alice answered: Markdown" in told.replace("*", "")
     assert "together it comes to 6300" in told
     assert "[file] report.md" in told
+    assert "☑ Check the report and send it" in told
+    for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):
+        assert answer in told.replace("*", "")
+        rule = "The best region of a quarter gets a bonus of 5 percent (handbook, page 4)."
+        assert f"- board: pin, with text `{rule} Asked by {person}.`" in told
+    assert told.count("- Source: `handbook.pdf`, page 4") == 2
+    assert told.count("☑ Ask, then pin it to the notice board") == 2
+    assert told.count("Pinned as notice") == 2
     for junk in (":white_check_mark:", "&lt;", "<@", "-# ", "\u200b", "\u200c", "\u2060"):
         assert junk not in told
 
@@ -148,6 +161,14 @@ def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -
     assert ended.code == 2
     assert "leave THREADHAND_SANDBOX unset" in ended.complaints
     assert len(ended.complaints.splitlines()) == 1
+
+
+async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
+    """What the story checks is real: an agent that pins without a word is found out."""
+    async with staged(load({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
+        stage.board.write_text("pinned for Alice before anybody was asked\n")
+        with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
+            await handbook_story.play_slack(stage.slack, stage.board)
 
 
 async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ class Reader:
     def button(self, platform: str, label: str) -> Locator:
         return self.side(platform).get_by_role("button", name=label, exact=True)
 
-    async def begin(self, platform: str) -> None:
-        """The sample, in two clicks."""
-        await self.button(platform, "Try: sum up a table").first.click()
+    async def begin(self, platform: str, sample: str = "Try: sum up a table") -> None:
+        """A sample, in two clicks."""
+        await self.button(platform, sample).first.click()
         await self.side(platform).locator(".send [type=submit]").click()
 
     async def says(self, platform: str, text: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from bots.demo.notice_board import notices
 from tests.simulator.page.browser import PHONE, Reader, chromium, program, reading
 
 
@@ -47,6 +48,34 @@ async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files(tmp_path:
         assert ":white_check_mark:" not in seen
         assert "<@" not in seen
         await reader.keep_picture("slack")
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(platform: str) -> None:
+    async with program() as stage, reading(stage) as reader:
+        side = reader.side(platform)
+        await reader.begin(platform, "Try: ask a PDF")
+        await expect(reader.button(platform, "Approve once")).to_be_visible()
+        await expect(reader.message(platform, "Waiting for approval")).to_be_visible()
+        await expect(side.locator(".reactions > span").first).to_have_text("❓ 1")
+        assert notices(stage.board) == []
+        await reader.button(platform, "Approve once").click()
+        answer = reader.message(platform, "Pinned as notice 1")
+        await expect(answer).to_contain_text("handbook.pdf, page 4")
+        await expect(reader.button(platform, "Approve once")).to_have_count(0)
+        await expect(reader.message(platform, "☑ Say what I found, and where")).to_be_visible()
+        await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
+        (notice,) = notices(stage.board)
+        assert "a bonus of 5 percent (handbook, page 4)" in notice
+        await reader.keep_picture(f"{platform}-approved")
+
+
+async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same() -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.begin("slack", "Try: ask a PDF")
+        await reader.button("slack", "Deny").click()
+        await expect(reader.message("slack", "Notice board: alice denied it")).to_be_visible()
+        assert notices(stage.board) == []
 
 
 async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path) -> None:
