@@ -1,0 +1,138 @@
+"""The states of a plan that is carried out: every change is a function, and none leaves it half done."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.flow import steps
+from core.flow.names import member_named, name_in, words_of
+from core.flow.working import blocked_by
+from core.plans import Plan, Step
+from core.threads import Reply
+
+TEAM = ("research", "data-analysis", "qa2")
+
+
+def plan(*texts: str) -> Plan:
+    return Plan(
+        plan_id="p",
+        title="Work",
+        steps=tuple(Step(text=text) for text in texts),
+        stage="going",
+        run_id="r1",
+    )
+
+
+def states(now: Plan) -> list[str]:
+    return [step.status for step in now.steps]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("[research] Look it up", "research", "Look it up"),
+        ("[DATA_ANALYSIS] Count", "data-analysis", "Count"),
+        (" [Data Analysis]Count", "data-analysis", "Count"),
+        ("[QA2] Test it", "qa2", "Test it"),
+        ("[wizard] Do magic", None, "Do magic"),
+        ("Look it up [research]", None, "Look it up [research]"),
+        ("[] Look", None, "[] Look"),
+    ],
+)
+def test_the_name_in_front_of_a_step_says_who_does_it(
+    text: str, name: str | None, words: str
+) -> None:
+    assert member_named(name_in(text), TEAM) == name
+    assert words_of(text) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("BLOCKED: no key", "no key"),
+        ("**BLOCKED:** no\nkey", "no\nkey"),
+        ("> BLOCKED - no key", "no key"),
+        ("BLOCKED:", "The agent did not say what."),
+        ("The road is BLOCKED: I went around.", None),
+        ("blocked: is what the sign said", None),
+        ("BLOCKED users are listed in users.csv", None),
+    ],
+)
+def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(
+    said: str, why: str | None
+) -> None:
+    assert blocked_by(Reply(kind="answer", text=said)) == why
+
+
+def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
+    begun = steps.begun(plan("A", "B"), "k1")
+    skipped = steps.skipped(begun, steps.at_work(begun), "skipped by alice")
+    assert steps.completed(skipped, "k1", "late") == skipped
+    assert steps.failed(skipped, "k1", "late", is_last=False) == skipped
+
+
+def test_two_steps_with_the_same_words_are_two_steps() -> None:
+    now = steps.begun(plan("Wait", "Wait"), "k1")
+    assert states(steps.completed(now, "k1", "waited")) == ["completed", "not_started"]
+    assert states(steps.revised(steps.completed(now, "k1", "x"), None, ["Wait", "Wait"])) == [
+        "completed",
+        "not_started",
+    ]
+
+
+def test_a_new_plan_closes_the_one_before_and_leaves_the_models_own() -> None:
+    own = Plan(plan_id="own", title="Own", steps=(), is_active=True)
+    old = steps.begun(plan("A"), "k1")
+    after = steps.opened((own, old), Plan(plan_id="q", title="New", steps=()))
+    assert [(one.plan_id, one.stage, one.is_active) for one in after] == [
+        ("own", "own", False),
+        ("p", "closed", False),
+        ("q", "going", True),
+    ]
+    assert states(after[1]) == ["blocked"]
+
+
+def test_a_note_is_one_short_line() -> None:
+    assert steps.noted("\n## **Result**\nmore") == "Result"
+    assert len(steps.noted("x" * 300)) == steps.NOTE_CHARACTERS_MAX
+
+
+CHANGES: list[Callable[[Plan], Plan]] = [
+    lambda now: steps.begun(now, "k"),
+    lambda now: steps.completed(now, "k", "done"),
+    lambda now: steps.failed(now, "k", "no", is_last=False),
+    lambda now: steps.failed(now, "k", "no", is_last=True),
+    lambda now: steps.waiting(now, "k"),
+    lambda now: steps.settled(now, "stopped"),
+    lambda now: steps.edited_in(now, "More"),
+    lambda now: steps.edited_out(now, waiting) if (waiting := steps.next_step(now)) else now,
+    lambda now: steps.skipped(now, steps.blocked(now), "skipped"),
+    lambda now: steps.closed(now, "stopped by alice"),
+    lambda now: steps.revised(now, None, ["A", "C"]),
+    *(
+        partial(steps.answered, choice=choice, run_id="r2", message_id="m")
+        for choice in ("again", "skip", "plan", "stop", None)
+    ),
+]
+
+
+def completed(now: Plan) -> Counter[str]:
+    return Counter(step.text for step in now.steps if step.status == "completed")
+
+
+@given(st.lists(st.sampled_from(CHANGES), max_size=30))
+def test_whatever_happens_one_step_is_at_work_at_most_and_what_is_done_stays_done(
+    happened: list[Callable[[Plan], Plan]],
+) -> None:
+    now = plan("A", "B")
+    for change in happened:
+        done = completed(now)
+        now = change(now)
+        assert states(now).count("in_progress") <= 1
+        assert now.stage != "closed" or "in_progress" not in states(now)
+        assert done <= completed(now)
+    assert "in_progress" not in states(steps.settled(now, "over"))
