@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import zlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ MODEL_NAME = "scripted"
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_KEPT = 1000
 CREATED = 1_700_000_000
+DIMENSIONS = 64
 
 
 class ScriptedServer:
@@ -55,6 +57,23 @@ class ScriptedServer:
         """`GET /v1/models`"""
         return web.json_response(
             {"object": "list", "data": [{"id": MODEL_NAME, "object": "model"}]}
+        )
+
+    async def embed(self, request: web.Request) -> web.Response:
+        """`POST /v1/embeddings`: texts with the same words get near vectors."""
+        body = cast(object, await request.json())
+        asked = cast(JsonObject, body) if isinstance(body, dict) else {}
+        texts = asked.get("input")
+        if not isinstance(texts, list) or not texts:
+            return _error(400, "input must be a list of texts")
+        vectors = [
+            {"object": "embedding", "index": index, "embedding": vector_of(str(text))}
+            for index, text in enumerate(texts)
+        ]
+        counted = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+        model = str(asked.get("model") or MODEL_NAME)
+        return web.json_response(
+            {"object": "list", "model": model, "data": vectors, "usage": counted}
         )
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
@@ -184,6 +203,7 @@ async def serve(
     server = ScriptedServer(scenario)
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     app.router.add_post("/v1/chat/completions", server.complete)
+    app.router.add_post("/v1/embeddings", server.embed)
     app.router.add_get("/v1/models", server.models)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
@@ -193,6 +213,14 @@ async def serve(
         yield server
     finally:
         await runner.cleanup()
+
+
+def vector_of(text: str) -> list[float]:
+    """How often its words are there, each word at a place of its own."""
+    vector = [0.01] * DIMENSIONS
+    for word in text.lower().split():
+        vector[zlib.crc32(word.strip(".,:;?!").encode()) % DIMENSIONS] += 1
+    return vector
 
 
 async def _send(response: web.StreamResponse, content: str) -> None:

@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.chaos.report_story", "tests.chaos.stories")
+pytest.register_assert_rewrite(
+    "tests.chaos.knowledge_stories", "tests.chaos.report_story", "tests.chaos.stories"
+)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from core.tasks import cancel, spawn
-from tests.chaos import stories, tool_stories
+from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import REPOSITORY
 from tests.chaos.stories import Story
@@ -15,7 +15,7 @@ from tests.sandbox.providers import local_jails
 
 STORIES: dict[str, Story] = {
     name.lower(): story
-    for name, story in {**vars(stories), **vars(tool_stories)}.items()
+    for name, story in {**vars(stories), **vars(tool_stories), **vars(knowledge_stories)}.items()
     if isinstance(story, Story)
 }
 PASSED: dict[str, dict[str, tuple[int, ...]]] = {
@@ -80,6 +80,16 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "plan": {"storage.change_plans": (1,)},
     "litellm": {"llm.litellm.request": (1,)},
+    "know": {
+        "knowledge.parse": (1,),
+        "storage.knowledge_begin": (1,),
+        "storage.knowledge_chunks": (1, 2),
+        "storage.knowledge_finish": (1,),
+        "storage.knowledge_vectors": (1,),
+        "llm.openai.embed": (1, 2),
+    },
+    "know_through_litellm": {"llm.litellm.embed": (1,)},
+    "unlearn": {"storage.knowledge_remove": (1,)},
 }
 """Story, place, and the how-manieth passing of it that is the last."""
 TWICE = {
@@ -89,17 +99,9 @@ TWICE = {
 """Places that only a program passes which was killed before."""
 NOT_PASSED = {
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
-    "knowledge.parse": "reads in a child process, within a tool call like that at sandbox.execute",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",
     "llm.litellm.draw": "as outside.fetch",
-    "llm.litellm.embed": "as storage.knowledge_begin",
-    "llm.openai.embed": "as storage.knowledge_begin",
-    "storage.knowledge_begin": "in no run: `knowledge add` is done again when the platform repeats it",
-    "storage.knowledge_chunks": "as storage.knowledge_begin",
-    "storage.knowledge_finish": "as storage.knowledge_begin",
-    "storage.knowledge_remove": "as storage.knowledge_begin",
-    "storage.knowledge_vectors": "as storage.knowledge_begin",
     "storage.remove_sandbox": "of Modal's sandboxes alone: tests/sandbox/test_modal_life.py breaks off there",
     "storage.replace_sandbox": "as storage.remove_sandbox",
 }
