@@ -151,6 +151,17 @@ async def test_a_message_names_its_own_agent_and_strangers_are_refused(
         assert stage.runs() == runs
 
 
+async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
+    async with staged("slack", SCENARIO) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("use research")
+        await stage.until(
+            lambda: stage.shows("`research` works in this conversation"), "it is chosen"
+        )
+        assert RESEARCH in system(await ask(stage, "Please say one"))
+
+
 async def test_a_word_with_a_strange_name_is_refused_in_slack() -> None:
     async with talking("slack") as stage:
         await use(stage, "nobody", "There is no agent nobody. There are: coding, ")

@@ -1,6 +1,10 @@
-"""When the registered commands count as the same."""
+"""What the commands offer, and when the registered ones count as the same."""
 
-from bots.discord.commands import is_same
+import discord
+import pytest
+
+from bots.discord.commands import build, is_same
+from bots.discord.interactions import Interactions
 
 OURS = [
     {
@@ -38,3 +42,25 @@ def test_a_changed_word_a_missing_and_a_surplus_command_are_not() -> None:
     assert not is_same(OURS, THEIRS[:1])
     assert not is_same(OURS, [*THEIRS, {"name": "old", "type": 1}])
     assert not is_same(OURS, "nonsense")
+
+
+@pytest.mark.parametrize(("count", "is_menu"), [(1, True), (25, True), (26, False), (0, False)])
+def test_agents_are_a_menu_where_it_has_room_for_all(count: int, is_menu: bool) -> None:
+    agents = {f"a{n}": f"Agent {n} " + "x" * 200 for n in range(count)}
+    client = discord.Client(intents=discord.Intents.none())
+    (agent,) = [
+        one.to_dict(tree)
+        for tree in [build(client, Interactions(None, None, None), agents)]
+        for one in tree.get_commands()
+        if one.name == "agent"
+    ]
+    options = {
+        (command["name"], option["name"]): option
+        for command in agent["options"]
+        for option in command.get("options", ())
+    }
+    for place in (("run", "agent"), ("use", "name")):
+        choices = options[place].get("choices") or []
+        assert [one["value"] for one in choices] == (list(agents) if is_menu else [])
+        assert all(len(one["name"]) <= 100 for one in choices)
+        assert not options[place]["required"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bots.inbound import CommandCalled, IncomingMessage
+from bots.inbound import CommandCalled, IncomingMessage, MessageEdited
 from bots.slack.parse import parse_event
-from tests.bots.slack.test_parse import KNOWN, message
+from tests.bots.slack.test_parse import KNOWN, fixture, message
 
 
 @pytest.mark.parametrize(("said", "name"), [("use", ""), ("Use Research", "Research")])
@@ -20,3 +20,11 @@ def test_a_leading_agent_is_who_is_asked_and_no_part_of_the_text():
     asked = parse_event(message("<@U0> agent:Research who was it?"), KNOWN)
     assert isinstance(asked, IncomingMessage)
     assert (asked.agent_id, asked.text) == ("research", "who was it?")
+
+
+def test_an_edit_of_such_a_message_has_the_text_alone():
+    edit = fixture("message_edited")
+    edited = {**edit["message"], "text": "<@U0> agent:research count to four"}
+    parsed = parse_event({**edit, "message": edited}, KNOWN)
+    assert isinstance(parsed, MessageEdited)
+    assert parsed.text == "count to four"
