@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from core.context.foreign import line
 from core.context.untrusted import fenced
-from core.tools.browsing import act, browse, shown
+from core.tools.browsing import ACT_SECONDS, act, browse, shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
 WAIT_SECONDS_MAX = 60
@@ -47,7 +47,8 @@ class WaitParams(BaseModel):
 
 
 async def run_wait(params: WaitParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "wait", seconds=params.seconds)
+    seconds = ACT_SECONDS + params.seconds
+    return await browse(context, "wait", within_seconds=seconds, seconds=params.seconds)
 
 
 class SwitchParams(BaseModel):

@@ -161,7 +161,7 @@ class DownloadParams(BaseModel):
 
 async def run_download(params: DownloadParams, context: ToolContext) -> ToolOutput:
     return await browse(
-        context, "download", seconds=DOWNLOAD_SECONDS, index=params.index, url=params.url
+        context, "download", within_seconds=DOWNLOAD_SECONDS, index=params.index, url=params.url
     )
 
 

@@ -10,27 +10,27 @@ from core.events import ActivityChanged
 from core.messages import JsonObject, Message
 from core.tools.tool import ToolContext, ToolOutput
 
-ACT_SECONDS = 90.0
+ACT_SECONDS = 75.0
 NAME_SECONDS = 3.0
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
 
 
 async def browse(
-    context: ToolContext, action: str, *, seconds: float = ACT_SECONDS, **arguments: object
+    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
 ) -> ToolOutput:
     """Does it and shows what the page is then, also where it was refused. Raises ToolError without a page to show."""
-    seen = await act(context, action, seconds=seconds, **arguments)
+    seen = await act(context, action, within_seconds=within_seconds, **arguments)
     return shown(seen, context)
 
 
 async def act(
-    context: ToolContext, action: str, *, seconds: float = ACT_SECONDS, **arguments: object
+    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
 ) -> Seen:
     """Raises ToolError where the browser has nothing to show."""
     browser = (await context.sandbox()).browser
     told = {name: value for name, value in arguments.items() if isinstance(value, str | int | bool)}
-    seen = await browser.act(action, {**told}, timeout_seconds=seconds)
+    seen = await browser.act(action, {**told}, timeout_seconds=within_seconds)
     if seen.state is None:
         raise ToolError(seen.error or "The browser did not do this.")
     return seen

@@ -18,6 +18,7 @@ from sandbox.inside.browser.state import line
 
 NAVIGATION_MS = 30_000
 CLICK_MS = 4000
+CALL_SECONDS = 3.0
 KEPT = """(element, text) => element.value === text
   || !/^(date|time|month|week|datetime-local|color)$/.test(element.type || '')"""
 KIND = "element => [element.tagName, element.type || '', element.disabled === true].join(' ')"
@@ -26,6 +27,9 @@ KIND = "element => [element.tagName, element.type || '', element.disabled === tr
 async def navigate_to(act: Act) -> str:
     root = act.chromium.setting.root
     url = address(act.text("url"), root)
+    if act.tab.is_silent:  # a page that hangs would not let go of its tab
+        stuck, act.tab = act.tab, await act.chromium.new_tab()
+        await stuck.page.close()
     try:
         answer = await act.tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_MS)
     except PlaywrightTimeout:
@@ -76,7 +80,7 @@ async def click_element(act: Act) -> str:
         await element.click(timeout=CLICK_MS)
     except PlaywrightTimeout:
         # something moves or lies over it; the element itself takes a click all the same
-        await element.evaluate("element => element.click()")
+        await asyncio.wait_for(element.evaluate("element => element.click()"), CALL_SECONDS)
         how = " (by a call: the pointer could not reach it)"
     if act.tab.chooser is not None:
         how += " The page asks for a file: use browser_upload_file with this index."

@@ -24,6 +24,8 @@ from sandbox.inside.browser.state import line, state_of
 from sandbox.inside.browser.takeover import TakeOver
 
 LOOK_SECONDS = 0.2
+ACTION_SECONDS = 40.0
+SECONDS = {"wait": 70.0, "download": 650.0}
 TAKEN = (
     "A person has taken over the browser. Do not use it until they hand it back; they say so in the thread. Ask them,"
     " or do something else meanwhile."
@@ -97,7 +99,8 @@ class Server:
         tab.dialogs = 0
         answer: dict[str, Any] = {}
         try:
-            answer["said"] = await action(Act(chromium, tab, told))
+            work = action(Act(chromium, tab, told))
+            answer["said"] = await asyncio.wait_for(work, SECONDS.get(name, ACTION_SECONDS))
         except Refused as refused:
             answer["error"] = str(refused)
         except (Error, TimeoutError) as error:

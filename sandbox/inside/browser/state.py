@@ -32,6 +32,7 @@ async def state_of(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any], bytes]
     listing, picture, title, html, tabs = await asyncio.gather(
         tab.register.list(tab.page), _picture(tab), tab.title(), _html(tab), _tabs(chromium, tab)
     )
+    tab.is_silent = listing.is_silent
     facts: dict[str, Any] = {
         "url": tab.page.url[:URL_CHARACTERS_MAX],
         "title": line(title, TITLE_CHARACTERS_MAX),

@@ -16,19 +16,21 @@ SETTLE_SECONDS = 0.08
 NAVIGATION_SECONDS = 10.0
 QUIET_SECONDS = 1.0
 LOAD_MS = 1500
+TITLE_SECONDS = 3.0
 AWAITED = ("xhr", "fetch")
 
 OnDialog = Callable[["Tab", Dialog], None]
 
 
 class Tab:
-    """`number` is its page_id, never given twice."""
+    """`number` is its page_id, never given twice. `is_silent`: its page did not answer at the last look."""
 
     def __init__(self, page: Page, number: int, on_dialog: OnDialog) -> None:
         self.page = page
         self.number = number
         self.register = Register()
         self.has_crashed = False
+        self.is_silent = False
         self.dialogs = 0
         self.chooser: FileChooser | None = None
         self._navigations: set[Request] = set()
@@ -66,7 +68,7 @@ class Tab:
     async def title(self) -> str:
         """Empty where the page does not say, or does not answer."""
         with suppress(Error, TimeoutError):
-            return await asyncio.wait_for(self.page.title(), 1)
+            return await asyncio.wait_for(self.page.title(), TITLE_SECONDS)
         return ""
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:

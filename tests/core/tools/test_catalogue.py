@@ -35,6 +35,26 @@ PARAMETERS = {
     "see_image": "file_path*",
     "image_edit_or_generate": "mode* prompt* image_path",
     "ask_document": "file_path* question*",
+    "browser_navigate_to": "url*",
+    "browser_go_back": "",
+    "browser_wait": "seconds=3",
+    "browser_switch_tab": "page_id*",
+    "browser_close_tab": "page_id*",
+    "browser_scroll_down": "amount",
+    "browser_scroll_up": "amount",
+    "browser_scroll_to_text": "text*",
+    "browser_read_page": "start=0",
+    "browser_click_element": "index*",
+    "browser_click_coordinates": "x* y*",
+    "browser_input_text": "index* text*",
+    "browser_send_keys": "keys*",
+    "browser_get_dropdown_options": "index*",
+    "browser_select_dropdown_option": "index* text*",
+    "browser_drag_drop": "element_source element_target"
+    " coord_source_x coord_source_y coord_target_x coord_target_y",
+    "browser_answer_dialog": "accept* text",
+    "browser_upload_file": "file_path* index*",
+    "browser_download": "index url",
 }
 
 

@@ -81,7 +81,7 @@ PAGES = {
     "frames.html": """<title>Frames</title>
         <iframe src="http://localhost:8000/inside.html?same" width="500" height="120"></iframe>
         <iframe src="http://127.0.0.1:8000/inside.html?other" width="500" height="120"></iframe>
-        <iframe srcdoc="<button onclick='parent.document.title = 1'>Source</button>" width="300" height="80"></iframe>""",
+        <iframe srcdoc="<button>Source</button>" width="300" height="80"></iframe>""",
     "inside.html": """<button onclick="this.textContent = 'Done ' + location.search">Inside
         </button><input aria-label="Text of the frame">""",
     "shadow.html": """<title>Shadow</title><x-box></x-box><script>

@@ -17,7 +17,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(desk: Des
     assert desk.title == 'Ti tle [3] <button> "Pay"'
     assert len(desk.lines) == 2
     for line in desk.lines:
-        number, rest = line[1:].split("] <button> ")
+        number, _, rest = line[1:].partition("] <button> ")
         assert number.isdecimal()
         assert "\n" not in line
         assert isinstance(

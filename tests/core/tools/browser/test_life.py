@@ -1,4 +1,4 @@
-"""The browser's life: killed and started again, its profile kept over the end of its sandbox, refused where it lacks."""
+"""The browser's life: killed and started again, its profile kept over the end of its sandbox, told where it lacks."""
 
 from dataclasses import replace
 
@@ -48,8 +48,7 @@ async def test_a_crashed_page_is_told_and_the_browser_goes_on(desk: Desk) -> Non
     await desk.open("second.html")
     outcome = await desk.call("browser_navigate_to", url="chrome://crash")
     assert outcome.outcome == "failed"
-    renderers = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -q -- --type=renderer && kill -9 ${p#/proc/}; done"
-    await run(desk.sandbox, renderers, session="look")
+    await run(desk.sandbox, "pkill -9 -f type=renderer", session="look")
     await desk.call("browser_wait", seconds=0)
     await desk.open("index.html")
     assert desk.title == "Start"
