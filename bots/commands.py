@@ -7,6 +7,7 @@ from bots.agents import answer_use
 from bots.inbound import CommandCalled, Outcome
 from bots.plan_words import answer_plan
 from bots.shelf import Shelf, answer_knowledge
+from core.agents.definition import DEFAULT_AGENT
 from core.agents.roster import Roster
 from core.errors import AgentError, ToolError
 from core.plans import PlanStore
@@ -64,6 +65,8 @@ async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
     run = snapshot.active_run
     if run is not None:
         who = f" for {run.requester.name}" if run.requester else ""
+        if run.agent_id not in (None, DEFAULT_AGENT):
+            who += f" as `{run.agent_id}`"
         if run.status == "waiting":
             return f"Waiting for an approval{who}."
         return f"Working{who}." if run.status == "running" else f"Waiting in line{who}."

@@ -193,3 +193,12 @@ async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World
     )
     world.with_engine(ask_model=world.model.stream).model.turns.append(text("ok"))
     await world.run("again")
+
+
+async def test_the_status_says_who_works(world: World) -> None:
+    desk = desk_of(world)
+    world.address = HERE
+    await world.say("go", agent_id="coding")
+    called = CommandCalled(address=HERE, dedupe_key="s", name="status", argument="", person=ALICE)
+    told = await answer_command(called, desk)
+    assert told.notice == "Waiting in line for alice as `coding`."
