@@ -10,6 +10,7 @@ from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.keyless import KeylessSearch
 from core.outside.pages import Firecrawl, LocalReader, PageReader
+from core.outside.providers import RapidApi
 from core.outside.search import Search, Tavily
 from core.outside.services import Outside
 from core.tools.catalogue import toolbox, unserved
@@ -26,6 +27,7 @@ def outside_services(settings: Settings) -> Outside:
         search=_search(settings),
         pages=_pages(settings, guard),
         drawer=_drawer(settings, guard),
+        providers=_providers(settings),
     )
 
 
@@ -73,6 +75,11 @@ def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
         silence_seconds=DRAWING_SECONDS,
     )
     return Drawer(source, settings.image_model, guard)
+
+
+def _providers(settings: Settings) -> RapidApi | None:
+    key = settings.rapidapi_key.get_secret_value()
+    return RapidApi(key=key, url=settings.rapidapi_url) if key else None
 
 
 def _bearer(key: str) -> Mapping[str, str]:

@@ -38,7 +38,7 @@ _USED_UP = frozenset((402, 432, 433))
 class Api:
     """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end.
 
-    `headers` carry the key.
+    `headers` carry the key. `key_remedy` is what else may be wrong where it is not accepted.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Api:
     seconds_max: float = 60
     bytes_max: int = 10_000_000
     pause_seconds: float = 1.0
+    key_remedy: str = ""
 
 
 class ApiRefused(ToolError):
@@ -168,9 +169,10 @@ def _failure(
     log.warning("%s answered %d", name, status)
     wait = _retry_after(response)
     if status in (401, 403):
+        remedy = f"; {api.key_remedy}" if api.key_remedy else ""
         said = (
-            f"{name} does not accept the key that it is asked with ({status}). Only the operator can correct that:"
-            " tell the people so, and go on without it."
+            f"{name} does not accept the key that it is asked with ({status}){remedy}. Only the operator can correct"
+            " that: tell the people so, and go on without it."
         )
     elif status in _USED_UP:
         said = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.pages import PageReader
+from core.outside.providers import RapidApi
 from core.outside.search import Search
 
 
@@ -16,6 +17,7 @@ class Outside:
     search: Search | None = None
     pages: PageReader | None = None
     drawer: Drawer | None = None
+    providers: RapidApi | None = None
 
     async def close(self) -> None:
         """Closes what the services hold open."""

@@ -2,16 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import suppress
 
 from pydantic import BaseModel, Field, field_validator
 from yarl import URL
 
 from core.context.foreign import clean, line
-from core.context.untrusted import fenced
-from core.errors import AgentError, ToolError
+from core.errors import ToolError
 from core.outside.pages import Page, PageReader
+from core.tools.keeping import shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
 URLS_MAX = 10
@@ -50,13 +48,13 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     asked = addresses(params.urls)
     read = await asyncio.gather(*(_read(reader, address) for address in asked))
     room = CHARACTERS_MAX // len(asked)
-    shown = [
+    parts = [
         one if isinstance(one, str) else await _shown(one, room, number, context)
         for number, one in enumerate(read, start=1)
     ]
     if all(isinstance(one, str) for one in read):
-        raise ToolError("\n".join(shown))
-    return ToolOutput(output="\n\n".join(shown))
+        raise ToolError("\n".join(parts))
+    return ToolOutput(output="\n\n".join(parts))
 
 
 async def _read(reader: PageReader, address: str) -> Page | str:
@@ -70,25 +68,14 @@ async def _read(reader: PageReader, address: str) -> Page | str:
 async def _shown(page: Page, room: int, number: int, context: ToolContext) -> str:
     head = f"{line(page.url, 2000)}\n{line(page.title, 300)}".rstrip()
     text = clean(page.text, _WHOLE_CHARACTERS_MAX).strip()
-    if len(text) <= room:
-        return f"{head}\n{fenced(text, source=page.url)}"
-    note = f"[{len(text) - room} characters more are left out"
     path = f"{FOLDER}/{_name(page.url)}-{number}.md"
-    with suppress(AgentError, ToolError):
-        files = (await context.sandbox()).files
-        await files.write(path, _pieces(f"{head}\n\n{text}\n"))
-        note += f"; all of it is in {path}"
-    return f"{head}\n{fenced(text[:room], source=page.url)}\n{note}]"
+    return f"{head}\n{await shown(text, source=page.url, room=room, path=path, context=context)}"
 
 
 def _name(url: str) -> str:
     parts = URL(url)
     words = re.sub(r"[^A-Za-z0-9]+", "-", f"{parts.host or ''}{parts.path}")
     return words.strip("-")[:80] or "page"
-
-
-async def _pieces(text: str) -> AsyncIterator[bytes]:
-    yield text.encode()
 
 
 def _title(params: ScrapeParams) -> str:

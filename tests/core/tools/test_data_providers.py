@@ -1,0 +1,201 @@
+"""The data providers as a run calls them, against a gateway on this machine."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import get_args
+
+import pytest
+from pydantic import JsonValue
+
+from bots.outside import outside_services
+from bots.settings import load
+from core.calls import CallOutcome, executed
+from core.errors import ToolError
+from core.messages import JsonObject, ToolCall
+from core.outside.providers import Provider, RapidApi, provider_file
+from core.outside.services import Outside
+from core.ports import Sandbox
+from core.tools.catalogue import toolbox, unserved
+from core.tools.tool import ToolContext, prepare
+from tests.fakes.rapidapi import KEY, RAPIDAPI
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.stand_in import Answer, StandIn, endless, refusal, says, silent, stand_in
+
+NAMES = get_args(Provider)
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[StandIn]:
+    async with stand_in(RAPIDAPI) as standing:
+        yield standing
+
+
+def providers(gateway: StandIn, key: str = KEY) -> RapidApi:
+    return RapidApi(key=key, url=gateway.url, seconds_max=5, pause_seconds=0)
+
+
+async def call(
+    api: RapidApi | None, name: str, machines: MemorySandboxes, arguments: JsonObject
+) -> CallOutcome:
+    async def opened() -> Sandbox:
+        return await machines.open("t", fence=1)
+
+    context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=Outside(providers=api))
+    prepared = prepare(name, arguments, toolbox())
+    return await executed(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
+
+
+async def asked(
+    gateway: StandIn, service: str, route: str, payload: dict[str, JsonValue], key: str = KEY
+) -> CallOutcome:
+    arguments: JsonObject = {"service_name": service, "route": route, "payload": payload}
+    api = providers(gateway, key)
+    return await call(api, "execute_data_provider_call", MemorySandboxes(), arguments)
+
+
+CALLS: list[tuple[str, str, dict[str, JsonValue], dict[str, JsonValue]]] = [
+    ("linkedin", "person", {"link": "https://x"}, {"link": "https://x"}),
+    ("twitter", "user_info", {"screenname": "a"}, {"screenname": "a"}),
+    ("twitter", "/screenname.php", {"screenname": "a"}, {"screenname": "a"}),
+    ("zillow", "search", {"location": "Houston", "page": 2}, {"location": "Houston", "page": "2"}),
+    (
+        "amazon",
+        "search",
+        {"query": "a b&c", "is_prime": True},
+        {"query": "a b&c", "is_prime": "true"},
+    ),
+    ("yahoo_finance", "get_quote", {"ticker": "AAPL", "type": None}, {"ticker": "AAPL"}),
+    ("active_jobs", "active_jobs", {"limit": 10}, {"limit": "10"}),
+]
+
+
+@pytest.mark.parametrize(("service", "route", "payload", "arrives"), CALLS)
+async def test_each_provider_is_asked_at_its_host(
+    gateway: StandIn,
+    service: Provider,
+    route: str,
+    payload: dict[str, JsonValue],
+    arrives: JsonObject,
+) -> None:
+    outcome = await asked(gateway, service, route, payload)
+    assert outcome.outcome == "completed", outcome.result
+    output = str(outcome.result["output"])
+    assert output.startswith('<data mark="')
+    told = json.loads(output.split("\n", 1)[1].rsplit("\n", 1)[0])
+    assert told == {"host": provider_file(service).host, "given": arrives}
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_endpoints_of_a_provider_are_listed(gateway: StandIn, name: str) -> None:
+    outcome = await call(
+        providers(gateway), "get_data_provider_endpoints", MemorySandboxes(), {"service_name": name}
+    )
+    listed = outcome.result["output"]
+    assert isinstance(listed, dict)
+    endpoints = listed["endpoints"]
+    assert isinstance(endpoints, dict)
+    for route, one in endpoints.items():
+        assert isinstance(one, dict)
+        assert set(one) == {"route", "method", "name", "description", "payload"}
+        assert one["route"] == route
+    assert gateway.asked == []
+
+
+def test_the_routes_of_twitter_are_all_there() -> None:
+    paths = {name: one.path for name, one in provider_file("twitter").endpoints.items()}
+    assert paths == {
+        "user_info": "/screenname.php",
+        "timeline": "/timeline.php",
+        "following": "/following.php",
+        "followers": "/followers.php",
+        "search": "/search.php",
+        "replies": "/replies.php",
+        "check_retweet": "/checkretweet.php",
+        "tweet": "/tweet.php",
+        "tweet_thread": "/tweet_thread.php",
+        "retweets": "/retweets.php",
+        "latest_replies": "/latest_replies.php",
+    }
+    assert {one.method for one in provider_file("twitter").endpoints.values()} == {"GET"}
+
+
+def test_about_fifty_endpoints_are_known() -> None:
+    assert sum(len(provider_file(name).endpoints) for name in NAMES) >= 50
+
+
+@pytest.mark.parametrize(
+    ("service", "route", "payload", "said"),
+    [
+        ("twitter", "nothing", {}, "has no route 'nothing'. It has: user_info"),
+        ("twitter", "../admin", {}, "has no route"),
+        ("twitter", "user_info", {"name": "a"}, "knows no parameter name. It knows: screenname"),
+        ("twitter", "user_info", {"screenname": ["a"]}, "a single value"),
+        ("twitter", "user_info", {"screenname": "a" * 3000}, "longer than"),
+    ],
+)
+async def test_what_does_not_exist_there_is_told_before_anything_is_asked(
+    gateway: StandIn, service: str, route: str, payload: dict[str, JsonValue], said: str
+) -> None:
+    assert said in str((await asked(gateway, service, route, payload)).result["error"])
+    assert gateway.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            refusal(403, {"message": "You are not subscribed to this API."}),
+            "subscribed to at RapidAPI",
+        ),
+        (refusal(402), "used up"),
+        (refusal(429, {"message": "quota"}, Retry_After="60"), "in 60 s"),
+        (refusal(404, {"message": "no such person"}), "no such person"),
+        (silent, "did not answer"),
+        (says(b"<html>"), "cannot be read"),
+        (endless, "Ask for less"),
+    ],
+)
+async def test_errors_say_what_to_do(gateway: StandIn, answer: Answer, said: str) -> None:
+    gateway.trouble.append(answer)
+    error = str((await asked(gateway, "twitter", "user_info", {"screenname": "a"})).result["error"])
+    assert said in error
+    assert KEY not in error
+
+
+async def test_a_wrong_key_is_told_without_it(
+    gateway: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = await asked(gateway, "twitter", "user_info", {}, key="rapid-wrong-0987654321")
+    assert "does not accept the key" in str(outcome.result["error"])
+    assert "0987654321" not in str(outcome.result) + caplog.text + repr(
+        providers(gateway, "rapid-wrong-0987654321")
+    )
+
+
+async def test_a_fault_that_passes_is_not_seen(gateway: StandIn) -> None:
+    gateway.trouble.append(refusal(503))
+    assert (await asked(gateway, "twitter", "user_info", {})).outcome == "completed"
+
+
+async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: StandIn) -> None:
+    rows = [{"name": f"person {number}"} for number in range(5000)]
+    gateway.trouble.append(says(json.dumps(rows).encode()))
+    machines = MemorySandboxes()
+    arguments: JsonObject = {"service_name": "twitter", "route": "followers", "payload": {}}
+    outcome = await call(providers(gateway), "execute_data_provider_call", machines, arguments)
+    (path,) = machines.machines["t"].content
+    assert str(outcome.result["output"]).endswith(f"all of it is in {path}]")
+    assert json.loads(machines.machines["t"].content[path]) == rows
+
+
+def test_they_are_offered_with_a_key_only() -> None:
+    plain = {"THREADHAND_DATA_DIR": "/nowhere"}
+    both = {"get_data_provider_endpoints", "execute_data_provider_call"}
+    assert both <= unserved(outside_services(load(plain, None)))
+    keyed = outside_services(load({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
+    assert not both & unserved(keyed)
+
+
+def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ToolError, match="yahoo_finance"):
+        prepare("get_data_provider_endpoints", {"service_name": "facebook"}, toolbox())
