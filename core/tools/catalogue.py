@@ -11,6 +11,7 @@ from core.outside.services import Outside
 from core.tools import (
     browser,
     browser_input,
+    data_providers,
     files,
     image_edit_or_generate,
     knowledge,
@@ -44,6 +45,7 @@ def unserved(outside: Outside) -> frozenset[str]:
         web_search: outside.search,
         scrape_webpage: outside.pages,
         image_edit_or_generate: outside.drawer,
+        data_providers: outside.providers,
     }
     return frozenset(
         tool.name
