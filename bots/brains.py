@@ -92,8 +92,18 @@ def brain(settings: Settings) -> Brain:
     return Brain(dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close)
 
 
+def own_key_for(model: str, settings: Settings) -> str:
+    """THREADHAND_LLM_API_KEY, which goes before a provider's own key for the models of the settings, and behind it for
+    those of agents: they may be another provider's."""
+    is_set = model in (settings.model, *settings.fallback_models)
+    has_named = key_name(model) in settings.provider_keys
+    if has_named and not is_set and not settings.llm_base_url:
+        return ""
+    return settings.llm_api_key.get_secret_value()
+
+
 def _adapter(model: str, settings: Settings) -> Adapter:
-    own_key = settings.llm_api_key.get_secret_value()
+    own_key = own_key_for(model, settings)
     if settings.llm_base_url:
         return OpenAIStream(settings.llm_base_url, own_key)
     for prefix, (base_url, variable) in DIRECT.items():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bots.agents import new_roster
-from bots.brains import ModelRouter, brain, unreachable
+from bots.brains import ModelRouter, brain, own_key_for, unreachable
 from bots.commands import HELP, CommandDesk, answer_command
 from bots.inbound import CommandCalled, Outcome, decide_message, named_agent
 from bots.settings import Settings, load
@@ -202,3 +202,28 @@ async def test_the_status_says_who_works(world: World) -> None:
     called = CommandCalled(address=HERE, dedupe_key="s", name="status", argument="", person=ALICE)
     told = await answer_command(called, desk)
     assert told.notice == "Waiting in line for alice as `coding`."
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "key"),
+    [
+        ("openai/gpt-x", "", "of-the-settings"),
+        ("anthropic/fallback", "", "of-the-settings"),
+        ("openrouter/some/model", "", ""),
+        ("mistral/large", "", "of-the-settings"),
+        ("openrouter/some/model", "https://models.example", "of-the-settings"),
+    ],
+)
+def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(
+    model: str, base_url: str, key: str
+) -> None:
+    environ = {
+        "THREADHAND_MODEL": "openai/gpt-x",
+        "THREADHAND_FALLBACK_MODELS": "anthropic/fallback",
+        "THREADHAND_LLM_BASE_URL": base_url,
+        "THREADHAND_LLM_API_KEY": "of-the-settings",
+        "OPENAI_API_KEY": "openais",
+        "ANTHROPIC_API_KEY": "anthropics",
+        "OPENROUTER_API_KEY": "openrouters",
+    }
+    assert own_key_for(model, load(environ, None)) == key
