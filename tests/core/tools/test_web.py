@@ -50,7 +50,9 @@ class Web:
             return await self.sandboxes.open("t", fence=1)
 
         context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
-        prepared = prepare(name, arguments, offered(self.outside, has_sandbox=True))
+        prepared = prepare(
+            name, arguments, offered(self.outside, has_sandbox=True, has_browser=False)
+        )
         return await executed(
             ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
         )
@@ -156,7 +158,11 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(
     web: Web, urls: str
 ) -> None:
     with pytest.raises(ToolError, match="do not fit"):
-        prepare("scrape_webpage", {"urls": urls}, offered(web.outside, has_sandbox=False))
+        prepare(
+            "scrape_webpage",
+            {"urls": urls},
+            offered(web.outside, has_sandbox=False, has_browser=False),
+        )
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
@@ -180,4 +186,7 @@ def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
 async def test_a_title_says_what_is_read(
     web: Web, name: str, arguments: dict[str, JsonValue], title: str
 ) -> None:
-    assert prepare(name, arguments, offered(web.outside, has_sandbox=False)).title == title
+    assert (
+        prepare(name, arguments, offered(web.outside, has_sandbox=False, has_browser=False)).title
+        == title
+    )
