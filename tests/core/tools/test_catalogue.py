@@ -33,6 +33,8 @@ PARAMETERS = {
     "web_search": "query* num_results=20",
     "scrape_webpage": "urls*",
     "see_image": "file_path*",
+    "get_data_provider_endpoints": "service_name*",
+    "execute_data_provider_call": "service_name* route* payload",
     "image_edit_or_generate": "mode* prompt* image_path",
     "ask_document": "file_path* question*",
     "browser_navigate_to": "url*",
