@@ -97,8 +97,11 @@ async def test_the_step_at_work_can_be_skipped_but_not_removed(flow_world: World
 
 
 async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
-    async with Working(flow_world) as run_id:
+    working = Working(flow_world)
+    async with working as run_id:
         assert "It was given up." in (await word(flow_world, "stop")).notice
+        async with asyncio.timeout(10):
+            await working.running
     assert (await last(flow_world, run_id)).status == "stopped"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
     assert (await word(flow_world, "add More")).notice == OVER
