@@ -45,6 +45,8 @@ def take(control: socket.socket, running: dict[int, str]) -> bool:
         return False
     if not text:
         return False
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # else whatever is started holds the streams open
     message = json.loads(text)
     name = message["id"]
     if "argv" in message:
