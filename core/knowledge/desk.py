@@ -91,9 +91,10 @@ class Library:
 
     async def _embed(self, entry: KnowledgeEntry) -> None:
         """Best effort: an entry without vectors is found by its words."""
-        if self.semantics is not None:
-            held = await self.store.chunks(entry.entry_id)
-            await self.semantics.keep(entry.entry_id, [chunk.text for chunk in held])
+        if self.semantics is None or await self.semantics.knows(entry.entry_id):
+            return
+        held = await self.store.chunks(entry.entry_id)
+        await self.semantics.keep(entry.entry_id, [chunk.text for chunk in held])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,12 @@ class Semantics:
             return ()
         return await self.vectors.nearest(found[0], self.embedder.model, entry_ids, limit=limit)
 
+    async def knows(self, entry_id: str) -> bool:
+        """Whether the entry's vectors are there."""
+        return await self.vectors.has(entry_id, self.embedder.model)
+
     async def keep(self, entry_id: str, texts: Sequence[str]) -> None:
-        """Keeps the vectors of an entry's chunks, given in order, unless they are there. All of them or none."""
-        if not texts or await self.vectors.has(entry_id, self.embedder.model):
-            return
+        """Keeps the vectors of an entry's chunks, given in order. All of them or none."""
         kept = list[list[float]]()
         for at in range(0, len(texts), EMBEDDED_AT_ONCE):
             batch = await self._embedded(texts[at : at + EMBEDDED_AT_ONCE], seconds=BATCH_SECONDS)
