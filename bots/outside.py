@@ -6,6 +6,7 @@ from bots.settings import Settings
 from bots.settings_types import endpoint
 from core.llm.litellm_adapter import LiteLLM
 from core.outside.client import Api
+from core.outside.cloudflare import CloudflarePages
 from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.keyless import KeylessSearch
@@ -28,6 +29,7 @@ def outside_services(settings: Settings) -> Outside:
         pages=_pages(settings, guard),
         drawer=_drawer(settings, guard),
         providers=_providers(settings),
+        sites=_sites(settings),
     )
 
 
@@ -80,6 +82,23 @@ def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
 def _providers(settings: Settings) -> RapidApi | None:
     key = settings.rapidapi_key.get_secret_value()
     return RapidApi(key=key, url=settings.rapidapi_url) if key else None
+
+
+def _sites(settings: Settings) -> CloudflarePages | None:
+    token, account_id = (
+        settings.cloudflare_api_token.get_secret_value(),
+        settings.cloudflare_account_id,
+    )
+    if not token or not account_id:
+        return None
+    api = Api(
+        name="Cloudflare Pages",
+        url=settings.cloudflare_api_url,
+        headers=_bearer(token),
+        seconds_max=120,
+        key_remedy="the token needs the right to edit Cloudflare Pages in this account",
+    )
+    return CloudflarePages(api=api, account_id=account_id)
 
 
 def _bearer(key: str) -> Mapping[str, str]:

@@ -60,7 +60,9 @@ class ApiRefused(ToolError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. At most one of `body` (sent as JSON) and `form`. `headers` stand over those of the service.
+    """One request. At most one of `body` (sent as JSON) and `form` (bytes are sent as files).
+
+    `headers` stand over those of the service.
 
     `is_repeatable`: to send it again after an unclear failure does no harm.
     """
@@ -69,7 +71,7 @@ class Request:
     path: str
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: JsonValue = None
-    form: Mapping[str, str] | None = None
+    form: Mapping[str, str | bytes] | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     is_repeatable: bool = True
 
@@ -142,7 +144,7 @@ def _payload(request: Request) -> BytesPayload | FormData | None:
     if request.form is not None:
         form = FormData(default_to_multipart=True)
         for name, value in request.form.items():
-            form.add_field(name, value)
+            form.add_field(name, value, filename=name if isinstance(value, bytes) else None)
         return form
     if request.body is None:
         return None

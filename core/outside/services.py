@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from core.outside.cloudflare import CloudflarePages
 from core.outside.drawing import Drawer
 from core.outside.guard import Guard
 from core.outside.pages import PageReader
@@ -18,6 +19,7 @@ class Outside:
     pages: PageReader | None = None
     drawer: Drawer | None = None
     providers: RapidApi | None = None
+    sites: CloudflarePages | None = None
 
     async def close(self) -> None:
         """Closes what the services hold open."""
