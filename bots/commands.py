@@ -54,7 +54,7 @@ async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")
     if called.name == "plan" and desk.plans is not None:
-        return await answer_plan(called, snapshot, desk.plans, desk.signals)
+        return await answer_plan(called, snapshot, desk.plans)
     answer = _ANSWERS.get(called.name)
     notice = await answer(snapshot, desk) if answer else HELP
     return Outcome(notice=notice, is_private=called.name not in PUBLIC)

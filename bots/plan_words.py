@@ -18,7 +18,6 @@ from core.flow.steps import (
     skipped,
 )
 from core.plans import MARKS, Plan, Plans, PlanStore, Step
-from core.ports import StopSignals
 from core.threads import Run, ThreadSnapshot
 
 TEXT_CHARACTERS_MAX = 500
@@ -35,10 +34,9 @@ class _No(Exception):
     """The change cannot be made; the text is for the person."""
 
 
-async def answer_plan(
-    called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore, signals: StopSignals
-) -> Outcome:
-    """What the word does, told in the thread; a plan that is only shown goes to the person alone."""
+async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore) -> Outcome:
+    """What the word does, told in the thread; a plan that is only shown goes to the person alone. The outcome names the
+    run that is to stop with its plan."""
     verb, _, rest = called.argument.strip().partition(" ")
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     who, verb = " ".join(called.person.name.split())[:40] or "somebody", verb.lower()
@@ -51,9 +49,8 @@ async def answer_plan(
         after = await plans.change(thread_id, lambda known: _edited(known, edit, rest.strip(), run))
     except _No as no:
         return Outcome(notice=str(no))
-    if verb == "stop" and run is not None:
-        await signals.send(run.run_id)
-    return Outcome(notice=_shown(after), is_private=False)
+    stopped = run.run_id if run is not None and verb == "stop" else None
+    return Outcome(notice=_shown(after), is_private=False, run_id=stopped)
 
 
 Edit = Callable[[Plan, str], Change]

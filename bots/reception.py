@@ -89,6 +89,8 @@ class Reception:
             if await self.inbox.is_claimed(key):
                 return Outcome(is_ignored=True)
             outcome = await answer_command(called, self.desk)
+            if outcome.run_id is not None:
+                await self.stop(outcome.run_id)
             return outcome if await self.inbox.claim(key) else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)

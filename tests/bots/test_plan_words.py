@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from bots.commands import CommandDesk, answer_command
+from bots.commands import CommandDesk
 from bots.inbound import CommandCalled, Outcome
 from bots.plan_words import NO_PLAN, NOT_OURS, OVER, USAGE
+from bots.policy import Policy
+from bots.reception import Reception
+from core.ids import new_id
 from core.plans import created
 from core.runs import execute
 from core.threads import Person
-from storage.memory_queue import MemoryStopSignals
+from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.core.flow.conftest import Played, last, plan_of, planned, said, shown
@@ -24,20 +27,28 @@ WAITS = calls(("wait", '{"text": "x"}'))
 async def word(
     world: World, argument: str = "", signals: MemoryStopSignals | None = None
 ) -> Outcome:
-    desk = CommandDesk(
-        conversations=world.engine.conversations,
-        sandboxes=None,
+    reception = Reception(
+        inbox=world.inbox,
+        stops=world.stops,
+        queue=MemoryRunQueue(),
         signals=signals or world.signals,
-        plans=world.engine.plans,
+        policy=Policy(),
+        desk=CommandDesk(
+            conversations=world.engine.conversations,
+            sandboxes=None,
+            signals=world.signals,
+            plans=world.engine.plans,
+        ),
+        wake_delivery=lambda _run_id: None,
     )
     called = CommandCalled(
         address=world.address,
-        dedupe_key=argument,
+        dedupe_key=new_id(),
         name="plan",
         argument=argument,
         person=Person(person_id="U1", name="alice"),
     )
-    return await answer_command(called, desk)
+    return await reception.receive(called)
 
 
 class Working:
