@@ -12,6 +12,7 @@ from core.tools import (
     browser,
     browser_input,
     data_providers,
+    deploy,
     files,
     image_edit_or_generate,
     knowledge,
@@ -46,6 +47,7 @@ def unserved(outside: Outside) -> frozenset[str]:
         scrape_webpage: outside.pages,
         image_edit_or_generate: outside.drawer,
         data_providers: outside.providers,
+        deploy: outside.sites,
     }
     return frozenset(
         tool.name
@@ -68,7 +70,8 @@ def toolbox(
     if not needs_sandbox or not with_browser:
         left_out |= {tool.name for module in (browser, browser_input) for tool in tools_of(module)}
     if not needs_sandbox:
-        left_out |= {tool.name for module in (files, shell) for tool in tools_of(module)}
+        in_sandbox = (files, shell, deploy, image_edit_or_generate)
+        left_out |= {tool.name for module in in_sandbox for tool in tools_of(module)}
         left_out.add(knowledge.ask_document.name)
     if not with_knowledge:
         looking_up = (knowledge, search_conversation)

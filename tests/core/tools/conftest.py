@@ -24,7 +24,7 @@ class Bench:
     sandbox: Sandbox
     context: ToolContext
 
-    async def call(self, name: str, **arguments: JsonValue) -> CallOutcome:
+    async def call(self, name: str, /, **arguments: JsonValue) -> CallOutcome:
         """Prepares and executes the call; whatever is wrong with it is its outcome."""
         call = ToolCall(call_id="c1", name=name, arguments=arguments)
         try:
@@ -33,13 +33,13 @@ class Bench:
             return refused(call, str(error))
         return await executed(call, prepared, self.context)
 
-    async def output(self, name: str, **arguments: JsonValue) -> str:
+    async def output(self, name: str, /, **arguments: JsonValue) -> str:
         """What a call that succeeds answers."""
         outcome = await self.call(name, **arguments)
         assert outcome.outcome == "completed", outcome.result
         return str(outcome.result["output"])
 
-    async def error(self, name: str, **arguments: JsonValue) -> str:
+    async def error(self, name: str, /, **arguments: JsonValue) -> str:
         """What a call that fails tells the model."""
         outcome = await self.call(name, **arguments)
         assert outcome.outcome != "completed", outcome.result
