@@ -1,8 +1,10 @@
 """Choosing the sandbox: what the settings name, tried once at the start, never weaker in silence."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from bots.settings import Settings
 from core.errors import ConfigurationError
@@ -108,6 +110,7 @@ def modal_plan(settings: Settings) -> ModalPlan:
     """What the settings want of Modal's sandboxes."""
     return ModalPlan(
         app=settings.modal_app,
+        home=_home(settings.storage_url),
         cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
         memory_mebibytes=(
             settings.modal_memory_mebibytes,
@@ -123,6 +126,13 @@ def modal_plan(settings: Settings) -> ModalPlan:
             lifetime_seconds=LIFETIME_SECONDS,
         ),
     )
+
+
+def _home(storage_url: str) -> str:
+    """The same for all processes that share the database, and without its password."""
+    place = urlsplit(storage_url)
+    told = f"{place.hostname} {place.port} {place.path} {place.query}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _network(egress: tuple[str, ...]) -> str:

@@ -3,6 +3,8 @@
 Made by functions: an SDK object, once loaded, belongs to one account for the life of the process.
 """
 
+from pathlib import Path
+
 import modal
 
 BASE = "python:3.11-slim-bookworm"
@@ -38,4 +40,14 @@ def sandbox_image() -> modal.Image:
         .pip_install(*PIP)
         .run_commands(f"mkdir -p {WORKSPACE}")
         .workdir(WORKSPACE)
+    )
+
+
+def worker_image(requirements: Path) -> modal.Image:
+    """Of the functions that execute runs: the program, and the packages of its lock file."""
+    ignored = ["**/__pycache__/**", "**/*.pyc"]
+    return (
+        modal.Image.from_registry(BASE)  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+        .pip_install_from_requirements(str(requirements), extra_options="--require-hashes")
+        .add_local_python_source("bots", "core", "sandbox", "storage", ignore=ignored)
     )

@@ -14,6 +14,7 @@ NAME_CHARACTERS_MAX = 63
 NOT_LEGAL = re.compile(r"[^A-Za-z0-9._-]")
 THREAD_TAG = "threadhand-thread"
 BORN_TAG = "threadhand-born"
+HOME_TAG = "threadhand-home"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +30,13 @@ class Network:
 class ModalPlan:
     """`cpu` (cores) and `memory_mebibytes` are what is reserved and what may be used at most.
 
+    `home` tells the sandboxes of one database from those of another in the same app.
     `egress`: names of hosts, with `*.` for all below, or networks; empty: no network at all; ("*",): all of it.
     `idle_timeout_seconds` is Modal's own, the last resort when no program of ours lives; `snapshot_days` 0: for ever.
     """
 
     app: str = "threadhand"
+    home: str = ""
     cpu: tuple[float, float] = (0.5, 2.0)
     memory_mebibytes: tuple[int, int] = (512, 4096)
     egress: tuple[str, ...] = ()
@@ -64,6 +67,10 @@ class ModalPlan:
         networks = [place for place in self.egress if is_network(place)]
         names = [place for place in self.egress if not is_network(place)]
         return Network(networks=networks or None, names=names or None)
+
+    def tags(self, thread_id: str, *, born_at: float) -> dict[str, str]:
+        home = {HOME_TAG: legal(self.home)} if self.home else {}
+        return {THREAD_TAG: legal(thread_id), BORN_TAG: f"{born_at:.0f}", **home}
 
 
 def legal(text: str) -> str:

@@ -17,9 +17,10 @@ from sandbox.machines import Machines, check_thread_id
 from sandbox.modal_account import ModalAccount
 from sandbox.modal_errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
 from sandbox.modal_machine import ModalMachine, connected
-from sandbox.modal_plan import BORN_TAG, THREAD_TAG, ModalPlan, legal, sandbox_name
+from sandbox.modal_plan import BORN_TAG, ModalPlan, sandbox_name
 from sandbox.modal_probe import Found, found_in
 from sandbox.modal_rounds import Rounds
+from sandbox.modal_sweep import unremembered
 from sandbox.modal_vault import ModalVault
 from sandbox.probe import ProbeResult
 
@@ -211,7 +212,7 @@ class ModalSandboxes:
                 app=app,
                 image=image,
                 name=sandbox_name(thread_id),
-                tags={THREAD_TAG: legal(thread_id), BORN_TAG: f"{self._now():.0f}"},
+                tags=plan.tags(thread_id, born_at=self._now()),
                 timeout=int(plan.patience.lifetime_seconds),
                 idle_timeout=plan.idle_timeout_seconds,
                 cpu=plan.cpu,
@@ -256,6 +257,15 @@ class ModalSandboxes:
                 await self._terminate(machine.sandbox)
         except (*SDK_ERRORS, StorageUnavailable) as error:
             log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
+
+    async def sweep(self) -> int:
+        """Ends the sandboxes of this home that nobody remembers, once they are old enough to have been remembered;
+        answers how many. Makes the image where it is missing. Raises the SDK's errors, StorageUnavailable."""
+        await self._account.image()
+        left = await unremembered(self._account, self._vault, self._plan.home, self._now())
+        for sandbox in left:
+            await self._terminate(sandbox)
+        return len(left)
 
     async def _put_away_left(self, record: SandboxRecord) -> None:
         """One whose worker is gone. Raises the SDK's errors."""

@@ -18,6 +18,8 @@ from sandbox.modal_errors import GONE, SDK_ERRORS, told
 from sandbox.modal_plan import ModalPlan
 
 PROVIDER = "modal"
+AHEAD_SECONDS = 3600
+"""By which the clock of another process may be ahead of ours."""
 SNAPSHOT = Failpoint("modal.snapshot")
 DELETE_IMAGE = Failpoint("modal.delete_image")
 
@@ -77,6 +79,11 @@ class ModalVault:
         before = await self.record(thread_id)
         if before is not None and before.last_used_at < (moment := self._moment(at)):
             await self._records.replace(replace(before, last_used_at=moment), expected=before)
+
+    async def in_use(self) -> frozenset[str]:
+        """The ids of the sandboxes that are some thread's."""
+        started = await self.unused("started", for_seconds=-AHEAD_SECONDS)
+        return frozenset(record.provider_ref for record in started)
 
     async def archive(self, record: SandboxRecord) -> None:
         await self._records.replace(replace(record, state="archived"), expected=record)

@@ -159,15 +159,24 @@ async def create_function(
     world.deployed.setdefault(request.app_id, []).append(request)
     definition = request.function
     handle = api_pb2.FunctionHandleMetadata(function_name=definition.function_name)
+    ranked = api_pb2.FunctionData.RankedFunction(rank=0, function=definition)
+    whole = api_pb2.FunctionData(
+        function_name=definition.function_name,
+        timeout_secs=definition.timeout_secs,
+        ranked_functions=[ranked],
+    )
     return api_pb2.FunctionCreateResponse(
-        function_id=f"fu-{definition.function_name}", function=definition, handle_metadata=handle
+        function_id=f"fu-{definition.function_name}",
+        function=definition,
+        handle_metadata=handle,
+        function_data=whole,
     )
 
 
 async def publish(
     world: World, request: api_pb2.AppPublishRequest, metadata: Mapping[str, object]
 ) -> api_pb2.AppPublishResponse:
-    return api_pb2.AppPublishResponse(url="http://127.0.0.1/")
+    return api_pb2.AppPublishResponse(url="http://127.0.0.1/", deployed_at=world.now())
 
 
 async def disconnect(
