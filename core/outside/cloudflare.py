@@ -78,7 +78,7 @@ class _MissingAnswer(_Part):
 
 
 class _Deployed(_Part):
-    url: str
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>]{1,300}$")]
 
 
 class _DeployedAnswer(_Part):

@@ -27,12 +27,13 @@ class Asked:
 
 @dataclass
 class StandIn:
-    """`trouble` takes the place of the next answers, one each."""
+    """`trouble` takes the place of the next answers, one each; `faults` of all answers to paths with such an end."""
 
     url: str = ""
     port: int = 0
     asked: list[Asked] = field(default_factory=list)
     trouble: deque[Answer] = field(default_factory=deque)
+    faults: dict[str, Answer] = field(default_factory=dict)
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -52,6 +53,9 @@ async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
         state.asked.append(Asked(request.method, request.path, dict(request.query), headers, body))
         if state.trouble:
             return await state.trouble.popleft()(request)
+        for end, answer in state.faults.items():
+            if request.path.endswith(end):
+                return await answer(request)
         return await handler(request)
 
     app = web.Application(middlewares=[take_down], client_max_size=100 << 20)
