@@ -181,6 +181,7 @@ class _Assembly:
             file_sources=self._sources,
             thread_talks=self._talks,
             preview_url=self._links.preview,
+            takeover_url=self._links.takeover,
         )
         return Worker(engine, self._stores.queue)
 

@@ -33,6 +33,11 @@ class Parts:
     agent_knowledge: AgentKnowledge
 
 
+def no_takeover(_thread_id: str) -> str | None:
+    """Where there is no browser, or no page on which to take it over."""
+    return None
+
+
 def new_engine(
     parts: Parts,
     *,
@@ -40,6 +45,7 @@ def new_engine(
     file_sources: Mapping[str, FileSource],
     thread_talks: Mapping[str, ThreadTalk],
     preview_url: Callable[[str, str], str | None],
+    takeover_url: Callable[[str], str | None] = no_takeover,
 ) -> Engine:
     """The sources and talks of platforms may be added later."""
     settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
@@ -62,6 +68,7 @@ def new_engine(
         plans=stores.plans,
         thread_talks=thread_talks,
         preview_url=preview_url,
+        takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover,
     )
 
 

@@ -53,6 +53,7 @@ class Engine:
     price_of: PriceOf = lambda _model: None
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
+    takeover_url: Callable[[str], str | None] = lambda _thread_id: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     outside: Outside = field(default_factory=Outside)
     thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])

@@ -34,7 +34,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
     )
     _withdraw_open_ask(connection, lease.thread_id)
     ask_id = None
-    if ending.reply is not None and ending.reply.kind == "ask":
+    if ending.reply is not None and ending.reply.kind != "answer":
         ask_id = _insert_ask(connection, lease, ending.reply)
     insert_drafts(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import health, preview, runs, sandboxes, spool, threads
+from bots.web import health, preview, runs, sandboxes, spool, takeover, threads
 from bots.web.guard import check_exposure, require_permission
 from bots.web.intake import JSON_BYTES_MAX
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import answer_errors
+from bots.web.takeover_desk import DESK, TakeoverDesk
 from core.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ def web_app(ports: WebPorts) -> web.Application:
     app[PORTS] = ports
     app[health.FIGURES] = health.Figures()
     app[runs.STREAMS] = set()
+    app[DESK] = TakeoverDesk(ports)
+    app.cleanup_ctx.append(takeover.desk_of)
     app.on_startup.append(_sweep_spool)
     app.on_shutdown.append(runs.end_streams)
     app.add_routes(
@@ -48,6 +51,7 @@ def web_app(ports: WebPorts) -> web.Application:
             web.get("/files/{token}", sandboxes.send_linked_file, allow_head=False),
             web.get("/preview/{token}", preview.show, allow_head=False),
             web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
+            *takeover.routes(),
             web.get("/healthz", health.live),
             web.get("/readyz", health.ready),
             web.get("/metrics", health.metrics),

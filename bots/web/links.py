@@ -1,4 +1,5 @@
-"""Signed links into a sandbox, which work without a token until they expire: to one file, or to all as a preview."""
+"""Signed links into a sandbox, which work without a token until they expire: to a file, to all as a preview, to its
+browser."""
 
 import base64
 import binascii
@@ -16,7 +17,9 @@ from urllib.parse import quote
 from bots.web.refusals import Refusal
 
 LINK_SECONDS = 7 * 24 * 3600
+TAKEOVER_SECONDS = 30 * 60
 _FILE, _PREVIEW = b"threadhand file link\0", b"threadhand preview\0"
+_TAKEOVER = b"threadhand takeover\0"
 
 
 @dataclass(slots=True)
@@ -33,6 +36,23 @@ class Links:
     def preview(self, thread_id: str, path: str) -> str | None:
         """Shows a page of the workspace, with whatever it refers to."""
         return sign_preview(self.secret, self.public_url, thread_id, path, expires_at=_later())
+
+    def takeover(self, thread_id: str) -> str | None:
+        """Gives the thread's browser to the first who opens it, within half an hour. None without a public address."""
+        if not self.public_url:
+            return None
+        return sign_takeover(
+            self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverLink:
+    """`key` names this one link, and stands in its address."""
+
+    thread_id: str
+    expires_at: float
+    key: str
 
 
 def local_url(host: str, port: int) -> str:
@@ -74,6 +94,19 @@ def open_preview(secret: bytes, token: str, *, now: float | None = None) -> str:
     sandbox_id, expires_at = cast(tuple[str, int], _unsealed(secret, _PREVIEW, token))
     _check_time(expires_at, now)
     return sandbox_id
+
+
+def sign_takeover(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
+    """A URL of its own each time, on which a person takes over the thread's browser."""
+    token = _sealed(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
+    return f"{public_url.rstrip('/')}/takeover/{token}"
+
+
+def open_takeover(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
+    """What the token of a take-over says. Raises Refusal as `open_link`."""
+    thread_id, expires_at, _ = cast(tuple[str, int, str], _unsealed(secret, _TAKEOVER, token))
+    _check_time(expires_at, now)
+    return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
 
 
 def link_secret(folder: Path) -> bytes:

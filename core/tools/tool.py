@@ -29,6 +29,7 @@ class ToolContext:
     `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
+    `takeover_url` makes a link on which one person can take over the browser, or None where there is none.
     `message` reads a stored message of this thread by its id, `history` all of them that models see. `knowledge` is
     what the run may look things up in.
     `outside` are the services of the world outside that the program has.
@@ -41,6 +42,7 @@ class ToolContext:
     emit: Callable[[AgentEvent], None] | None = None
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
+    takeover_url: Callable[[], str | None] = lambda: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
     history: Callable[[], Awaitable[Sequence[Message]]] | None = None
     knowledge: KnowledgeDesk | None = None

@@ -96,7 +96,11 @@ class Hands:
         await page.mouse.wheel(_bounded(message["dx"]), _bounded(message["dy"]))
 
     async def _type(self, message: dict[str, Any], page: Page) -> None:
-        await page.keyboard.insert_text(str(message["text"])[:TEXT_CHARACTERS_MAX])
+        text = str(message["text"])[:TEXT_CHARACTERS_MAX]
+        if len(text) == 1 and text.isascii() and text.isprintable():
+            await page.keyboard.press("Space" if text == " " else text)  # pages may listen for keys
+        else:
+            await page.keyboard.insert_text(text)
 
     async def _key(self, message: dict[str, Any], page: Page) -> None:
         key = str(message["key"])[:40]
