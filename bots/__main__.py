@@ -60,7 +60,7 @@ def up(
 
 @app.command()
 def worker() -> None:
-    """Run agents only; not part of this version, where `threadhand up` does all the work."""
+    """Run agents only, for bots that run elsewhere: needs THREADHAND_REDIS_URL and a PostgreSQL database."""
     settings = _settings()
     from bots.bootstrap import worker as work
 

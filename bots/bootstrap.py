@@ -3,14 +3,14 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
 from bots.brains import brain, unreachable
-from bots.chores import expire_approvals, sweep_events
+from bots.chores import beat, expire_approvals, sweep_events
 from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
@@ -18,8 +18,9 @@ from bots.engines import Parts, new_engine
 from bots.known_models import known_models
 from bots.machines import machines
 from bots.meaning import semantics
+from bots.platforms import Platforms, add_discord, add_slack
 from bots.policy import Policy
-from bots.posting import Showroom, Surface
+from bots.posting import Showroom
 from bots.reception import Reception
 from bots.remarks import remarks
 from bots.settings import Settings
@@ -31,17 +32,15 @@ from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
 from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
+from bots.wires import require_servers, wires
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
-from core.errors import ConfigurationError
-from core.ports import FileSource, ThreadTalk
 from core.tasks import cancel, spawn
 from core.worker import Worker
 from storage.opening import migrate as migrate_database
 from storage.opening import open_database
 
 log = logging.getLogger(__name__)
-ONE_PROCESS = "Workers of their own are not part of this version: run `threadhand up`, which does all the work."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Running:
 async def up(settings: Settings, *, with_worker: bool) -> None:
     """Serves whatever is configured until it is cancelled. Raises ConfigurationError."""
     if not with_worker:
-        raise ConfigurationError(ONE_PROCESS)
+        require_servers(settings)
     async with running(settings, with_worker=with_worker) as program:
         for sentence in (*program.lacks, *remarks(settings)):
             log.warning(sentence)
@@ -75,9 +74,13 @@ def _spare_collections() -> None:
 
 
 async def worker(settings: Settings) -> None:
-    """Raises ConfigurationError: this version does all its work in one process."""
-    del settings
-    raise ConfigurationError(ONE_PROCESS)
+    """Executes runs that other processes take in and show, until it is cancelled. Raises ConfigurationError."""
+    require_servers(settings)
+    async with running(settings, with_front=False) as program:
+        for sentence in program.lacks:
+            log.warning(sentence)
+        _spare_collections()
+        await asyncio.Event().wait()
 
 
 async def migrate(settings: Settings) -> None:
@@ -86,13 +89,20 @@ async def migrate(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGenerator[Running, None]:
-    """The program while entered. Raises ConfigurationError with one sentence for what keeps it from starting."""
+async def running(
+    settings: Settings, *, with_worker: bool = True, with_front: bool = True
+) -> AsyncGenerator[Running, None]:
+    """The program while entered: what executes runs, and what takes them in and shows them.
+
+    Raises ConfigurationError with one sentence for what keeps it from starting.
+    """
     failpoints.arm(settings.failpoints)
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        stores = Stores(database, await stack.enter_async_context(semantics(settings, database)))
+        signals = await stack.enter_async_context(wires(settings))
+        meaning = await stack.enter_async_context(semantics(settings, database))
+        stores = Stores(database, signals, meaning)
         sandboxes = await machines(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
@@ -115,7 +125,7 @@ async def running(settings: Settings, *, with_worker: bool = True) -> AsyncGener
             agent_knowledge=agent_knowledge,
         )
         program = _Assembly(parts)
-        yield await program.start(stack, with_worker=with_worker)
+        yield await program.start(stack, with_worker=with_worker, with_front=with_front)
 
 
 class _Assembly:
@@ -128,48 +138,62 @@ class _Assembly:
         self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
-        self._surfaces: dict[str, Surface] = {}
-        self._talks: dict[str, ThreadTalk] = {}
-        self._sources: dict[str, FileSource] = {"api": SpoolFiles(self._spool)}
+        self._platforms = Platforms(sources={"api": SpoolFiles(self._spool)})
         self._links = Links(link_secret(settings.data_dir), settings.public_url)
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
-    async def start(self, stack: AsyncExitStack, *, with_worker: bool) -> Running:
+    async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_front: bool) -> Running:
         """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
         await stack.enter_async_context(enlisted(folder, self._worker_id, claims))
-        slack, discord = self._slack(), self._discord()
-        web = web_app(self._web_ports())
-        if slack is not None:
-            web.add_routes(slack.http_routes())
-        port = await stack.enter_async_context(
-            served(web, host=self._settings.http_host, port=self._settings.http_port)
-        )
-        self._links.public_url = self._links.public_url or local_url(self._settings.http_host, port)
+        platforms = self._connect_platforms()
+        port = await self._serve(stack, platforms.slack) if with_front else 0
         if with_worker:
             runs = self._worker()
             runs.start()
             stack.push_async_callback(runs.close)
-        if slack is not None:
-            await slack.start()
-            stack.push_async_callback(slack.close)
-        if discord is not None:
-            await discord.start()
-            stack.push_async_callback(discord.close)
-        self._delivery.start()
-        stack.push_async_callback(self._delivery.close)
-        sweeper = spawn(sweep_events(self._stores.journal), name="event sweeper")
-        stack.push_async_callback(cancel, sweeper)
-        patience = expire_approvals(self._stores.asks, self._settings.approval_hours)
-        stack.push_async_callback(cancel, spawn(patience, name="approval sweeper"))
+        else:
+            self._ever(stack, beat(claims, self._worker_id), "heartbeat")
+        for platform in (platforms.slack, platforms.discord):
+            if platform is not None:
+                await (platform.start() if with_front else platform.sign_in())
+                stack.push_async_callback(platform.close)
+        if with_front:
+            self._delivery.start()
+            stack.push_async_callback(self._delivery.close)
+        asks, patience_hours = self._stores.asks, self._settings.approval_hours
+        self._ever(stack, sweep_events(self._stores.journal), "event sweeper")
+        self._ever(stack, expire_approvals(asks, patience_hours), "approval sweeper")
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
             lacks=self._lacks(),
-            slack=slack,
-            discord=discord,
+            slack=platforms.slack,
+            discord=platforms.discord,
         )
+
+    def _connect_platforms(self) -> Platforms:
+        settings, receive, platforms = self._settings, self._reception.receive, self._platforms
+        latest = self._parts.roster.files.latest
+        agents = {agent_id: agent.description for agent_id, agent in latest.items()}
+        add_slack(platforms, settings, receive)
+        add_discord(platforms, settings, receive, self._stores.inbox, agents)
+        return platforms
+
+    def _ever(self, stack: AsyncExitStack, chore: Coroutine[object, object, None], name: str) -> None:
+        stack.push_async_callback(cancel, spawn(chore, name=name))
+
+    async def _serve(self, stack: AsyncExitStack, slack: SlackApp | None) -> int:
+        host = self._settings.http_host
+        web = web_app(self._web_ports())
+        if slack is not None:
+            web.add_routes(slack.http_routes())
+        port = await stack.enter_async_context(
+            served(web, host=host, port=self._settings.http_port)
+        )
+        self._links.public_url = self._links.public_url or local_url(host, port)
+        return port
 
     def _worker(self) -> Worker:
         parts = self._parts
@@ -178,8 +202,8 @@ class _Assembly:
         engine = new_engine(
             parts,
             worker_id=self._worker_id,
-            file_sources=self._sources,
-            thread_talks=self._talks,
+            file_sources=self._platforms.sources,
+            thread_talks=self._platforms.talks,
             preview_url=self._links.preview,
             takeover_url=self._links.takeover,
         )
@@ -194,7 +218,7 @@ class _Assembly:
         stores = self._stores
         return Showroom(
             worker_id=self._worker_id,
-            surfaces=self._surfaces,
+            surfaces=self._platforms.surfaces,
             deliveries=stores.deliveries,
             conversations=stores.conversations,
             asks=stores.asks,
@@ -222,7 +246,7 @@ class _Assembly:
                 shelf=Shelf(
                     library=stores.library,
                     conversations=stores.conversations,
-                    sources=self._sources,
+                    sources=self._platforms.sources,
                     file_bytes_max=settings.file_bytes_max,
                 ),
                 roster=self._parts.roster,
@@ -230,41 +254,6 @@ class _Assembly:
             ),
             wake_delivery=self._delivery.wake,
         )
-
-    def _slack(self) -> SlackApp | None:
-        settings = self._settings
-        if settings.slack_mode == "off":
-            return None
-        app = SlackApp(
-            bot_token=settings.slack_bot_token.get_secret_value(),
-            app_token=settings.slack_app_token.get_secret_value() or None,
-            signing_secret=settings.slack_signing_secret.get_secret_value() or None,
-            api_url=settings.slack_api_url,
-            receive=self._reception.receive,
-        )
-        self._surfaces["slack"] = app.surface
-        self._sources["slack"] = app.files
-        self._talks["slack"] = app.talk
-        return app
-
-    def _discord(self) -> DiscordApp | None:
-        settings = self._settings
-        if not settings.discord_token.get_secret_value():
-            return None
-        app = DiscordApp(
-            token=settings.discord_token.get_secret_value(),
-            receive=self._reception.receive,
-            cursors=self._stores.inbox,
-            api_url=settings.discord_api_url,
-            agents={
-                agent_id: agent.description
-                for agent_id, agent in self._parts.roster.files.latest.items()
-            },
-        )
-        self._surfaces["discord"] = app.surface
-        self._sources["discord"] = app.files
-        self._talks["discord"] = app.talk
-        return app
 
     def _web_ports(self) -> WebPorts:
         settings = self._settings

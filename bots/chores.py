@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from core.errors import StorageUnavailable
+from core.worker import HEARTBEAT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -14,12 +15,21 @@ EVENTS_PAUSE_SECONDS = 3600.0
 APPROVALS_PAUSE_SECONDS = 60.0
 
 
+class Hearts(Protocol):
+    async def heartbeat(self, worker_id: str) -> None: ...
+
+
 class Events(Protocol):
     async def sweep_events(self, *, older_than_hours: float) -> int: ...
 
 
 class Approvals(Protocol):
     async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]: ...
+
+
+async def beat(hearts: Hearts, worker_id: str) -> None:
+    """A process that shows runs is alive too; a worker's heart beats by itself."""
+    await _ever(lambda: hearts.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
 
 
 async def sweep_events(events: Events) -> None:

@@ -113,11 +113,11 @@ async def _new(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
 async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
     """The files first, found by the conversation: a crash in between must not leave them to nobody."""
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
-    if run is not None:
-        await desk.signals.send(run.run_id)
     if desk.sandboxes is not None:
         await desk.sandboxes.destroy(thread_id)
     await desk.conversations.forget(thread_id)
+    if run is not None:
+        await desk.signals.send(run.run_id)
     if desk.sandboxes is not None and run is not None:
         await desk.sandboxes.destroy(thread_id)  # what the run wrote until it noticed
     return "Forgotten: this conversation, its files and its sandbox are deleted."

@@ -15,7 +15,16 @@ _SECRET_SHAPES = re.compile(
     """
 )
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
-_QUIET = ("discord", "slack_bolt", "slack_sdk", "aiohttp.access", "litellm", "httpx", "alembic")
+_QUIET = (
+    "discord",
+    "saq",
+    "slack_bolt",
+    "slack_sdk",
+    "aiohttp.access",
+    "litellm",
+    "httpx",
+    "alembic",
+)
 REDACTED = "[redacted]"
 SECRET_CHARACTERS_MIN = 8
 """Shorter values stand in ordinary lines too."""

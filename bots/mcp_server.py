@@ -10,6 +10,7 @@ from bots.meaning import semantics
 from bots.outside import offered, outside_services
 from bots.settings import Settings
 from bots.warehouse import Stores
+from bots.wires import Wires
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
 from core.errors import AgentError, ConfigurationError, SandboxUnavailable
@@ -64,7 +65,8 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        stores = Stores(database, await stack.enter_async_context(semantics(settings, database)))
+        meaning = await stack.enter_async_context(semantics(settings, database))
+        stores = Stores(database, Wires(), meaning)
         sandboxes = await machines(settings, stores.sandboxes)
         for sentence in sandboxes.lacks:
             log.warning(sentence)

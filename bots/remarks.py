@@ -4,7 +4,7 @@ from bots.settings import Settings
 
 
 def remarks(settings: Settings) -> list[str]:
-    """Settings that leave the program without people, or do nothing."""
+    """Settings that leave the program without people."""
     is_live = bool(
         settings.slack_bot_token.get_secret_value() or settings.discord_token.get_secret_value()
     )
@@ -13,8 +13,4 @@ def remarks(settings: Settings) -> list[str]:
         if is_live
         else "Neither Slack nor Discord is set up: only the HTTP API serves."
     ]
-    if settings.redis_url:
-        told.append(
-            "THREADHAND_REDIS_URL is not used in this version: one process does all the work."
-        )
     return [one for one in told if one]

@@ -1,5 +1,6 @@
-"""The adapters behind the stores and signals: one process on one database."""
+"""The adapters behind the stores."""
 
+from bots.wires import Wires
 from core.knowledge.desk import Library
 from core.knowledge.semantics import Semantics
 from storage.agents import SqlAgentVersions
@@ -10,8 +11,6 @@ from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.knowledge import SqlKnowledge
-from storage.memory_bus import MemoryEventBus
-from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.sandboxes import SqlSandboxRecords
@@ -19,9 +18,11 @@ from storage.usage import SqlLedger
 
 
 class Stores:
-    """Every role of the database, and the signals beside it."""
+    """Every role of the database, and the wires beside it."""
 
-    def __init__(self, database: Database, semantics: Semantics | None = None) -> None:
+    def __init__(
+        self, database: Database, wires: Wires, semantics: Semantics | None = None
+    ) -> None:
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
         self.claims = SqlRunClaims(database)
@@ -34,6 +35,6 @@ class Stores:
         self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
         self.library = Library(store=SqlKnowledge(database), semantics=semantics)
-        self.bus = MemoryEventBus()
-        self.queue = MemoryRunQueue()
-        self.signals = MemoryStopSignals()
+        self.bus = wires.bus
+        self.queue = wires.queue
+        self.signals = wires.signals

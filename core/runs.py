@@ -39,6 +39,7 @@ async def execute(run_id: str, engine: Engine) -> None:
     lease = await engine.claims.claim(run_id, engine.worker_id)
     if lease is None:
         return
+    log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
     run = await engine.conversations.run(run_id)
     if run is None:
         return
@@ -96,16 +97,27 @@ class _Execution:
         self._machine.rest()
 
     async def watch_for_stop(self) -> None:
-        """Stops the run at the signal, or at once where the request was stored before this attempt."""
-        signal = spawn(self._engine.signals.wait(self._lease.run_id), name="stop signal")
-        try:
-            run = await self._engine.conversations.run(self._lease.run_id)
-            if run is None or not run.stop_requested:
+        """Stops the run once a request to stop is stored. A signal only says that it is time to look."""
+        while True:
+            signal = spawn(self._engine.signals.wait(self._lease.run_id), name="stop signal")
+            try:
+                if await self._is_unwanted():
+                    break
                 await asyncio.shield(signal)
-        finally:
-            signal.cancel()
+            finally:
+                signal.cancel()
         self._switch.turn_on()
         await self._machine.interrupt()
+
+    async def _is_unwanted(self) -> bool:
+        """Whether people want it stopped, or have it forgotten."""
+        while True:
+            try:
+                run = await self._engine.conversations.run(self._lease.run_id)
+            except StorageUnavailable:
+                await asyncio.sleep(RELEASE_PAUSE_SECONDS)
+            else:
+                return run is None or run.stop_requested
 
     async def play(self) -> None:
         """Plays until the run has ended; a failure ends it too, told once in plain words."""

@@ -1,11 +1,10 @@
 """The event bus of a single process."""
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from core.events import RunEvent
+from storage.readers import Reader
 
 
 class MemoryEventBus:
@@ -13,7 +12,7 @@ class MemoryEventBus:
 
     def __init__(self, *, lag_max: int = 1000) -> None:
         self._lag_max = lag_max
-        self._readers: dict[str, set[_Reader]] = {}
+        self._readers: dict[str, set[Reader]] = {}
 
     async def publish(self, events: Sequence[RunEvent]) -> None:
         for event in events:
@@ -22,7 +21,7 @@ class MemoryEventBus:
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
-        reader = _Reader(self._lag_max)
+        reader = Reader(self._lag_max)
         self._readers.setdefault(run_id, set()).add(reader)
         try:
             yield reader
@@ -31,31 +30,3 @@ class MemoryEventBus:
             readers.discard(reader)
             if not readers:
                 del self._readers[run_id]
-
-
-class _Reader:
-    """One subscriber's unread events."""
-
-    def __init__(self, lag_max: int) -> None:
-        self._unread: deque[RunEvent] = deque()
-        self._lag_max = lag_max
-        self._is_cut_off = False
-        self._something = asyncio.Event()
-
-    def offer(self, event: RunEvent) -> None:
-        if len(self._unread) >= self._lag_max:
-            self._is_cut_off = True
-        if not self._is_cut_off:
-            self._unread.append(event)
-        self._something.set()
-
-    def __aiter__(self) -> "_Reader":
-        return self
-
-    async def __anext__(self) -> RunEvent:
-        while not self._unread:
-            if self._is_cut_off:
-                raise StopAsyncIteration
-            self._something.clear()
-            await self._something.wait()
-        return self._unread.popleft()

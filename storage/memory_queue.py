@@ -28,9 +28,17 @@ class MemoryStopSignals:
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
 
     async def send(self, run_id: str) -> None:
+        self.wake(run_id)
+
+    def wake(self, run_id: str) -> None:
         for waiter in self._waiters.get(run_id, ()):
             if not waiter.done():
                 waiter.set_result(None)
+
+    def wake_all(self) -> None:
+        """Where a stop may have been missed: everyone looks at the store."""
+        for run_id in tuple(self._waiters):
+            self.wake(run_id)
 
     async def wait(self, run_id: str) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

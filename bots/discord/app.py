@@ -161,7 +161,6 @@ class DiscordApp:
 
     async def start(self) -> None:
         """Logs in and returns once events arrive. Raises ConfigurationError, and is closed then."""
-        Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
         try:
             await self._login()
             DiscordWebSocket.DEFAULT_GATEWAY = await self._gateway()
@@ -187,7 +186,16 @@ class DiscordApp:
             await asyncio.wait({self._connection})
         await self.files.close()
 
+    async def sign_in(self) -> None:
+        """Logs in and stays away from the gateway: for a process that only reads files and threads."""
+        try:
+            await self._login()
+        except BaseException:
+            await self.close()
+            raise
+
     async def _login(self) -> None:
+        Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:

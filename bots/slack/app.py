@@ -79,6 +79,10 @@ class SlackApp:
             raise
         log.info("slack: connected as %s in %s", identity.user_id, identity.team_id)
 
+    async def sign_in(self) -> None:
+        """Checks the token, and listens to nothing: for a process that only reads files and threads."""
+        await self._client.open()
+
     async def _listen(self, doorway: Doorway, identity: Identity) -> None:
         bolt = _bolt(self._client, doorway, identity)
         if self._http:

@@ -48,10 +48,3 @@ def test_the_start_says_what_serves(variables: dict[str, str], said: list[str]) 
 def test_the_start_says_that_nobody_is_let_in() -> None:
     (sentence,) = remarks(settings(DISCORD_TOKEN="t"))
     assert sentence.startswith("Nobody may talk to the agent yet")
-
-
-def test_the_start_says_that_redis_is_not_used() -> None:
-    told = remarks(settings(DISCORD_TOKEN="t", ALLOWED_USERS="*", REDIS_URL="redis://x"))
-    assert told == [
-        "THREADHAND_REDIS_URL is not used in this version: one process does all the work."
-    ]

@@ -49,6 +49,12 @@ class Program:
                 start_new_session=True,
             )
 
+    def beside(self, name: str) -> "Program":
+        """Another one with the same settings and folder, and a log of its own."""
+        other = Program(self.folder, self._settings)
+        other.log_path = self.folder / f"{name}.log"
+        return other
+
     def change(self, **settings: str) -> None:
         """Settings (without their prefix, in small letters) for the next start."""
         self._settings |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}

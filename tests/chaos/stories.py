@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -15,7 +15,7 @@ from tests.chaos.harness import PERSON, PlatformName, Stage
 class Story:
     """`runs`: how many there are in the end. `settings` by their names in small letters, without prefix.
 
-    `prepare` is called before the first start.
+    `prepare` is called before the first start. `over_redis`: with a real one, which outlives the program.
     """
 
     scenario: str
@@ -26,6 +26,7 @@ class Story:
     sandbox: str = "unsafe-process"
     settings: dict[str, str] = field(default_factory=dict[str, str])
     prepare: Callable[[Stage], None] = lambda stage: None
+    over_redis: bool = False
 
 
 def _answers(text: str, name: str = "talk", when: str = "Hello") -> str:
@@ -220,8 +221,10 @@ REPORT_IN_DISCORD = Story(
     platform="discord",
 )
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
+STOP_OVER_REDIS = replace(STOP, over_redis=True)
 RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
 STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
+STATUS_OVER_REDIS = replace(STATUS, over_redis=True)
 NEW = Story(
     scenario=TALK,
     tell=word("new", "starts afresh", "no conversation with me here"),

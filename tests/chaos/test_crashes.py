@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.chaos.harness import Stage, staged
 from tests.chaos.program import REPOSITORY
 from tests.chaos.stories import Story
 from tests.sandbox.providers import local_jails
+from tests.servers import redis
 
 STORIES: dict[str, Story] = {
     name.lower(): story
@@ -90,6 +92,8 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "know_through_litellm": {"llm.litellm.embed": (1,)},
     "unlearn": {"storage.knowledge_remove": (1,)},
+    "status_over_redis": {"redis.put": (1,), "redis.publish": (2,)},
+    "stop_over_redis": {"redis.send_stop": (1,)},
 }
 """Story, place, and the how-manieth passing of it that is the last."""
 TWICE = {
@@ -142,9 +146,11 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
     if story.sandbox == "local":
         async with local_jails():
             pass  # skipped where there can be none
-    async with staged(
-        story.platform, story.scenario, sandbox=story.sandbox, **story.settings
-    ) as stage:
+    async with AsyncExitStack() as stack:
+        wires = {"redis_url": stack.enter_context(redis())} if story.over_redis else {}
+        stage = await stack.enter_async_context(
+            staged(story.platform, story.scenario, sandbox=story.sandbox, **story.settings, **wires)
+        )
         story.prepare(stage)
         stage.program.start(failpoints=deaths[0])
         crash = spawn(_crashes(stage, deaths[1:]), name="crash")

@@ -1,9 +1,12 @@
 """Stores over each database, for the contract suites."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from storage.database import Database
 from tests.contracts.stores import Stores, stores_over
+from tests.servers import redis
 from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
     database,
     database_url,
@@ -15,3 +18,9 @@ from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
 @pytest.fixture
 def stores(database: Database) -> Stores:  # noqa: F811 - the fixture above
     return stores_over(database)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url

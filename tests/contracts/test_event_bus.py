@@ -1,6 +1,7 @@
 """The contract of `core.ports.EventBus`; another bus joins by a parameter of the fixture."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
 import pytest
@@ -8,13 +9,19 @@ import pytest
 from core.events import Cursor, RunEvent, TextStreamed
 from core.ports import EventBus
 from storage.memory_bus import MemoryEventBus
+from storage.redis_bus import RedisEventBus
+from tests.contracts.redis_servers import redis_client
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture(params=["memory"])
-def bus() -> EventBus:
-    return MemoryEventBus(lag_max=50)
+@pytest.fixture(params=["memory", "redis"])
+async def bus(request: pytest.FixtureRequest) -> AsyncGenerator[EventBus, None]:
+    if request.param == "memory":
+        yield MemoryEventBus(lag_max=50)
+        return
+    async with redis_client(request.getfixturevalue("redis_url")) as (client, streams):
+        yield RedisEventBus(client, streams, lag_max=50)
 
 
 def chunk(run_id: str, n: int) -> RunEvent:

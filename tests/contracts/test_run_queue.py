@@ -1,21 +1,34 @@
 """The contracts of `core.ports.RunQueue` and `StopSignals`; other adapters join by a parameter of the fixtures."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from core.ports import RunQueue, StopSignals
 from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+from storage.redis_queue import RedisRunQueue, RedisStopSignals
+from tests.contracts.redis_servers import redis_client
 
 
-@pytest.fixture(params=["memory"])
-def queue() -> RunQueue:
-    return MemoryRunQueue()
+@pytest.fixture(params=["memory", "redis"])
+async def queue(request: pytest.FixtureRequest) -> AsyncGenerator[RunQueue, None]:
+    if request.param == "memory":
+        yield MemoryRunQueue()
+        return
+    async with redis_client(request.getfixturevalue("redis_url")) as (client, _streams):
+        yield RedisRunQueue(client)
 
 
-@pytest.fixture(params=["memory"])
-def signals() -> StopSignals:
-    return MemoryStopSignals()
+@pytest.fixture(params=["memory", "redis"])
+async def signals(request: pytest.FixtureRequest) -> AsyncGenerator[StopSignals, None]:
+    if request.param == "memory":
+        yield MemoryStopSignals()
+        return
+    async with redis_client(request.getfixturevalue("redis_url")) as (client, streams):
+        redis_signals = RedisStopSignals(client, streams)
+        async with redis_signals.listening():
+            yield redis_signals
 
 
 async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:

@@ -1,0 +1,61 @@
+"""The chat platforms of the settings, and what the rest of the program has of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bots.discord.app import DiscordApp
+from bots.discord.lanes import Cursors
+from bots.posting import Surface
+from bots.reception import Receive
+from bots.settings import Settings
+from bots.slack.app import SlackApp
+from core.ports import FileSource, ThreadTalk
+
+
+@dataclass(slots=True)
+class Platforms:
+    """Filled before anything starts; by platform name."""
+
+    sources: dict[str, FileSource]
+    surfaces: dict[str, Surface] = field(default_factory=dict[str, Surface])
+    talks: dict[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
+    slack: SlackApp | None = None
+    discord: DiscordApp | None = None
+
+
+def add_slack(platforms: Platforms, settings: Settings, receive: Receive) -> None:
+    """Nothing where the settings name no Slack."""
+    if settings.slack_mode == "off":
+        return
+    app = platforms.slack = SlackApp(
+        bot_token=settings.slack_bot_token.get_secret_value(),
+        app_token=settings.slack_app_token.get_secret_value() or None,
+        signing_secret=settings.slack_signing_secret.get_secret_value() or None,
+        api_url=settings.slack_api_url,
+        receive=receive,
+    )
+    platforms.surfaces["slack"] = app.surface
+    platforms.sources["slack"] = app.files
+    platforms.talks["slack"] = app.talk
+
+
+def add_discord(
+    platforms: Platforms,
+    settings: Settings,
+    receive: Receive,
+    cursors: Cursors,
+    agents: Mapping[str, str],
+) -> None:
+    """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
+    if not settings.discord_token.get_secret_value():
+        return
+    app = platforms.discord = DiscordApp(
+        token=settings.discord_token.get_secret_value(),
+        receive=receive,
+        cursors=cursors,
+        api_url=settings.discord_api_url,
+        agents=agents,
+    )
+    platforms.surfaces["discord"] = app.surface
+    platforms.sources["discord"] = app.files
+    platforms.talks["discord"] = app.talk
