@@ -1,22 +1,21 @@
-"""The program inside as it is sent into a sandbox: its files in one piece, and the few lines that unpack them."""
+"""The program inside as it is sent into a sandbox: one archive, and the few lines that store and start it."""
 
 import hashlib
-import importlib.util
+import io
 import json
-import marshal
 import py_compile
-import sys
 import tempfile
-import zlib
+import zipfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import sandbox
 
-SUFFIXES = (".py", ".js")
-UNPACK = """\
-import marshal, os, sys, zlib
+LEFT_OUT = "browser"
+"""The folder of the browser's server, which takes files of its own."""
+START = """\
+import os, sys
 size, digest, told = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 packed = b""
 while len(packed) < size:
@@ -24,19 +23,12 @@ while len(packed) < size:
     if not piece:
         sys.exit("the program did not come whole")
     packed += piece
-place = os.path.join(os.environ.get("TMPDIR", "/tmp"), "threadhand-" + digest)
-for name, content in marshal.loads(zlib.decompress(packed)).items():
-    path = os.path.join(place, name)
-    try:
-        with open(path, "rb") as file:
-            if file.read() == content:
-                continue
-    except OSError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + "." + str(os.getpid()), "wb") as file:
-        file.write(content)
-    os.replace(path + "." + str(os.getpid()), path)
-sys.path.insert(0, place)
+path = os.path.join(os.environ.get("TMPDIR", "/tmp"), "threadhand-" + digest + ".zip")
+draft = path + "." + str(os.getpid())
+with open(draft, "wb") as file:
+    file.write(packed)
+os.replace(draft, path)
+sys.path.insert(0, path)
 sys.argv = ["threadhand", "0", "1", told]
 from sandbox.inside.hosted import main
 main()
@@ -52,35 +44,42 @@ class Packed:
 
     def command(self, settings: dict[str, object]) -> list[str]:
         told = json.dumps(settings)
-        return ["python3", "-I", "-S", "-c", UNPACK, str(len(self.content)), self.digest, told]
+        return ["python3", "-I", "-S", "-c", START, str(len(self.content)), self.digest, told]
 
 
 @cache
 def packed_program() -> Packed:
     """With code compiled for this Python beside the sources; another Python compiles them itself. Blocks for 0.1 s."""
     origin = Path(sandbox.__file__).parent
-    found: dict[str, bytes] = {"sandbox/__init__.py": b""}
-    with tempfile.TemporaryDirectory() as folder:
-        for path in sorted((origin / "inside").rglob("*")):
-            if path.suffix not in SUFFIXES:
+    written = io.BytesIO()
+    with (
+        zipfile.ZipFile(written, "w") as archive,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        archive.writestr(_entry("sandbox/__init__.py"), b"")
+        for path in sorted((origin / "inside").rglob("*.py")):
+            if LEFT_OUT in path.relative_to(origin).parts:
                 continue
             name = f"sandbox/{path.relative_to(origin).as_posix()}"
-            found[name] = path.read_bytes()
-            if path.suffix == ".py":
-                compiled = Path(folder) / "compiled"
-                py_compile.compile(
-                    str(path),
-                    cfile=str(compiled),
-                    dfile=name,
-                    doraise=True,
-                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-                )
-                found[_cached(name)] = compiled.read_bytes()
-    content = zlib.compress(marshal.dumps(found, 2))
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return Packed(content=content, digest=digest)
+            archive.writestr(_entry(name), path.read_bytes())
+            archive.writestr(_entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled"))
+    content = written.getvalue()
+    return Packed(content=content, digest=hashlib.sha256(content).hexdigest()[:16])
 
 
-def _cached(name: str) -> str:
-    assert sys.implementation.cache_tag is not None  # noqa: S101 - CPython has one
-    return importlib.util.cache_from_source(name)
+def _compiled(path: Path, name: str, target: Path) -> bytes:
+    py_compile.compile(
+        str(path),
+        cfile=str(target),
+        dfile=name,
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    return target.read_bytes()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Without a date, so that the same program is the same archive."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
