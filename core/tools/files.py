@@ -37,7 +37,7 @@ async def run_create(params: CreateParams, context: ToolContext) -> str:
             " str_replace to edit it."
         )
     mode = int(params.permissions, 8) & 0o777
-    size = await _write(files, params.file_path, params.file_contents, mode)
+    size = await write_text(files, params.file_path, params.file_contents, mode)
     return f"Created {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
 
 
@@ -53,7 +53,7 @@ class RewriteParams(WithPath):
 async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
     mode = int(params.permissions, 8) & 0o777
-    size = await _write(files, params.file_path, params.file_contents, mode)
+    size = await write_text(files, params.file_path, params.file_contents, mode)
     return f"Wrote {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
 
 
@@ -72,7 +72,7 @@ async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
         raise about(params.file_path, error) from error
     line = _only_place(text, params)
     edited = text.replace(params.old_str, params.new_str)
-    await _write(files, params.file_path, edited, mode=None, encoding=encoding)
+    await write_text(files, params.file_path, edited, mode=None, encoding=encoding)
     return f"Edited {params.file_path} at line {line}.{_preview(params.file_path, context)}"
 
 
@@ -222,7 +222,7 @@ async def _exists(files: Files, path: str) -> bool:
     return True
 
 
-async def _write(
+async def write_text(
     files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
 ) -> int:
     content = encoded(text, encoding, path)

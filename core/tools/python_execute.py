@@ -1,0 +1,96 @@
+"""Running a piece of Python in the sandbox; what it prints is the result."""
+
+import shlex
+from contextlib import suppress
+
+from pydantic import BaseModel, Field
+
+from core.errors import ToolError
+from core.ids import new_id
+from core.ports import CommandOutput
+from core.tools.tool import Tool, ToolContext, ToolOutput
+
+SECONDS_MAX = 600
+_GRACE_SECONDS = 15
+_ERROR_BYTES = 6_000
+_TIMED_OUT = (124, 137)
+"""How `timeout` of the GNU core utilities ends when it had to end the program, gently or not."""
+
+
+class PythonParams(BaseModel):
+    """Run Python code in the sandbox and get what it prints. Only printed output counts: print every result. Each call
+    starts anew, in the workspace; nothing is left of the one before but the files. For longer programs put the code
+    in a file and use execute_command."""
+
+    code: str = Field(min_length=1, max_length=200_000, description="The code.")
+    timeout: int = Field(
+        default=5, ge=1, le=SECONDS_MAX, description="Seconds after which the code is ended."
+    )
+
+
+async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
+    shell = (await context.sandbox()).shell
+    session, mark = f"python-{new_id()[-8:]}", f"END-{new_id()[-12:]}"
+    try:
+        shown = await shell.execute(
+            _script(params, mark),
+            session=session,
+            folder=None,
+            timeout_seconds=params.timeout + _GRACE_SECONDS,
+        )
+    finally:
+        with suppress(ToolError):
+            await shell.terminate(session)
+    printed, _, errors = shown.output.partition(f"{mark}\n")
+    if shown.exit_code is None or shown.exit_code in _TIMED_OUT:
+        raise ToolError(_too_long(params.timeout, printed))
+    if shown.exit_code != 0:
+        parts = (printed.rstrip(), errors.strip(), f"[exit code {shown.exit_code}]")
+        return ToolOutput(output="\n".join(filter(None, parts)), is_success=False)
+    return ToolOutput(output=_printed(printed, shown))
+
+
+def _script(params: PythonParams, mark: str) -> str:
+    """The code goes into a file, so that errors name its lines. Its standard error is told if it fails."""
+    code = params.code if params.code.endswith("\n") else f"{params.code}\n"
+    run = (
+        f'PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1 timeout -k 2 {params.timeout}'
+        ' python3 "$folder/code.py" 2>"$folder/errors" </dev/null'
+    )
+    failed = f'echo; echo {shlex.quote(mark)}; tail -c {_ERROR_BYTES} "$folder/errors"'
+    return (
+        f"folder=$(mktemp -d); cat >\"$folder/code.py\" <<'{mark}'\n{code}{mark}\n"
+        f'{run}; status=$?; if [ "$status" -ne 0 ]; then {failed}; fi; rm -rf "$folder"; (exit "$status")'
+    )
+
+
+def _printed(printed: str, shown: CommandOutput) -> str:
+    if not printed.strip():
+        return "[nothing was printed; print what you want to know]"
+    left_out = (
+        f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
+    )
+    return printed.rstrip("\n") + left_out
+
+
+def _too_long(seconds: int, printed: str) -> str:
+    so_far = f" It had printed:\n{printed.rstrip()}" if printed.strip() else ""
+    return (
+        f"The code did not end within {seconds} s and was ended. Give a longer timeout, or put it in a file and run it"
+        f" with execute_command.{so_far}"
+    )
+
+
+def _title(params: PythonParams) -> str:
+    lines = [line.strip() for line in params.code.splitlines() if line.strip()]
+    return f"Running Python: {lines[0][:80] if lines else '…'}"
+
+
+python_execute = Tool(
+    name="python_execute",
+    params=PythonParams,
+    run=run_python,
+    title=_title,
+    example={"code": "print(sum(range(10)))"},
+    content_parameter="code",
+)
