@@ -16,9 +16,11 @@ from core.tools import (
     files,
     image_edit_or_generate,
     knowledge,
+    python_execute,
     scrape_webpage,
     search_conversation,
     shell,
+    str_replace_editor,
     web_search,
 )
 from core.tools.tool import Tool, Toolbox
@@ -70,7 +72,7 @@ def toolbox(
     if not needs_sandbox or not with_browser:
         left_out |= {tool.name for module in (browser, browser_input) for tool in tools_of(module)}
     if not needs_sandbox:
-        in_sandbox = (files, shell, deploy, image_edit_or_generate)
+        in_sandbox = (files, shell, python_execute, str_replace_editor, deploy, image_edit_or_generate)
         left_out |= {tool.name for module in in_sandbox for tool in tools_of(module)}
         left_out.add(knowledge.ask_document.name)
     if not with_knowledge:
