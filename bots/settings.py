@@ -225,6 +225,11 @@ def load_process(env_file: Path = Path(".env")) -> Settings:
     return settings
 
 
+def tell_sdks(variables: Mapping[str, str]) -> None:
+    """Sets what SDKs look for under names of their own."""
+    os.environ.update(variables)  # noqa: TID251 - they read it there
+
+
 def process_environment() -> Mapping[str, str]:
     """What tool servers may be given: references in their file, and what a child process needs to start."""
     return dict(os.environ)  # noqa: TID251 - the one place that reads it

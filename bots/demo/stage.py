@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bots.bootstrap import Running, running
+from bots.demo.modal_here import modal_here
 from bots.demo.notice_board import settings_of
 from bots.settings import Settings
 from bots.simulator.discord.server import DiscordSimulator
@@ -58,7 +59,9 @@ async def staged(
         script = None
         if not settings.model:
             script = await stack.enter_async_context(serve(scenario or story()))
-        sandbox, skipped, notes = await _sandbox(settings, folder, is_scripted=script is not None)
+        sandbox, skipped, notes = await _sandbox(
+            settings, folder, stack, is_scripted=script is not None
+        )
         board = folder / "notices.txt"
         played = _settings(settings, folder, slack, discord, script, sandbox)
         (folder / TOOL_SERVERS).write_text(settings_of(board), "utf-8")
@@ -131,11 +134,14 @@ def _settings(
 
 
 async def _sandbox(
-    settings: Settings, folder: Path, *, is_scripted: bool
+    settings: Settings, folder: Path, stack: AsyncExitStack, *, is_scripted: bool
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
+    if settings.sandbox == "modal":
+        here = await modal_here(stack, folder, is_scripted=is_scripted)
+        return "modal", here.skipped, here.notes
     if settings.sandbox != "local":
         return settings.sandbox, (), ()
     jails = LocalJails(folder / "sandboxes")
