@@ -46,7 +46,10 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
     if edit is None:
         return Outcome(notice=USAGE)
     try:
-        after = await plans.change(thread_id, lambda known: _edited(known, edit, rest.strip(), run))
+        after = await plans.change(
+            thread_id,
+            lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
+        )
     except _No as no:
         return Outcome(notice=str(no))
     stopped = run.run_id if run is not None and verb == "stop" else None
@@ -65,12 +68,14 @@ def _edits(who: str) -> dict[str, Edit]:
     }
 
 
-def _edited(known: Plans, edit: Edit, rest: str, run: Run | None) -> Plans:
-    """Raises _No. Run again after a race, it looks at the plan as it then is."""
+def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bool) -> Plans:
+    """Raises _No. Run again after a race, it looks at the plan as it then is. A plan may be given up once more as long
+    as its run goes on: a crash may have come between the two."""
     plan = flow_plan(known)
     if plan is None:
         raise _No(NOT_OURS if known else NO_PLAN)
-    is_in_hand = run is not None and run.run_id == plan.run_id and plan.stage != "closed"
+    is_running = run is not None and run.run_id == plan.run_id
+    is_in_hand = is_running and (is_stop or plan.stage != "closed")
     if is_over(plan) and not is_in_hand:
         raise _No(OVER)
     return changed(known, plan.plan_id, edit(plan, rest))

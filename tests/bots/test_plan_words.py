@@ -10,6 +10,7 @@ from bots.inbound import CommandCalled, Outcome
 from bots.plan_words import NO_PLAN, NOT_OURS, OVER, USAGE
 from bots.policy import Policy
 from bots.reception import Reception
+from core.flow.steps import changed, closed
 from core.ids import new_id
 from core.plans import created
 from core.runs import execute
@@ -116,6 +117,25 @@ async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
     assert (await last(flow_world, run_id)).status == "stopped"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
     assert (await word(flow_world, "add More")).notice == OVER
+
+
+async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
+    flow_world: World,
+) -> None:
+    """As after a crash between the change of the plan and the stop of its run."""
+    plans, working = flow_world.engine.plans, Working(flow_world)
+    assert plans is not None
+    async with working as run_id:
+        run = await flow_world.engine.conversations.run(run_id)
+        plan_id = (await plan_of(flow_world, run_id)).plan_id
+        assert run is not None
+        await plans.change(
+            run.thread_id, lambda known: changed(known, plan_id, lambda plan: closed(plan, ""))
+        )
+        assert "It was given up." in (await word(flow_world, "stop")).notice
+        async with asyncio.timeout(10):
+            await working.running
+    assert (await last(flow_world, run_id)).status == "stopped"
 
 
 async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) -> None:
