@@ -181,7 +181,9 @@ class _Assembly:
         add_discord(platforms, settings, receive, self._stores.inbox, agents)
         return platforms
 
-    def _ever(self, stack: AsyncExitStack, chore: Coroutine[object, object, None], name: str) -> None:
+    def _ever(
+        self, stack: AsyncExitStack, chore: Coroutine[object, object, None], name: str
+    ) -> None:
         stack.push_async_callback(cancel, spawn(chore, name=name))
 
     async def _serve(self, stack: AsyncExitStack, slack: SlackApp | None) -> int:
