@@ -124,6 +124,20 @@ class Files(Protocol):
         ...
 
 
+class PortStream(Protocol):
+    """A connection to a program inside. Raises SandboxUnavailable when the sandbox is lost."""
+
+    async def read(self, count_max: int) -> bytes:
+        """At least one byte, as soon as there is one; none at the end."""
+        ...
+
+    async def write(self, content: bytes) -> None:
+        """Raises BrokenPipeError when the other end has closed."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Sandbox(Protocol):
     """One thread's machine."""
 
@@ -135,6 +149,10 @@ class Sandbox(Protocol):
 
     @property
     def browser(self) -> Browser: ...
+
+    async def connect(self, port: int) -> PortStream:
+        """Connects to what listens there on the loopback address. Raises ToolError where nothing does."""
+        ...
 
     async def interrupt(self) -> None:
         """Kills every running command of every session; sessions, files and background services of ours stay."""

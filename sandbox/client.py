@@ -1,5 +1,6 @@
 """A thread's sandbox as the core sees it, over the connection to the program inside."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -11,10 +12,13 @@ from core.messages import JsonObject
 from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.browser_client import BrowserClient
 from sandbox.connection import ANSWER_SECONDS, LOST, Connection, plain
+from sandbox.inside.ports import CONNECTED
+from sandbox.stream import CallStream
 
 EXECUTE = Failpoint("sandbox.execute")
 INTERRUPT = Failpoint("sandbox.interrupt")
 TERMINATE = Failpoint("sandbox.terminate")
+CONNECT = Failpoint("sandbox.connect")
 WRITE = Failpoint("sandbox.write")
 DELETE = Failpoint("sandbox.delete")
 
@@ -54,6 +58,17 @@ class SandboxClient:
     @property
     def files(self) -> "FilesClient":
         return self._files
+
+    async def connect(self, port: int) -> CallStream:
+        with CONNECT:
+            stream = self._connection.stream("connect", port=port)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await stream.readexactly(len(CONNECTED))
+            except BaseException:
+                stream.close()
+                raise
+        return stream
 
     async def interrupt(self) -> None:
         with INTERRUPT:

@@ -20,6 +20,7 @@ from sandbox.inside.browsers import Browsers
 from sandbox.inside.files import Files, explained
 from sandbox.inside.link import Call, CallError, Link
 from sandbox.inside.loop import Loop
+from sandbox.inside.ports import Ports
 from sandbox.inside.sessions import Sessions
 
 Operation = Callable[[Call], None]
@@ -48,6 +49,7 @@ class Program:
             "list": self._files.list,
             "delete": self._files.delete,
             "browser": self._browsers.open,
+            "connect": Ports(loop).connect,
         }
         link.on_hello = self._greeted
         link.on_call = self._call

@@ -24,9 +24,6 @@ DATA_BYTES_MAX = 64 * 1024
 JSON_BYTES_MAX = 4 * 1024 * 1024
 WINDOW_BYTES = 512 * 1024  # bulk bytes that may be under way on one channel
 
-# The op "connect" (a TCP connection to a port inside, data both ways) is reserved.
-RESERVED_OPS = ("connect",)
-
 
 def encode(kind: int, channel: int, payload: bytes = b"") -> bytes:
     return HEADER.pack(len(payload), kind, channel) + payload

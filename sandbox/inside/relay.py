@@ -28,13 +28,18 @@ class Relay:
         self.is_over = False
         call.on_data, call.on_end, call.on_cancel = self._take, self._no_more, self.close
 
-    def connect(self, connected: socket.socket) -> None:
+    def connect(self, connected: socket.socket, greeting: bytes = b"") -> None:
+        """`greeting` goes to the host before the data."""
         if self.is_over:
             connected.close()
             return
         self._socket = connected
         connected.setblocking(False)
-        self._loop.on_readable(connected.fileno(), self._read)
+        if greeting:
+            self._received = greeting
+            self._call.send_pieces(self._piece)
+        else:
+            self._loop.on_readable(connected.fileno(), self._read)
         self._write()
 
     def refuse(self, error: CallError) -> None:
