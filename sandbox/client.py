@@ -65,6 +65,9 @@ class SandboxClient:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await stream.readexactly(len(CONNECTED))
+            except TimeoutError as error:
+                stream.close()
+                raise ToolError(f"Port {port} of the sandbox does not answer.") from error
             except BaseException:
                 stream.close()
                 raise

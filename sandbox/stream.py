@@ -51,12 +51,12 @@ class CallStream:
     async def read(self, count_max: int) -> bytes:
         """At least one byte, as soon as there is one; none at the end. Raises ToolError and SandboxUnavailable."""
         try:
-            self._read += await self.readexactly(1)
+            first = await self.readexactly(1)
         except asyncio.IncompleteReadError:
             return b""
-        taken = bytes(self._read[:count_max])
-        del self._read[:count_max]
-        return taken
+        rest = bytes(self._read[: count_max - 1])
+        del self._read[: count_max - 1]
+        return first + rest
 
     async def write(self, content: bytes) -> None:
         """Raises BrokenPipeError when the call has ended."""
