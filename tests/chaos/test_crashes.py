@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from bots.simulator.modal.server import ModalSimulator
 from core.tasks import cancel, spawn
 from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import REPOSITORY
 from tests.chaos.stories import Story
+from tests.sandbox.modal_stage import environment_of
 from tests.sandbox.providers import local_jails
 from tests.servers import redis
 
@@ -70,6 +72,15 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
     "use": {"storage.choose_agent": (1,)},
     "forget": {"storage.forget": (1,)},
     "forget_in_a_jail": {"sandbox.destroy": (1,)},
+    "forget_at_modal": {
+        "modal.create": (1,),
+        "modal.exec": (1,),
+        "modal.snapshot": (1,),
+        "modal.delete_image": (1,),
+        "modal.terminate": (1,),
+        "storage.replace_sandbox": (1,),
+        "storage.remove_sandbox": (1,),
+    },
     "status_in_discord": {"discord.reply": (1,)},
     "slash": {"discord.acknowledge": (1,)},
     "end": {"storage.release_run": (1,)},
@@ -106,8 +117,6 @@ NOT_PASSED = {
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",
     "llm.litellm.draw": "as outside.fetch",
-    "storage.remove_sandbox": "of Modal's sandboxes alone: tests/sandbox/test_modal_life.py breaks off there",
-    "storage.replace_sandbox": "as storage.remove_sandbox",
 }
 OVERTAKEN = ("sandbox.interrupt.after",)
 """Places that a run which ends by itself meanwhile does not come to."""
@@ -151,6 +160,10 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
         stage = await stack.enter_async_context(
             staged(story.platform, story.scenario, sandbox=story.sandbox, **story.settings, **wires)
         )
+        modal = None
+        if story.sandbox == "modal":
+            modal = await stack.enter_async_context(ModalSimulator())
+            stage.program.environment |= environment_of(modal)
         story.prepare(stage)
         stage.program.start(failpoints=deaths[0])
         crash = spawn(_crashes(stage, deaths[1:]), name="crash")
@@ -167,6 +180,7 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
         try:
             assert stage.script.problems == []
             story.check(stage)
+            assert modal is None or not modal.world.living()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{stage.report()}") from error
 

@@ -110,3 +110,10 @@ FORGET_IN_A_JAIL = Story(
     runs=0,
     sandbox="local",
 )
+FORGET_AT_MODAL = Story(
+    scenario=SECRET,
+    tell=word("forget", "Forgotten", "no conversation with me here"),
+    check=check_forgotten,
+    runs=0,
+    sandbox="modal",
+)
