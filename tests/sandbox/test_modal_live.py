@@ -1,0 +1,30 @@
+"""The smoke run for owners of an account, tried against the simulated Modal, which lacks the image's programs."""
+
+import asyncio
+
+import pytest
+
+from sandbox import modal_live
+from tests.sandbox.modal_stage import modal_stage
+
+
+async def test_the_smoke_run_goes_through_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(modal_live, "CHECKS", (("echo here", "here"),))
+    async with modal_stage() as stage:
+        async with asyncio.timeout(60):
+            await modal_live.smoke()
+        assert stage.living == []
+        assert stage.snapshots == []
+    assert "the file came back" in capsys.readouterr().out
+
+
+async def test_a_missing_program_fails_it_and_still_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modal_live, "CHECKS", (("echo nothing", "v20."),))
+    async with modal_stage() as stage:
+        with pytest.raises(AssertionError, match=r"v20\."):
+            await modal_live.smoke()
+        assert stage.living == []
