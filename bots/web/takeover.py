@@ -88,6 +88,8 @@ async def start(request: web.Request) -> web.Response:
     if cookie is None:
         _holder(request, link)
         return response
+    if (claim := desk.claims.find(link.key)) is not None:
+        desk.taking(claim)  # looked after from now on, whether the page comes back or not
     response.set_cookie(
         COOKIE,
         cookie,

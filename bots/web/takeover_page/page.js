@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 const base = location.pathname.replace(/\/$/, '');
 const OVER = 4000, OPENED_AGAIN = 4001;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
-let socket = null, isOver = false, tries = 0;
+let socket = null, isOver = false, isFinishing = false, tries = 0;
 
 const send = (message) => {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -86,7 +86,7 @@ function connect() {
     else screen.draw(data);
   };
   socket.onclose = ({ code }) => {
-    if (isOver) return;
+    if (isOver || isFinishing) return;
     if (code === OVER) return thank('The browser was handed back. You can close this page.');
     if (code === OPENED_AGAIN) return status('This take-over goes on in another tab.');
     if (tries >= RETRY_MS.length) {
@@ -116,12 +116,13 @@ $('start').addEventListener('click', async () => {
 $('finish').addEventListener('submit', async (event) => {
   event.preventDefault();
   const button = event.submitter || $('finish').querySelector('button');
-  button.disabled = true;
+  button.disabled = isFinishing = true;
   const problem = await post('finish', { note: $('note').value })
     .catch(() => 'The server does not answer. Try again.');
-  button.disabled = false;
-  if (problem) $('news').textContent = problem;
-  else thank();
+  button.disabled = isFinishing = false;
+  if (!problem) return thank();
+  $('news').textContent = problem;
+  if (socket?.readyState !== WebSocket.OPEN) connect();
 });
 $('note').addEventListener('input', () => send({ t: 'note', text: $('note').value }));
 $('type').addEventListener('click', () => keyboard.focus());

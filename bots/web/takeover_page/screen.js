@@ -44,7 +44,7 @@ export function openScreen(canvas, stage, send, wantsKeys) {
       context.clearRect(0, 0, ...size);
       context.drawImage(picture, (size[0] - width * scale) / 2, 0, width * scale, height * scale);
       picture.close();
-      canvas.dataset.frames = String(Number(canvas.dataset.frames || 0) + 1);
+      canvas.dataset.size = `${width} ${height}`;
     } finally {
       isDrawing = false;
       send({ t: 'ack' });
