@@ -194,6 +194,13 @@ ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover"})
 
 async def executed(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
     """Runs a prepared call. Whatever goes wrong in the tool is its own result; only a lost lease is raised."""
+    with context.figures.timed("tool", tool=prepared.tool.name) as timing:
+        outcome = await _outcome(call, prepared, context)
+        timing.labels["outcome"] = outcome.outcome
+    return outcome
+
+
+async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
     tool = prepared.tool
     try:
         async with asyncio.timeout(tool.timeout_seconds):

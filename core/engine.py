@@ -8,6 +8,7 @@ from core.agents.roster import Roster
 from core.budget import NO_BUDGET, Budget, Ledger, PriceOf
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
+from core.figures import NO_FIGURES, Figures
 from core.knowledge.desk import Library
 from core.outside.services import Outside
 from core.plans import PlanStore
@@ -51,6 +52,7 @@ class Engine:
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
     price_of: PriceOf = lambda _model: None
+    figures: Figures = NO_FIGURES
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     takeover_url: Callable[[str], str | None] = lambda _thread_id: None

@@ -92,7 +92,8 @@ async def _ended_turn(
         window.add(heard)
         async with around.switch.stoppable():
             request = await window.request(blank, watch.notes(heard))
-        end = await _played(turn, request, around.switch)
+        with around.context.figures.timed("turn"):
+            end = await _played(turn, request, around.switch)
         return end.approval or end
     except BudgetExceeded as limit:
         return _cut_off("budget", str(limit), can_continue=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from core.calls import RunLog
 from core.errors import SandboxUnavailable
 from core.events import ActivityChanged
+from core.figures import NO_FIGURES, Figures
 from core.ports import Sandbox, SandboxProvider
 from core.tasks import spawn
 
@@ -24,6 +25,7 @@ class Machine:
         run_log: RunLog,
         *,
         bind: Callable[[str], None],
+        figures: Figures = NO_FIGURES,
     ) -> None:
         """`bind` is told the sandbox's id (to callers it is the thread's) when it is opened for the first time."""
         self._provider = provider
@@ -31,6 +33,7 @@ class Machine:
         self._fence = fence
         self._run_log = run_log
         self._bind = bind
+        self._figures = figures
         self._lock = asyncio.Lock()
         self._was_used = False
 
@@ -41,17 +44,20 @@ class Machine:
                 "There is no sandbox on this machine, so commands and files are off."
             )
         async with self._lock:
-            opening = spawn(
-                self._provider.open(self._thread_id, fence=self._fence), name="open the sandbox"
-            )
-            done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
-            if not done:
-                self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
-            sandbox = await opening
-            if not self._was_used:
-                self._was_used = True
-                self._bind(self._thread_id)
+            if self._was_used:
+                return await self._opened(self._provider)
+            with self._figures.timed("sandbox"):
+                sandbox = await self._opened(self._provider)
+            self._was_used = True
+            self._bind(self._thread_id)
             return sandbox
+
+    async def _opened(self, provider: SandboxProvider) -> Sandbox:
+        opening = spawn(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
+        done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
+        if not done:
+            self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
+        return await opening
 
     def rest(self) -> None:
         """The run has ended, as far as this worker goes: what it left in the sandbox may be saved."""

@@ -1,12 +1,12 @@
 """The one ordered writer of a run: stores what happens in as few transactions as it can, then publishes it in order."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentVersion
 from core.approval import Approval
-from core.budget import PriceOf, priced
 from core.events import (
     AgentEvent,
     ApprovalAsked,
@@ -29,6 +29,9 @@ from core.stores import NOTHING_NEW, JournalEntry, RunEnding, RunJournal, UsageE
 from core.tasks import spawn
 from core.threads import Lease, ThreadInput, ToolCallRecord
 from core.wire import status_message
+
+Charge = Callable[[UsageEntry], UsageEntry]
+"""Puts a price on what a call has used, where it has none."""
 
 FLUSH_SECONDS = 0.1
 """How long text may wait to be published: at most ten batches a second reach the bus."""
@@ -73,12 +76,12 @@ class RunRecorder:
         journal: RunJournal,
         bus: EventBus,
         *,
-        price_of: PriceOf = lambda _model: None,
+        charge: Charge = lambda entry: entry,
     ) -> None:
         self._lease = lease
         self._journal = journal
         self._bus = bus
-        self._price_of = price_of
+        self._charge = charge
         self._pending = _Pending()
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -110,8 +113,7 @@ class RunRecorder:
         self._pending.finished.append(record)
 
     def used(self, entry: UsageEntry) -> None:
-        usage = priced(entry.usage, self._price_of(entry.model))
-        self._pending.usage.append(replace(entry, usage=usage))
+        self._pending.usage.append(self._charge(entry))
 
     def take(self, input_ids: list[str]) -> None:
         """Marks the inputs as held by the messages that are emitted with them."""

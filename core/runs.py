@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
+from core.budget import priced
 from core.context.summary import turns_in
 from core.endings import DRAWING_TOOL, ending_of, with_pictures
 from core.engine import Engine
@@ -20,17 +22,20 @@ from core.flow.team import flow_of
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
 from core.listening import Listener
+from core.log_marks import mark
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import Message
-from core.recorder import RunRecorder
+from core.recorder import Charge, RunRecorder
+from core.stores import UsageEntry
 from core.tasks import cancel, spawn
 from core.threads import Address, Lease, Run, Thread, ThreadInput
 from core.tools.tool import ToolContext
 
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
+HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
 
@@ -39,11 +44,19 @@ async def execute(run_id: str, engine: Engine) -> None:
     lease = await engine.claims.claim(run_id, engine.worker_id)
     if lease is None:
         return
+    mark(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
+    with engine.figures.timed("run", run_id=run_id, thread_id=lease.thread_id) as timing:
+        timing.labels["state"] = await _executed(lease, engine)
+
+
+async def _executed(lease: Lease, engine: Engine) -> str:
+    """How this attempt ended: as the run's status, or `handed_back`."""
+    run_id = lease.run_id
     log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
     run = await engine.conversations.run(run_id)
     if run is None:
-        return
-    recorder = RunRecorder(lease, engine.journal, engine.bus, price_of=engine.price_of)
+        return HANDED_BACK
+    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=_charge(engine))
     execution = _Execution(lease, run, engine, recorder)
     watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
     try:
@@ -59,6 +72,16 @@ async def execute(run_id: str, engine: Engine) -> None:
     finally:
         await cancel(watcher)
         execution.rest()
+    return execution.state
+
+
+def _charge(engine: Engine) -> Charge:
+    def charge(entry: UsageEntry) -> UsageEntry:
+        usage = priced(entry.usage, engine.price_of(entry.model))
+        engine.figures.used(entry.model, usage)
+        return replace(entry, usage=usage)
+
+    return charge
 
 
 async def _released(lease: Lease, engine: Engine) -> None:
@@ -76,6 +99,7 @@ class _Execution:
     """One attempt at a run."""
 
     def __init__(self, lease: Lease, run: Run, engine: Engine, recorder: RunRecorder) -> None:
+        self.state = HANDED_BACK
         self._lease = lease
         self._run = run
         self._engine = engine
@@ -87,6 +111,7 @@ class _Execution:
             lease.fence,
             recorder,
             bind=recorder.bind_sandbox,
+            figures=engine.figures,
         )
         self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
         self._address: Address | None = None
@@ -148,6 +173,7 @@ class _Execution:
             ended = await (play_flow(flow, mend=mend) if flow else self._looped(around, mend))
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
+                self.state = "waiting"
                 return
             if ended.status == "stopped":
                 await self._take_unread()
@@ -156,6 +182,7 @@ class _Execution:
                 calls = await self._engine.journal.calls(self._lease.run_id)
                 ended = with_pictures(ended, calls)
             if await self._recorder.finish(ended, ending_of(ended)):
+                self.state = ended.status
                 return
             await self._recorder.commit()
             mend = None
@@ -209,6 +236,7 @@ class _Execution:
                 message=partial(engine.conversations.message, self._lease.thread_id),
                 history=partial(engine.conversations.history, self._lease.thread_id),
                 outside=engine.outside,
+                figures=engine.figures,
                 knowledge=kit.desk,
             ),
             policy=engine.policy,
@@ -261,3 +289,4 @@ class _Execution:
             if not self._has_read:
                 await self._take_unread()
             await self._recorder.finish(failed, ending_of(failed))
+            self.state = "failed"

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from core.dialects.spec import ToolSpec
 from core.errors import ToolError
 from core.events import AgentEvent
+from core.figures import NO_FIGURES, Figures
 from core.knowledge.desk import KnowledgeDesk
 from core.messages import JsonObject, Message
 from core.outside.services import Outside
@@ -47,6 +48,7 @@ class ToolContext:
     history: Callable[[], Awaitable[Sequence[Message]]] | None = None
     knowledge: KnowledgeDesk | None = None
     outside: Outside = field(default_factory=Outside)
+    figures: Figures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
