@@ -143,7 +143,7 @@ def test_links_lead_to_files_that_are_there(document: Path) -> None:
 @pytest.mark.parametrize("document", ["README.md", "AGENTS.md", "docs/usage.md"])
 def test_scripts_and_paths_that_are_named_are_there(document: str) -> None:
     text = text_of(document)
-    for script in re.findall(r"(?<![\w/.])scripts/\w+", text):
+    for script in re.findall(r"(?<![\w/.])scripts/[\w-]+", text):
         assert (ROOT / script).is_file(), script
     for path in re.findall(r"`((?:bots|core|sandbox|storage|tests|docs)/[\w./]+)`", text):
         there = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
