@@ -22,3 +22,4 @@ class OutsideSettings(BaseModel):
     cloudflare_account_id: str = Field(default="", pattern="^[A-Za-z0-9_-]*$")
     cloudflare_api_url: WebUrl = "https://api.cloudflare.com/client/v4"
     fetch_allow: Endpoints = ()
+    expose_domain: str = Field(default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$")

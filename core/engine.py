@@ -55,6 +55,7 @@ class Engine:
     figures: Figures = NO_FIGURES
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
+    port_url: Callable[[str, int], str | None] = lambda _thread_id, _port: None
     takeover_url: Callable[[str], str | None] = lambda _thread_id: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     outside: Outside = field(default_factory=Outside)

@@ -232,6 +232,7 @@ class _Execution:
                 emit=self._recorder.emit,
                 sandbox=self._machine.sandbox,
                 preview_url=partial(engine.preview_url, self._lease.thread_id),
+                port_url=partial(engine.port_url, self._lease.thread_id),
                 takeover_url=partial(engine.takeover_url, self._lease.thread_id),
                 message=partial(engine.conversations.message, self._lease.thread_id),
                 history=partial(engine.conversations.history, self._lease.thread_id),

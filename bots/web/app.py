@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from bots.web import health, preview, runs, sandboxes, spool, takeover, threads
+from bots.web.expose import gates_of, lead_to_ports
 from bots.web.guard import check_exposure, require_permission
 from bots.web.intake import JSON_BYTES_MAX
 from bots.web.ports import PORTS, WebPorts
@@ -25,7 +26,7 @@ SHUTDOWN_SECONDS = 3.0
 def web_app(ports: WebPorts) -> web.Application:
     """All routes of the API. Other adapters may add theirs before it is served; they bring their own checks."""
     app = web.Application(
-        middlewares=[health.count_requests, answer_errors, require_permission],
+        middlewares=[health.count_requests, answer_errors, lead_to_ports, require_permission],
         client_max_size=JSON_BYTES_MAX,
     )
     app[PORTS] = ports
@@ -33,6 +34,7 @@ def web_app(ports: WebPorts) -> web.Application:
     app[runs.STREAMS] = set()
     app[DESK] = TakeoverDesk(ports)
     app.cleanup_ctx.append(takeover.desk_of)
+    app.cleanup_ctx.append(gates_of)
     app.on_startup.append(_sweep_spool)
     app.on_shutdown.append(runs.end_streams)
     app.add_routes(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote
 
+from bots.web.exposure import port_url
 from bots.web.refusals import Refusal
 
 LINK_SECONDS = 7 * 24 * 3600
@@ -28,6 +29,13 @@ class Links:
 
     secret: bytes
     public_url: str
+    expose_domain: str = ""
+
+    def port(self, thread_id: str, port: int) -> str | None:
+        """Leads to a port of the thread's sandbox, as long as there is the thread."""
+        return port_url(
+            self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url
+        )
 
     def file(self, thread_id: str, path: str) -> str | None:
         """Downloads one file."""

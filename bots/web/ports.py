@@ -19,7 +19,8 @@ class WebPorts:
     """`receive` takes a message in; `stop` asks a run to stop and says whether it was still active.
 
     `sandboxes` is None where the sandbox tools are off. `link_secret` signs file links. `upload_bytes_max` is for one
-    file. With an empty `api_token` the API is open, to programs on this machine alone.
+    file. With an empty `api_token` the API is open, to programs on this machine alone. `expose_domain` is what stands
+    behind the labels of exposed ports; empty: localhost, where there is no `public_url`.
     """
 
     conversations: Conversations
@@ -32,6 +33,7 @@ class WebPorts:
     upload_bytes_max: int
     api_token: str = ""
     public_url: str = ""
+    expose_domain: str = ""
     heartbeat_seconds: float = 15.0
 
 

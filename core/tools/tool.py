@@ -30,6 +30,7 @@ class ToolContext:
     `sandbox` starts the thread's machine on first use.
 
     `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
+    `port_url` answers one to a port of the sandbox.
     `takeover_url` makes a link on which one person can take over the browser, or None where there is none.
     `message` reads a stored message of this thread by its id, `history` all of them that models see. `knowledge` is
     what the run may look things up in.
@@ -43,6 +44,7 @@ class ToolContext:
     emit: Callable[[AgentEvent], None] | None = None
     sandbox: Callable[[], Awaitable[Sandbox]]
     preview_url: Callable[[str], str | None] = lambda _path: None
+    port_url: Callable[[int], str | None] = lambda _port: None
     takeover_url: Callable[[], str | None] = lambda: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
     history: Callable[[], Awaitable[Sequence[Message]]] | None = None

@@ -114,6 +114,7 @@ TWICE = {
 """Places that only a program passes which was killed before."""
 NOT_PASSED = {
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
+    "sandbox.connect": "changes nothing: who wanted the connection asks again",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",
     "llm.litellm.draw": "as outside.fetch",

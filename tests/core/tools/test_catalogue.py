@@ -34,6 +34,7 @@ PARAMETERS = {
     "scrape_webpage": "urls*",
     "see_image": "file_path*",
     "deploy": "name* directory_path*",
+    "expose_port": "port*",
     "python_execute": "code* timeout=5",
     "str_replace_editor": "command* path* file_text old_str new_str insert_line view_range",
     "get_data_provider_endpoints": "service_name*",
