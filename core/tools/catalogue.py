@@ -13,6 +13,7 @@ from core.tools import (
     browser_input,
     data_providers,
     deploy,
+    expose_port,
     files,
     image_edit_or_generate,
     knowledge,
@@ -72,7 +73,15 @@ def toolbox(
     if not needs_sandbox or not with_browser:
         left_out |= {tool.name for module in (browser, browser_input) for tool in tools_of(module)}
     if not needs_sandbox:
-        in_sandbox = (files, shell, python_execute, str_replace_editor, deploy, image_edit_or_generate)
+        in_sandbox = (
+            files,
+            shell,
+            python_execute,
+            str_replace_editor,
+            expose_port,
+            deploy,
+            image_edit_or_generate,
+        )
         left_out |= {tool.name for module in in_sandbox for tool in tools_of(module)}
         left_out.add(knowledge.ask_document.name)
     if not with_knowledge:
