@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from core.agents.definition import AgentVersion
 from core.approval import Approval
+from core.audit import AuditEntry
 from core.events import Cursor, RunEvent
 from core.messages import JsonObject, Message
 from core.threads import (
@@ -18,6 +19,7 @@ from core.threads import (
     Decision,
     FinishReason,
     Lease,
+    Person,
     Receipt,
     Reply,
     Run,
@@ -43,8 +45,9 @@ class Inbox(Protocol):
         """
         ...
 
-    async def claim(self, dedupe_key: str) -> bool:
-        """Claims a key alone, for things that are not input (a command word). False: claimed before."""
+    async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+        """Claims a key alone, for things that are not input (a command word), and records the act with it.
+        False: claimed before, and nothing is recorded."""
         ...
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
@@ -69,11 +72,11 @@ class Conversations(Protocol):
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def renew(self, address: Address) -> None:
+    async def renew(self, address: Address, *, by: Person | None = None) -> None:
         """Unbinds the address, so that the next arrival starts a new thread. The old one stays readable by id."""
         ...
 
-    async def forget(self, thread_id: str) -> None:
+    async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         """Deletes the thread with all rows that hang on it. Its active run loses its lease."""
         ...
 
@@ -212,11 +215,13 @@ class RunJournal(Protocol):
 
 
 class StopRequests(Protocol):
-    async def request_stop(self, run_id: str) -> bool:
+    async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
         """Marks an active run as to be stopped. False: it is over."""
         ...
 
-    async def retry(self, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
+    async def retry(
+        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
+    ) -> str | None:
         """A new queued run on the thread of a failed or limited one, claimed by the key; None: claimed before, or the
         thread has an active run, or a newer run than this one."""
         ...

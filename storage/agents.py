@@ -9,8 +9,9 @@ from core.agents.definition import AgentDefinition, AgentVersion
 from core.errors import ConfigurationError
 from core.failpoints import Failpoint
 from core.ids import new_id
-from core.threads import Address, Lease
+from core.threads import Address, Lease, Person
 from storage.agent_tables import agent_versions
+from storage.audit import record_in_thread
 from storage.database import Database
 from storage.inputs import insert_thread
 from storage.rows import Row
@@ -39,8 +40,8 @@ class SqlAgentVersions:
         row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
         return _version_of(row) if row else None
 
-    async def choose(self, address: Address, agent_id: str) -> None:
-        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id))
+    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
+        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by))
 
 
 def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion | None:
@@ -75,11 +76,12 @@ def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersi
     return known
 
 
-def _choose(connection: Connection, address: Address, agent_id: str) -> None:
+def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None) -> None:
     thread = lock_thread(connection, bound_to(address)) or insert_thread(connection, address)
     connection.execute(
         update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
     )
+    record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
 
 
 def sign_run(connection: Connection, lease: Lease, agent: AgentVersion) -> None:

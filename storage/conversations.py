@@ -7,7 +7,8 @@ from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, upda
 from core.events import Cursor, RunEvent
 from core.failpoints import Failpoint
 from core.messages import Message
-from core.threads import Address, Run, Thread, ThreadSnapshot, Usage
+from core.threads import Address, Person, Run, Thread, ThreadSnapshot, Usage
+from storage.audit import record_in_thread
 from storage.database import Database
 from storage.inputs import insert_thread
 from storage.recent import recent_messages
@@ -50,14 +51,22 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def renew(self, address: Address) -> None:
-        statement = update(threads).where(bound_to(address)).values(unbound_at=datetime.now(UTC))
-        await self._database.write(_RENEW, lambda c: c.execute(statement).close())
-
-    async def forget(self, thread_id: str) -> None:
+    async def renew(self, address: Address, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:
-            lock_thread(connection, threads.c.thread_id == thread_id)
-            connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+            thread = lock_thread(connection, bound_to(address))
+            if thread is not None:
+                unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
+                connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
+                record_in_thread(connection, "conversation_renewed", thread, by)
+
+        await self._database.write(_RENEW, work)
+
+    async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
+        def work(connection: Connection) -> None:
+            thread = lock_thread(connection, threads.c.thread_id == thread_id)
+            if thread is not None:
+                connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+                record_in_thread(connection, "conversation_forgotten", thread, by)
 
         await self._database.write(_FORGET, work)
 

@@ -4,9 +4,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, select, update
 
+from core.audit import AuditEntry
 from core.failpoints import Failpoint
 from core.stores import Decide
 from core.threads import Accept, Arrival, Ignore, Receipt, StopRun, ThreadSnapshot
+from storage.audit import insert_entry, record_arrival
 from storage.database import Database
 from storage.inputs import amend, take_in
 from storage.queued_runs import resume_run
@@ -28,8 +30,8 @@ class SqlInbox:
     async def accept(self, arrival: Arrival, decide: Decide) -> Receipt:
         return await self._database.write(_ACCEPT, lambda c: _accept(c, arrival, decide))
 
-    async def claim(self, dedupe_key: str) -> bool:
-        return await self._database.write(_CLAIM, lambda c: claim_key(c, dedupe_key))
+    async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+        return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
 
     async def is_claimed(self, dedupe_key: str) -> bool:
         statement = select(claimed_keys.c.dedupe_key).where(claimed_keys.c.dedupe_key == dedupe_key)
@@ -44,6 +46,13 @@ class SqlInbox:
         )
         rows = await self._database.read(lambda c: c.execute(statement).all())
         return {row.scope: row.cursor for row in rows}
+
+
+def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:
+    is_first = claim_key(connection, dedupe_key)
+    if is_first and act is not None:
+        insert_entry(connection, act)
+    return is_first
 
 
 def claim_key(connection: Connection, dedupe_key: str) -> bool:
@@ -70,6 +79,7 @@ def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt
         .where(claimed_keys.c.dedupe_key == arrival.dedupe_key)
         .values(thread_id=receipt.thread_id, run_id=receipt.run_id)
     )
+    record_arrival(connection, arrival, receipt)
     return receipt
 
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, not_, or_, select, update
 
 from core.failpoints import Failpoint
-from core.threads import Arrival, Lease, Run
+from core.threads import Arrival, Lease, Person, Run
+from storage.audit import record_in_thread
 from storage.columns import DatabaseNow
 from storage.database import Database
 from storage.inbox import claim_key
@@ -66,17 +67,19 @@ class SqlStopRequests:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def request_stop(self, run_id: str) -> bool:
-        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id))
+    async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
+        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by))
 
-    async def retry(self, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
+    async def retry(
+        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
+    ) -> str | None:
         """With `continues` the new run finds the input "Continue." in the name of the old run's requester."""
         return await self._database.write(
-            _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues)
+            _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues, by=by)
         )
 
 
-def _request_stop(connection: Connection, run_id: str) -> bool:
+def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
     """A run that waits for an approval is queued again, to come to its end."""
     of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
     thread = lock_thread(connection, threads.c.thread_id == of_run)
@@ -89,6 +92,7 @@ def _request_stop(connection: Connection, run_id: str) -> bool:
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(stop_requested=True))
     if active.status == "waiting" and ask is not None:
         resume_run(connection, ask, thread.thread_id, answer=None, person=None)
+    record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
     return True
 
 
@@ -185,7 +189,9 @@ def _release(connection: Connection, lease: Lease) -> None:
         )
 
 
-def _retry(connection: Connection, run_id: str, dedupe_key: str, *, continues: bool) -> str | None:
+def _retry(
+    connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
+) -> str | None:
     of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
     thread = lock_thread(connection, threads.c.thread_id == of_run)
     if thread is None:
@@ -210,4 +216,6 @@ def _retry(connection: Connection, run_id: str, dedupe_key: str, *, continues: b
             sent_at=datetime.now(UTC),
         )
         insert_input(connection, thread.thread_id, arrival)
+    again = "continue" if continues else "retry"
+    record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
     return run.run_id

@@ -9,6 +9,8 @@ from pydantic import JsonValue
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
+from storage.admission_tables import audit_entries as audit_entries
+from storage.admission_tables import pairings as pairings
 from storage.agent_tables import agent_versions as agent_versions
 from storage.agent_tables import plans as plans
 from storage.columns import (

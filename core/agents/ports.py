@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from core.agents.definition import AgentDefinition, AgentVersion
-from core.threads import Address
+from core.threads import Address, Person
 
 
 class AgentVersions(Protocol):
@@ -17,6 +17,6 @@ class AgentVersions(Protocol):
         """Raises ConfigurationError for one that this release cannot read."""
         ...
 
-    async def choose(self, address: Address, agent_id: str) -> None:
+    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
         """The conversation at the address works with the agent from its next run on; made where there is none."""
         ...

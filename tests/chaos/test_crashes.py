@@ -115,6 +115,10 @@ TWICE = {
 NOT_PASSED = {
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
     "sandbox.connect": "changes nothing: who wanted the connection asks again",
+    "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
+    "storage.ask_pairing": "one row; the person writes again, and has a code then",
+    "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",
+    "storage.unpair": "as storage.pair",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",
     "llm.litellm.draw": "as outside.fetch",

@@ -25,11 +25,13 @@ from core.threads import (
 )
 from storage.agents import SqlAgentVersions
 from storage.asks import SqlAsks
+from storage.audit import SqlAuditLog
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
+from storage.pairings import SqlPairings
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.usage import SqlLedger
@@ -58,6 +60,8 @@ class Stores:
     ledger: SqlLedger
     plans: SqlPlans
     agents: SqlAgentVersions
+    audit: SqlAuditLog
+    pairings: SqlPairings
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -118,6 +122,8 @@ def stores_over(database: Database) -> Stores:
         SqlLedger(database),
         SqlPlans(database),
         SqlAgentVersions(database),
+        SqlAuditLog(database),
+        SqlPairings(database),
     )
 
 

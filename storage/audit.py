@@ -1,0 +1,151 @@
+"""The audit log: entries written in the transactions of the acts that they tell of."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, select
+
+from core.approval import APPROVE_ALWAYS, choice_of, is_allowed
+from core.audit import AuditAction, AuditEntry
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
+from storage.database import Database
+from storage.rows import Row
+from storage.tables import audit_entries
+
+SUBJECT_CHARACTERS_MAX = 300
+_RECORD = Failpoint("storage.record_audit")
+
+
+class SqlAuditLog:
+    """`core.audit.AuditLog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, entry: AuditEntry) -> None:
+        await self._database.write(_RECORD, lambda c: insert_entry(c, entry))
+
+    async def newest(
+        self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
+    ) -> tuple[AuditEntry, ...]:
+        statement = select(audit_entries).order_by(audit_entries.c.entry_id.desc()).limit(limit)
+        if platform is not None:
+            statement = statement.where(audit_entries.c.platform == platform)
+        if workspace_id is not None:
+            statement = statement.where(audit_entries.c.workspace_id == workspace_id)
+        return await self._database.read(
+            lambda c: tuple(map(_entry_of, c.execute(statement).mappings()))
+        )
+
+
+def insert_entry(connection: Connection, entry: AuditEntry) -> None:
+    connection.execute(
+        audit_entries.insert(),
+        {
+            "entry_id": new_id(),
+            "happened_at": entry.happened_at,
+            "action": entry.action,
+            "actor_id": entry.actor.person_id,
+            "actor_name": entry.actor.name,
+            "platform": entry.address.platform,
+            "workspace_id": entry.address.workspace_id,
+            "channel_id": entry.address.channel_id,
+            "thread_key": entry.address.thread_key,
+            "thread_id": entry.thread_id,
+            "run_id": entry.run_id,
+            "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
+        },
+    )
+
+
+def record_act(
+    connection: Connection, action: AuditAction, at: Address, by: Person, *, subject: str = ""
+) -> None:
+    """An act that is about no conversation."""
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action, actor=by, address=at, subject=subject, happened_at=datetime.now(UTC)
+        ),
+    )
+
+
+def record_in_thread(
+    connection: Connection,
+    action: AuditAction,
+    thread: Thread,
+    by: Person | None,
+    *,
+    run_id: str = "",
+    subject: str = "",
+) -> None:
+    """An act in a conversation; what nobody is named for is the program's own and is not recorded."""
+    if by is None:
+        return
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action,
+            actor=by,
+            address=thread.address,
+            thread_id=thread.thread_id,
+            run_id=run_id,
+            subject=subject,
+            happened_at=datetime.now(UTC),
+        ),
+    )
+
+
+def record_arrival(connection: Connection, arrival: Arrival, receipt: Receipt) -> None:
+    """What came in, where it asked for a run, answered a question or stopped something. Words to a run that is on
+    are none of these."""
+    action, subject = _act_of(receipt)
+    if action is None or receipt.run_id is None:
+        return
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action,
+            actor=arrival.author,
+            address=arrival.address,
+            thread_id=receipt.thread_id or "",
+            run_id=receipt.run_id,
+            subject=subject,
+            happened_at=datetime.now(UTC),
+        ),
+    )
+
+
+def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
+    if isinstance(receipt.decision, StopRun):
+        return "stop_requested", ""
+    ask = receipt.answered_ask
+    if ask is not None and ask.kind == "approval":
+        return ("approval_given" if is_allowed(ask) else "approval_denied"), _tools_of(ask)
+    if ask is not None:
+        return "question_answered", ""
+    return ("run_requested" if receipt.is_new_run else None), ""
+
+
+def _tools_of(ask: Ask) -> str:
+    tools = ", ".join(ask.subject.split()[1:])
+    is_always = choice_of(ask.answer or "") == APPROVE_ALWAYS
+    return f"{tools} (always in this conversation)" if is_always else tools
+
+
+def _entry_of(row: Row) -> AuditEntry:
+    return AuditEntry(
+        action=row["action"],
+        actor=Person(person_id=row["actor_id"], name=row["actor_name"]),
+        address=Address(
+            platform=row["platform"],
+            workspace_id=row["workspace_id"],
+            channel_id=row["channel_id"],
+            thread_key=row["thread_key"],
+        ),
+        thread_id=row["thread_id"],
+        run_id=row["run_id"],
+        subject=row["subject"],
+        happened_at=row["happened_at"],
+    )
