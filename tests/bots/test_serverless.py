@@ -3,19 +3,34 @@
 import pytest
 
 from bots import serverless
+from bots.machines import modal_plan
 from bots.settings import Settings, load
 from core.errors import ConfigurationError
+from core.llm.scripted import load_scenario
+from core.llm.scripted_server import serve
 from sandbox.modal_plan import HOME_TAG
+from sandbox.modal_sandboxes import ModalSandboxes
+from storage.conversations import SqlConversations
 from storage.sandboxes import SqlSandboxRecords
-from tests.contracts.stores import ADDRESS
+from tests.contracts.stores import ADDRESS, stores_over
 from tests.sandbox.modal_stage import modal_stage
 from tests.storage.databases import opened
 from tests.storage.databases import postgresql_url as postgresql_url
 
+STORY = """
+conversations:
+  - name: keep
+    when: {user: {contains: "hello"}}
+    steps:
+      - calls: [{name: create_file, arguments: {file_path: kept.txt, file_contents: "by a function"}}]
+      - text: "It is kept."
+"""
 
-def settings(url: str, folder: object) -> Settings:
+
+def settings(url: str, folder: object, **more: str) -> Settings:
     return load(
         {
+            **{f"THREADHAND_{name.upper()}": text for name, text in more.items()},
             "THREADHAND_DATABASE_URL": url,
             "THREADHAND_SANDBOX": "modal",
             "THREADHAND_MODAL_APP": "threadhand-test",
@@ -38,10 +53,6 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
 ) -> None:
     chosen = settings(postgresql_url, tmp_path)
     async with opened(postgresql_url) as database, modal_stage() as stage:
-        from bots.machines import modal_plan
-        from sandbox.modal_sandboxes import ModalSandboxes
-        from storage.conversations import SqlConversations
-
         conversations = SqlConversations(database)
         idle = (await conversations.create(ADDRESS)).thread_id
         records = SqlSandboxRecords(database)
@@ -61,3 +72,34 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         await serverless.tidy(chosen)
         assert stage.living == [f"thread.{idle}"]
         assert stray.result is not None
+
+
+async def test_a_function_executes_one_run_to_its_end(
+    postgresql_url: str, tmp_path: object
+) -> None:
+    async with (
+        opened(postgresql_url) as database,
+        modal_stage() as stage,
+        serve(load_scenario(STORY)) as model,
+    ):
+        receipt = await stores_over(database).say("hello")
+        assert receipt.run_id is not None
+        chosen = settings(
+            postgresql_url,
+            tmp_path,
+            model="openai/scripted",
+            llm_base_url=model.base_url,
+            llm_api_key="scripted",
+        )
+        await serverless.execute_run(receipt.run_id, chosen)
+        conversations = SqlConversations(database)
+        run = await conversations.run(receipt.run_id)
+        assert run is not None
+        assert run.status == "completed"
+        asked = len(model.requests)
+        await serverless.execute_run(receipt.run_id, chosen)
+        assert len(model.requests) == asked
+        assert stage.living == []  # saved and stopped
+        record = await SqlSandboxRecords(database).find("modal", receipt.thread_id)
+        assert record is not None
+        assert record.snapshot_ref in stage.snapshots
