@@ -139,7 +139,9 @@ class _Assembly:
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(sources={"api": SpoolFiles(self._spool)})
-        self._links = Links(link_secret(settings.data_dir), settings.public_url)
+        self._links = Links(
+            link_secret(settings.data_dir), settings.public_url, settings.expose_domain
+        )
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
@@ -207,6 +209,7 @@ class _Assembly:
             file_sources=self._platforms.sources,
             thread_talks=self._platforms.talks,
             preview_url=self._links.preview,
+            port_url=self._links.port,
             takeover_url=self._links.takeover,
         )
         return Worker(engine, self._stores.queue)
@@ -270,6 +273,7 @@ class _Assembly:
             upload_bytes_max=settings.file_bytes_max,
             api_token=settings.api_token.get_secret_value(),
             public_url=settings.public_url,
+            expose_domain=settings.expose_domain,
         )
 
     async def _stop(self, run_id: str) -> bool:

@@ -46,6 +46,7 @@ def new_engine(
     thread_talks: Mapping[str, ThreadTalk],
     preview_url: Callable[[str, str], str | None],
     takeover_url: Callable[[str], str | None] = no_takeover,
+    port_url: Callable[[str, int], str | None],
 ) -> Engine:
     """The sources and talks of platforms may be added later."""
     settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
@@ -68,6 +69,7 @@ def new_engine(
         plans=stores.plans,
         thread_talks=thread_talks,
         preview_url=preview_url,
+        port_url=port_url,
         takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover,
     )
 
