@@ -253,7 +253,8 @@ async def _jail(data_dir: Path) -> Finding:
         await jails.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     if result.ok:
-        return Finding("ok", "sandbox", "local: jails work.")
+        lack = f" There is no browser in them: {jails.browser_lack}" if jails.browser_lack else ""
+        return Finding("ok", "sandbox", f"local: jails work.{lack}")
     return Finding("fail", "sandbox", result.reason, result.remedy)
 
 
