@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from bots.logs import keep_out
 from bots.settings import Settings
 from core.errors import ConfigurationError
 from core.ports import SandboxProvider
@@ -95,7 +96,10 @@ async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
     from sandbox.modal_sandboxes import ModalSandboxes  # half a second, for those who use it
 
     provider = ModalSandboxes(modal_plan(settings), records)
+    keep_out(provider.secrets)
     tried = await provider.probe()
+    if tried.ok:
+        provider.warm()
     lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
     return Machines(
         name="modal",

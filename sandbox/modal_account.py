@@ -31,6 +31,10 @@ class ModalAccount:
         return self._app_name
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(filter(None, [config.get("token_secret")]))
+
+    @property
     def is_building(self) -> bool:
         """Whether the image is still being made, which takes minutes the first time."""
         return self._building is not None and not self._building.done()

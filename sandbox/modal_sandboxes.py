@@ -17,6 +17,7 @@ from sandbox.machines import Machines, check_thread_id
 from sandbox.modal_account import ModalAccount
 from sandbox.modal_errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
 from sandbox.modal_machine import ModalMachine, connected
+from sandbox.modal_notices import EXPIRED, FORGOTTEN, IMAGE_IS_MADE, LOST_ALL, LOST_SOME
 from sandbox.modal_plan import BORN_TAG, ModalPlan, sandbox_name
 from sandbox.modal_probe import Found, found_in
 from sandbox.modal_rounds import Rounds
@@ -28,22 +29,6 @@ CREATE = Failpoint("modal.create")
 TERMINATE = Failpoint("modal.terminate")
 PROBE_SECONDS = 20.0
 END_SECONDS = 30.0
-IMAGE_IS_MADE = (
-    "The image that sandboxes start from is being made; the first time that takes some minutes."
-)
-FORGOTTEN = "This conversation is deleted, and has no sandbox any more."
-LOST_ALL = (
-    "The sandbox ended before its files were saved. A fresh, empty one has started: make again what is "
-    "still needed."
-)
-LOST_SOME = (
-    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; what "
-    "changed after that, and all that ran, is gone."
-)
-EXPIRED = (
-    "The saved files of this conversation have expired. A fresh, empty sandbox has started: make again what "
-    "is still needed."
-)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +55,7 @@ class ModalSandboxes:
         self._doomed: set[str] = set()
         self._saving: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
         self.found = Found()
         self.rounds = Rounds(self._machines, self._vault, plan, now, self._put_away_left)
 
@@ -77,14 +63,24 @@ class ModalSandboxes:
     def name(self) -> str:
         return "modal"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log may show."""
+        return self._account.secrets
+
     async def probe(self) -> ProbeResult:
-        """Whether the account answers; begins to make the image, and does not wait for it."""
+        """Whether the account answers; makes nothing but the app."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._account.app()
         except SDK_ERRORS as error:
             return ProbeResult(ok=False, reason=f"{told(error)[1]}.", remedy=str(error)[:300])
         return ProbeResult(ok=True)
+
+    def warm(self) -> None:
+        """Begins what takes long: the image, and the rounds over sandboxes that another process has left."""
+        self.rounds.begin()
+        self._warming = self._warming or spawn(self._warm(), name="warm sandboxes")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Raises SandboxUnavailable once also where files were lost: the next call works."""
@@ -122,12 +118,19 @@ class ModalSandboxes:
 
     async def close(self) -> None:
         await self.rounds.close()
-        if self._looking is not None:
-            await cancel(self._looking)
+        for task in (self._looking, self._warming):
+            if task is not None:
+                await cancel(task)
         for saving in tuple(self._saving):
             await cancel(saving)  # stopping saves too
         await self._machines.close()
         await self._account.close()
+
+    async def _warm(self) -> None:
+        try:
+            await self._account.image()
+        except SDK_ERRORS as error:
+            log.warning("the image of sandboxes was not made: %s (%s)", told(error)[1], error)
 
     def _look_around(self, thread_id: str) -> None:
         """In the first sandbox: what it has, all have."""
