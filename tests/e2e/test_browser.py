@@ -137,7 +137,7 @@ async def states_stand_before_their_results(told: Talk) -> None:
 
 
 async def only_the_newest_state_is_sent(told: Talk) -> None:
-    third, fourth = (sent(request) for request in told.script.requests[2:4])
+    third, fourth = (sent(request) for request in list(told.script.requests)[2:4])
     assert third.count(MARK) == fourth.count(MARK) == 1
     assert "title: Door" in third
     assert "title: Ajar" in fourth

@@ -149,8 +149,10 @@ class TakeOver:
         if tab is not self._tab:
             return
         self._unacknowledged.append(int(frame["sessionId"]))
-        size = tab.page.viewport_size or {"width": WIDTH, "height": HEIGHT}
-        facts = {"t": "frame", "w": size["width"], "h": size["height"]}
+        # the picture's own size: that of the tab may be another by now
+        about: dict[str, Any] = frame.get("metadata", {})
+        width, height = about.get("deviceWidth", WIDTH), about.get("deviceHeight", HEIGHT)
+        facts = {"t": "frame", "w": int(width), "h": int(height)}
         self._send(facts, base64.b64decode(frame["data"]))
 
     async def _acknowledge(self) -> None:
