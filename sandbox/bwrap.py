@@ -7,19 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import seccomp
+from sandbox.inside import gate
 from sandbox.limits import Limits
 from sandbox.toolbox import INSIDE_FOLDER, Toolbox
 
 INSIDE_UID = 1000
 PROGRAM_FOLDER = "/opt/threadhand"
 ENVIRONMENT = {
-    "PATH": "/home/user/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "PATH": "/workspace/.local/bin:/home/user/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
     "HOME": "/home/user",
     "USER": "user",
     "LOGNAME": "user",
     "SHELL": "/bin/bash",
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",  # noqa: S108 - the jail's own
+}
+PROXY_URL = f"http://{gate.ADDRESS[0]}:{gate.ADDRESS[1]}"
+NO_PROXY = "localhost,127.0.0.1,::1"
+PROXY_ENVIRONMENT = {
+    **{
+        name: PROXY_URL
+        for word in ("http", "https", "all")
+        for name in (f"{word}_proxy", f"{word}_PROXY".upper())
+    },
+    "no_proxy": NO_PROXY,
+    "NO_PROXY": NO_PROXY,
+    "NODE_USE_ENV_PROXY": "1",
+    # what is installed lies in the workspace: it stays with the conversation, and takes no memory
+    "PYTHONUSERBASE": "/workspace/.local",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+    "PIP_NO_CACHE_DIR": "1",
+    "npm_config_prefix": "/workspace/.local",
+    "npm_config_cache": "/tmp/npm",  # noqa: S108 - the jail's own
+    "npm_config_update_notifier": "false",
 }
 READABLE_IF_THERE = (
     "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
@@ -36,7 +56,7 @@ MADE_FILES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailPlan:
-    """What is bound into a jail. `python_prefix` is None when it lies under /usr."""
+    """What is bound into a jail. `python_prefix` is None when it lies under /usr. `has_proxy`: it has a way out."""
 
     workspace: Path
     program: Path
@@ -44,6 +64,7 @@ class JailPlan:
     python_prefix: Path | None
     limits: Limits
     toolbox: Toolbox | None = None
+    has_proxy: bool = False
 
 
 def memory_file(content: bytes, stack: ExitStack) -> int:
@@ -63,18 +84,19 @@ def arguments(plan: JailPlan, stack: ExitStack) -> tuple[int, list[int]]:
         descriptors.append(memory_file(content.encode(), stack))
         made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
     descriptors.append(memory_file(seccomp.program(platform.machine()), stack))
-    flags = [*_isolation(), *_system(plan), *made, *_own(plan)]
+    flags = [*_isolation(plan), *_system(plan), *made, *_own(plan)]
     flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
     descriptors.append(memory_file("\0".join(flags).encode() + b"\0", stack))
     return descriptors[-1], descriptors
 
 
-def _isolation() -> list[str]:
+def _isolation(plan: JailPlan) -> list[str]:
     inside = str(INSIDE_UID)
     flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
     flags += ["--new-session", "--hostname", "sandbox", "--uid", inside, "--gid", inside]
     flags += ["--cap-drop", "ALL", "--clearenv"]
-    for name, value in ENVIRONMENT.items():
+    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if plan.has_proxy else {})}
+    for name, value in environment.items():
         flags += ["--setenv", name, value]
     return flags
 

@@ -14,6 +14,8 @@ from sandbox import bwrap
 from sandbox.bwrap import JailPlan
 from sandbox.cgroups import Cgroup, Cgroups
 from sandbox.connection import Connection
+from sandbox.egress import Egress
+from sandbox.gateway import Gateway
 from sandbox.processes import with_descendants
 from sandbox.workspaces import Workspace
 
@@ -30,11 +32,13 @@ class Jail:
         connection: Connection,
         workspace: Workspace,
         cgroups: Cgroups | None,
+        gateway: Gateway | None = None,
     ) -> None:
         self._process = process
         self._connection = connection
         self.workspace = workspace
         self._cgroups = cgroups
+        self._gateway = gateway
         self._cgroup: Cgroup | None = None
 
     @property
@@ -56,6 +60,8 @@ class Jail:
         return self._cgroup is not None
 
     async def ready(self) -> None:
+        if self._gateway is not None:
+            self._gateway.start()
         if self._cgroups is not None:
             self._cgroup = self._cgroups.hold(self.pid, name=f"jail-{self.pid}")
 
@@ -63,6 +69,8 @@ class Jail:
         """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
         try:
             await self._connection.close()
+            if self._gateway is not None:
+                await self._gateway.close()
             if self._process.poll() is None:
                 self._kill_init()
                 if not await self._ended(STOP_SECONDS):
@@ -99,37 +107,47 @@ async def start_jail(
     *,
     drops_user: bool,
     cgroups: Cgroups | None,
+    egress: Egress | None = None,
 ) -> Jail:
     """Raises OSError when bubblewrap cannot be started; a jail that fails later ends its connection."""
-    ours, theirs = socket.socketpair()
-    with ExitStack() as stack:
-        stack.callback(theirs.close)
-        arguments_fd, descriptors = bwrap.arguments(plan, stack)
-        settings = {
-            "root": "/workspace",
-            "limits": plan.limits.for_processes(),
-            "command_seconds_max": plan.limits.command_seconds,
-            "browser": plan.toolbox.for_the_browser() if plan.toolbox else None,
-        }
-        end = str(theirs.fileno())
-        command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
-        command += [f"{bwrap.PROGRAM_FOLDER}/agent.py", end, end, json.dumps(settings)]
-        try:
-            # on this very thread: the kernel's parent-death signal follows the thread that starts it
-            process = start_process(
-                executable, command, [*descriptors, theirs.fileno()], workspace.uid, drops_user
-            )
-        except BaseException:
-            ours.close()
-            raise
-    try:
+    label = workspace.path.parent.name
+    gateway = None if egress is None else Gateway(egress, label=label)
+    with ExitStack() as undoing:
+        ours, theirs = socket.socketpair()
+        undoing.callback(ours.close)  # at which the program inside ends
+        if gateway is not None:
+            undoing.callback(gateway.discard)
+        with theirs:
+            process = _spawned(executable, plan, workspace.uid, drops_user, theirs, gateway)
+        undoing.callback(process.kill)
         reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
-    except BaseException:
-        ours.close()  # at which the program inside ends
-        process.kill()
-        raise
-    connection = Connection(reader, writer, label=workspace.path.parent.name)
-    return Jail(process, connection, workspace, cgroups)
+        undoing.pop_all()
+    return Jail(process, Connection(reader, writer, label=label), workspace, cgroups, gateway)
+
+
+def _spawned(
+    executable: Path,
+    plan: JailPlan,
+    uid: int,
+    drops_user: bool,
+    end: socket.socket,
+    gateway: Gateway | None,
+) -> subprocess.Popen[bytes]:
+    """On this very thread: the kernel's parent-death signal follows the thread that starts it."""
+    passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.for_inside.fileno()]
+    settings = {
+        "root": "/workspace",
+        "limits": plan.limits.for_processes(),
+        "command_seconds_max": plan.limits.command_seconds,
+        "browser": plan.toolbox.for_the_browser() if plan.toolbox else None,
+        "egress": None if gateway is None else gateway.for_inside.fileno(),
+    }
+    with ExitStack() as stack:
+        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
+        command += [f"{bwrap.PROGRAM_FOLDER}/agent.py", str(passed[0]), str(passed[0])]
+        command.append(json.dumps(settings))
+        return start_process(executable, command, [*descriptors, *passed], uid, drops_user)
 
 
 def start_process(

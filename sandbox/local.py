@@ -13,6 +13,8 @@ from sandbox import bwrap, programs
 from sandbox.bwrap import JailPlan
 from sandbox.cgroups import Cgroups, find_cgroups
 from sandbox.client import SandboxClient
+from sandbox.doors import Doors, Remote
+from sandbox.egress import Egress
 from sandbox.jail import Jail, is_root, start_jail
 from sandbox.limits import Limits, LimitState
 from sandbox.machines import Machine, Machines, check_thread_id
@@ -40,12 +42,19 @@ class _Equipment:
 class LocalJails:
     """Satisfies `core.ports.SandboxProvider`. Needs `folder` to be passable for other users when started as root."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, limits: Limits | None = None, egress: Egress | None = None
+    ) -> None:
+        """Without `egress` there is no way to the internet."""
         self._folder = folder.absolute()
+        self._egress = egress if egress is not None and egress.policy.is_open else None
         self._limits = limits or Limits()
         self._drops_user = is_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
         self._machines = Machines(self._start)
+        self._doors = Doors(
+            self._folder / "doors", self._workspaces, self._machines.running, self._machines.stop
+        )
         self._equipping = asyncio.Lock()
         self._equipment: _Equipment | None = None
         self._browser_lack = "The machine has not been tried yet."
@@ -69,6 +78,8 @@ class LocalJails:
         return ProbeResult(ok=True)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        check_thread_id(thread_id)
+        self._doors.note(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
     def rest(self, thread_id: str) -> None:
@@ -77,6 +88,7 @@ class LocalJails:
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
         await self._machines.stop(thread_id)
+        await self._doors.end_elsewhere(thread_id)
         with DESTROY:
             await asyncio.to_thread(self._workspaces.delete, thread_id)
 
@@ -84,6 +96,7 @@ class LocalJails:
         if self._watchdog is not None:
             await cancel(self._watchdog)
             self._watchdog = None
+        await self._doors.close()
         await self._machines.close()
 
     async def describe(self) -> tuple[LimitState, ...]:
@@ -119,9 +132,11 @@ class LocalJails:
     async def _start(self, thread_id: str) -> Machine:
         equipment = await self._equipped_or_unavailable()
         try:
-            workspace = self._workspaces.take(thread_id)
+            workspace = await self._doors.take(thread_id)
         except OSError as error:
             raise SandboxUnavailable(NO_SANDBOX, detail=f"workspace: {error}") from error
+        if isinstance(workspace, Remote):
+            return workspace
         try:
             jail = await start_jail(
                 equipment.bwrap,
@@ -129,6 +144,7 @@ class LocalJails:
                 workspace,
                 drops_user=self._drops_user,
                 cgroups=equipment.cgroups,
+                egress=self._egress,
             )
         except OSError as error:
             workspace.close()
@@ -136,6 +152,7 @@ class LocalJails:
         except BaseException:
             workspace.close()
             raise
+        workspace.runs(jail.pid)
         if self._watchdog is None:
             self._watchdog = spawn(watch(self._jails, self._limits), name="sandbox watchdog")
         return jail
@@ -151,6 +168,7 @@ class LocalJails:
             python_prefix=equipment.python.prefix,
             limits=self._limits,
             toolbox=equipment.toolbox,
+            has_proxy=self._egress is not None,
         )
 
     async def _equipped_or_unavailable(self) -> _Equipment:

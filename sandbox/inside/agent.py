@@ -1,8 +1,8 @@
 """The program inside: takes the calls of the host on one byte stream and carries them out.
 
 Started as `agent.py READ_FD WRITE_FD SETTINGS`, the last being JSON: `root` (the workspace's folder), `limits` (names
-of RLIMIT_* and numbers), `command_seconds_max`, `browser` (see `Browsers`; may be missing). Ends, with everything it
-started, when the stream ends.
+of RLIMIT_* and numbers), `command_seconds_max`, `browser` (see `Browsers`; may be missing), `egress` (a descriptor, see
+`gate`; may be missing). Ends, with everything it started, when the stream ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.inside import frames
+from sandbox.inside import frames, gate
 from sandbox.inside.browsers import Browsers
 from sandbox.inside.files import Files, explained
 from sandbox.inside.link import Call, CallError, Link
@@ -91,6 +91,8 @@ def main() -> None:
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(read_fd, False)
     os.set_inheritable(write_fd, False)
+    if settings.get("egress") is not None:
+        gate.hand_out(int(settings["egress"]))
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
     loop = Loop()

@@ -2,11 +2,12 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from core.ports import CommandOutput, Sandbox
+from sandbox.egress import Egress
 from sandbox.limits import Limits
 from sandbox.local import LocalJails
 from tests.requirements_of_the_machine import lacking
@@ -15,7 +16,7 @@ SECONDS = 20.0
 
 
 @asynccontextmanager
-async def reachable_folder() -> AsyncIterator[Path]:
+async def reachable_folder() -> AsyncGenerator[Path]:
     """pytest's own temporary folders are private to the user that runs it."""
     folder = Path(tempfile.mkdtemp(prefix="threadhand-test-"))
     folder.chmod(0o711)
@@ -26,9 +27,11 @@ async def reachable_folder() -> AsyncIterator[Path]:
 
 
 @asynccontextmanager
-async def local_jails(limits: Limits | None = None) -> AsyncIterator[LocalJails]:
+async def local_jails(
+    limits: Limits | None = None, *, egress: Egress | None = None
+) -> AsyncIterator[LocalJails]:
     async with reachable_folder() as folder:
-        provider = LocalJails(folder, limits=limits)
+        provider = LocalJails(folder, limits=limits, egress=egress)
         result = await provider.probe()
         if not result.ok:
             lacking("jail", f"{result.reason} {result.remedy}")
