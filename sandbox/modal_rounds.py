@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class Rounds:
-    """Begun at the first use of a sandbox. `put_away_left` saves and ends one whose worker is gone."""
+    """Begun at the first use of a sandbox. `put_away_left` saves and ends one whose worker is gone;
+    False where there is none any more."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class Rounds:
         vault: ModalVault,
         plan: ModalPlan,
         now: Callable[[], float],
-        put_away_left: Callable[[SandboxRecord], Awaitable[None]],
+        put_away_left: Callable[[SandboxRecord], Awaitable[bool]],
     ) -> None:
         self._machines = machines
         self._vault = vault
@@ -38,6 +39,7 @@ class Rounds:
         self._now = now
         self._put_away_left = put_away_left
         self._used_at: dict[str, float] = {}
+        self._gone: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def used(self, thread_id: str) -> None:
@@ -62,6 +64,7 @@ class Rounds:
         mine = {machine.thread_id for machine in self._running()}
         idle = patience.stop_after_seconds + LEFT_GRACE_SECONDS
         left = await self._vault.unused("started", for_seconds=idle)
+        mine |= {one.thread_id for one in left if one.provider_ref in self._gone}
         await _together([self._end_left(one) for one in left if one.thread_id not in mine])
         for record in await self._vault.unused(
             "stopped", for_seconds=patience.archive_after_seconds
@@ -100,7 +103,8 @@ class Rounds:
 
     async def _end_left(self, record: SandboxRecord) -> None:
         log.info("thread %s has a sandbox that nobody uses; it is stopped", record.thread_id)
-        await self._put_away_left(record)
+        if not await self._put_away_left(record):
+            self._gone.add(record.provider_ref)  # told at its next opening; not looked for again
 
     async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:

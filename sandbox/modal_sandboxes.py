@@ -270,11 +270,14 @@ class ModalSandboxes:
             await self._terminate(sandbox)
         return len(left)
 
-    async def _put_away_left(self, record: SandboxRecord) -> None:
+    async def _put_away_left(self, record: SandboxRecord) -> bool:
         """One whose worker is gone. Raises the SDK's errors."""
         sandbox = await self._find(record.thread_id)
-        if sandbox is not None and await self._vault.save(record.thread_id, sandbox, "stopped"):
+        if sandbox is None:
+            return False
+        if await self._vault.save(record.thread_id, sandbox, "stopped"):
             await self._terminate(sandbox)
+        return True
 
     async def _terminate(self, sandbox: modal.Sandbox) -> None:
         try:

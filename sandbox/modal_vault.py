@@ -98,7 +98,8 @@ class ModalVault:
                 )
             before = await self.record(thread_id)
             is_ours = before is not None and before.provider_ref == sandbox.object_id
-            if not is_ours or before is None:
+            is_late = before is not None and state == "started" != before.state
+            if before is None or not is_ours or is_late:
                 await self.delete(image.object_id)
                 return False
             after = replace(before, state=state, snapshot_ref=image.object_id)

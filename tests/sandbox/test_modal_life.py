@@ -4,13 +4,14 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from modal_proto import api_pb2
 
 from core import failpoints
 from core.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
-from sandbox.modal_plan import Network, legal, sandbox_name
+from sandbox.modal_machine import ModalMachine
 from sandbox.modal_sandboxes import ModalSandboxes
-from tests.sandbox.modal_stage import PLAN, Stage, modal_stage
+from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import content, pieces, run
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -159,6 +160,31 @@ async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> 
     await dead.close()
 
 
+async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(stage: Stage) -> None:
+    dead, living = stage.worker(), stage.worker()
+    await dead.open("thread", fence=1)
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, api_pb2.GenericResult(status=6))
+    await stage.clock.advance(18 * MINUTE)
+    for _ in range(3):
+        await living.rounds.make()
+    assert stage.modal.calls.count("SandboxGetFromNameV2") == 1
+    with pytest.raises(SandboxUnavailable, match="before its files were saved"):
+        await living.open("thread", fence=2)
+
+
+async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
+    worker = stage.worker()
+    await worker.open("thread", fence=1)
+    (machine,) = worker._machines.running().values()
+    assert isinstance(machine, ModalMachine)
+    assert await worker._vault.save("thread", machine.sandbox, "stopped")
+    stopped = await stage.records.find("modal", "thread")
+    assert not await worker._vault.save("thread", machine.sandbox, "started")
+    assert await stage.records.find("modal", "thread") == stopped
+    assert len(stage.snapshots) == 1
+
+
 async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=0.5)
     sandbox = await worker.open("thread", fence=1)
@@ -232,36 +258,6 @@ async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, pla
     healthy = stage.worker()
     assert await content(await healthy.open("thread", fence=3), "file") == b"kept"
     assert stage.living == ["thread.thread"]
-
-
-@pytest.mark.parametrize(
-    "thread_id",
-    [
-        "C0123ABC.1700000000.000100",
-        "1234567890123456789",
-        "0198c0de-aaaa-7bbb-8ccc-ddddeeeeffff",
-        "x" * 100,
-    ],
-)
-def test_names_are_legal_and_differ(thread_id: str) -> None:
-    name = sandbox_name(thread_id)
-    assert 0 < len(name) <= 63
-    assert all(sign.isalnum() or sign in "._-" for sign in name)
-    assert name != sandbox_name(thread_id + "y")
-    assert legal("a b/c:d") != legal("a_b/c:d")
-
-
-@pytest.mark.parametrize(
-    ("egress", "network"),
-    [
-        ((), Network(is_blocked=True)),
-        (("*",), Network()),
-        (("pypi.org", "192.0.2.0/24"), Network(networks=["192.0.2.0/24"], names=["pypi.org"])),
-        (("*.example.com",), Network(names=["*.example.com"])),
-    ],
-)
-def test_the_network_is_closed_unless_opened(egress: tuple[str, ...], network: Network) -> None:
-    assert replace(PLAN, egress=egress).network() == network
 
 
 async def test_a_sandbox_is_asked_for_as_planned_and_gets_no_secret(stage: Stage) -> None:
