@@ -16,18 +16,21 @@ from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
 from bots.known_models import known_models
+from bots.lookout import check_platforms, lookout, worker_answering
 from bots.machines import machines
 from bots.meaning import semantics
 from bots.platforms import Platforms, add_discord, add_slack
 from bots.policy import Policy
 from bots.posting import Showroom
+from bots.readiness import worker_check
 from bots.reception import Reception
-from bots.remarks import remarks
+from bots.remarks import remarks, worker_remarks
 from bots.settings import Settings
 from bots.shelf import Shelf
 from bots.slack.app import SlackApp
 from bots.toolservers import tool_servers
 from bots.warehouse import Stores
+from bots.watching import Lookout
 from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
 from bots.web.ports import WebPorts
@@ -77,7 +80,7 @@ async def worker(settings: Settings) -> None:
     """Executes runs that other processes take in and show, until it is cancelled. Raises ConfigurationError."""
     require_servers(settings)
     async with running(settings, with_front=False) as program:
-        for sentence in program.lacks:
+        for sentence in (*program.lacks, *worker_remarks(settings)):
             log.warning(sentence)
         _spare_collections()
         await asyncio.Event().wait()
@@ -106,7 +109,8 @@ async def running(
         sandboxes = await machines(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
-        mind = brain(settings)
+        tower = await stack.enter_async_context(lookout(settings, database, signals))
+        mind = brain(settings, tower.figures)
         stack.push_async_callback(mind.close)
         servers = tool_servers(settings)
         stack.push_async_callback(servers.close)
@@ -123,25 +127,26 @@ async def running(
             known=known,
             roster=roster,
             agent_knowledge=agent_knowledge,
+            figures=tower.figures,
         )
-        program = _Assembly(parts)
+        program = _Assembly(parts, tower)
         yield await program.start(stack, with_worker=with_worker, with_front=with_front)
 
 
 class _Assembly:
     """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, tower: Lookout) -> None:
         self._parts = parts
+        self._tower = tower
         self._settings = settings = parts.settings
         self._stores = parts.stores
         self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(sources={"api": SpoolFiles(self._spool)})
-        self._links = Links(
-            link_secret(settings.data_dir), settings.public_url, settings.expose_domain
-        )
+        secret = link_secret(settings.data_dir, settings.link_secret.get_secret_value())
+        self._links = Links(secret, settings.public_url, settings.expose_domain)
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
@@ -150,9 +155,14 @@ class _Assembly:
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
         await stack.enter_async_context(enlisted(folder, self._worker_id, claims))
         platforms = self._connect_platforms()
-        port = await self._serve(stack, platforms.slack) if with_front else 0
+        if with_front:
+            check_platforms(self._tower, platforms)
+            port = await self._serve(stack, platforms.slack)
+        else:
+            port = await stack.enter_async_context(worker_answering(self._tower, self._settings))
         if with_worker:
             runs = self._worker()
+            self._tower.watch.checks["worker"] = worker_check(runs)
             runs.start()
             stack.push_async_callback(runs.close)
         else:
@@ -179,8 +189,8 @@ class _Assembly:
         settings, receive, platforms = self._settings, self._reception.receive, self._platforms
         latest = self._parts.roster.files.latest
         agents = {agent_id: agent.description for agent_id, agent in latest.items()}
-        add_slack(platforms, settings, receive)
-        add_discord(platforms, settings, receive, self._stores.inbox, agents)
+        add_slack(platforms, settings, receive, self._tower)
+        add_discord(platforms, settings, receive, self._stores.inbox, agents, self._tower)
         return platforms
 
     def _ever(
@@ -190,7 +200,7 @@ class _Assembly:
 
     async def _serve(self, stack: AsyncExitStack, slack: SlackApp | None) -> int:
         host = self._settings.http_host
-        web = web_app(self._web_ports())
+        web = web_app(self._web_ports(), self._tower.watch)
         if slack is not None:
             web.add_routes(slack.http_routes())
         port = await stack.enter_async_context(

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from bots.provider_keys import key_name
 from bots.settings import Settings
+from bots.watching import WatchedModel
 from core.agents.definition import AgentDefinition
 from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
 from core.errors import ConfigurationError, ModelRejected
+from core.figures import NO_FIGURES, Figures
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_stream import OpenAIStream
 from core.llm.retry import stream_with_retries
@@ -72,7 +74,7 @@ def unreachable(agents: Iterable[AgentDefinition], settings: Settings) -> tuple[
     return tuple(told)
 
 
-def brain(settings: Settings) -> Brain:
+def brain(settings: Settings, figures: Figures = NO_FIGURES) -> Brain:
     """Raises ConfigurationError where no model is set, or one has no key."""
     if not settings.model:
         raise ConfigurationError(
@@ -84,9 +86,11 @@ def brain(settings: Settings) -> Brain:
     for model in models:
         router.reach(model)
 
+    watched = WatchedModel(router, figures)
+
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(
-            router, request, fallbacks=settings.fallback_models, deadline_seconds=DEADLINE_SECONDS
+            watched, request, fallbacks=settings.fallback_models, deadline_seconds=DEADLINE_SECONDS
         )
 
     return Brain(dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close)

@@ -14,6 +14,7 @@ from bots.toolservers import ToolServers
 from bots.warehouse import Stores
 from core.agents.roster import Roster
 from core.engine import Engine
+from core.figures import NO_FIGURES, Figures
 from core.ports import FileSource, ThreadTalk
 from core.tools.tool import Toolbox
 from core.turn import LoopPolicy
@@ -31,6 +32,7 @@ class Parts:
     known: KnownModels
     roster: Roster
     agent_knowledge: AgentKnowledge
+    figures: Figures = NO_FIGURES
 
 
 def no_takeover(_thread_id: str) -> str | None:
@@ -64,6 +66,7 @@ def new_engine(
         learn=parts.agent_knowledge.learn,
         context_policy=parts.known.context_policy,
         price_of=parts.known.price_of,
+        figures=parts.figures,
         budget=settings.budget,
         ledger=stores.ledger,
         plans=stores.plans,

@@ -72,7 +72,7 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Show
             raise ToolError("It is not a file.")
         size = entries[0].size_bytes
     except (AgentError, ToolError) as error:
-        log.warning("a file of run %s cannot be read: %s", run.run_id, error)
+        log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
         await _say(file, f"The file `{path}` could not be attached: {error}", poster, showroom)
         return
     why = TOO_LARGE

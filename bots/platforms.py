@@ -9,6 +9,7 @@ from bots.posting import Surface
 from bots.reception import Receive
 from bots.settings import Settings
 from bots.slack.app import SlackApp
+from bots.watching import Lookout, WatchedSurface, call_trace
 from core.ports import FileSource, ThreadTalk
 
 
@@ -23,7 +24,7 @@ class Platforms:
     discord: DiscordApp | None = None
 
 
-def add_slack(platforms: Platforms, settings: Settings, receive: Receive) -> None:
+def add_slack(platforms: Platforms, settings: Settings, receive: Receive, tower: Lookout) -> None:
     """Nothing where the settings name no Slack."""
     if settings.slack_mode == "off":
         return
@@ -33,8 +34,9 @@ def add_slack(platforms: Platforms, settings: Settings, receive: Receive) -> Non
         signing_secret=settings.slack_signing_secret.get_secret_value() or None,
         api_url=settings.slack_api_url,
         receive=receive,
+        trace=call_trace("slack", tower.metrics.called),
     )
-    platforms.surfaces["slack"] = app.surface
+    platforms.surfaces["slack"] = WatchedSurface("slack", app.surface, tower.figures)
     platforms.sources["slack"] = app.files
     platforms.talks["slack"] = app.talk
 
@@ -45,6 +47,7 @@ def add_discord(
     receive: Receive,
     cursors: Cursors,
     agents: Mapping[str, str],
+    tower: Lookout,
 ) -> None:
     """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
     if not settings.discord_token.get_secret_value():
@@ -55,7 +58,8 @@ def add_discord(
         cursors=cursors,
         api_url=settings.discord_api_url,
         agents=agents,
+        trace=call_trace("discord", tower.metrics.called),
     )
-    platforms.surfaces["discord"] = app.surface
+    platforms.surfaces["discord"] = WatchedSurface("discord", app.surface, tower.figures)
     platforms.sources["discord"] = app.files
     platforms.talks["discord"] = app.talk

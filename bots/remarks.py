@@ -2,6 +2,15 @@
 
 from bots.settings import Settings
 
+NO_LINKS = (
+    "This worker makes no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to where people reach"
+    " the bot's HTTP server."
+)
+UNSHARED = (
+    "Links are signed with the secret of this data folder and open only where it is shared: set THREADHAND_LINK_SECRET"
+    " to the same text for every process."
+)
+
 
 def remarks(settings: Settings) -> list[str]:
     """Settings that leave the program without people."""
@@ -13,4 +22,15 @@ def remarks(settings: Settings) -> list[str]:
         if is_live
         else "Neither Slack nor Discord is set up: only the HTTP API serves."
     ]
-    return [one for one in told if one]
+    return [one for one in (*told, _secret_remark(settings)) if one]
+
+
+def worker_remarks(settings: Settings) -> list[str]:
+    """The same for a process that only works."""
+    no_links = "" if settings.public_url else NO_LINKS
+    return [one for one in (no_links, _secret_remark(settings)) if one]
+
+
+def _secret_remark(settings: Settings) -> str:
+    shares = settings.redis_url and not settings.link_secret.get_secret_value()
+    return UNSHARED if shares else ""

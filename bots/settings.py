@@ -27,8 +27,8 @@ from bots.settings_types import (
     lower,
     secret_starts_with,
     starts_with,
-    upper,
 )
+from bots.settings_watch import WatchSettings
 from core.budget import Budget, Limit
 from core.errors import ConfigurationError
 
@@ -37,7 +37,7 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-class Settings(OutsideSettings, ModalSettings):
+class Settings(OutsideSettings, ModalSettings, WatchSettings):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
     Made by `load`, which reports mistakes; nothing else is read. Allowlists: empty admits nobody, `*`
@@ -106,9 +106,6 @@ class Settings(OutsideSettings, ModalSettings):
     channel_agents: Names = ()
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
-        "INFO"
-    )
     failpoints: str = ""
 
     provider_keys: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
@@ -194,6 +191,8 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
     values["data_dir"] = (
         Path(str(values.get("data_dir") or _data_dir(found))).expanduser().absolute()
     )
+    if traced := found.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        values.setdefault("otel_endpoint", traced)
     values["provider_keys"] = {
         name: text
         for name, text in found.items()

@@ -1,6 +1,6 @@
 """What carries wake-ups and live events between the parts of the program: memory, or Redis where there are many."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -24,11 +24,13 @@ NEEDS_SERVERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """None of them is the truth: what is lost on them is found again in the database."""
+    """None of them is the truth: what is lost on them is found again in the database. `ping` raises where the
+    server between them does not answer; None: they need none."""
 
     bus: EventBus = field(default_factory=MemoryEventBus)
     queue: RunQueue = field(default_factory=MemoryRunQueue)
     signals: StopSignals = field(default_factory=MemoryStopSignals)
+    ping: Callable[[], Awaitable[object]] | None = None
 
 
 def require_servers(settings: Settings) -> None:
@@ -59,5 +61,8 @@ async def wires(settings: Settings) -> AsyncGenerator[Wires, None]:
         signals = RedisStopSignals(client, streams)
         await stack.enter_async_context(signals.listening())
         yield Wires(
-            bus=RedisEventBus(client, streams), queue=RedisRunQueue(client), signals=signals
+            bus=RedisEventBus(client, streams),
+            queue=RedisRunQueue(client),
+            signals=signals,
+            ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
         )

@@ -90,7 +90,7 @@ async def _file_line(
         path = f"{UPLOADS}/{name}"
         size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
     except (AgentError, ToolError) as error:
-        log.warning("the file %s was not stored: %s", file.file_ref, error)
+        log.warning("a file was not stored: %s", type(error).__name__)
         return f"[Attached file {name} could not be stored: {one_line(str(error))}]"
     return f"[Attached file: /workspace/{path} ({one_line(file.mime_type)}, {size} bytes)]"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 from core.ports import RunQueue
 from core.runs import Engine, execute
@@ -12,6 +13,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 1.0
 SWEEP_SECONDS = 2.0
 RUNS_AT_ONCE_MAX = 200
+AILING_SECONDS = 4.0
+"""Without a heartbeat for so long others take its runs away."""
 
 
 class Worker:
@@ -25,6 +28,7 @@ class Worker:
         self._slots = asyncio.Semaphore(runs_at_once_max)
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._beat_at = -AILING_SECONDS
 
     def start(self) -> None:
         self._chores = [
@@ -51,6 +55,14 @@ class Worker:
         """Whether a new run would have to wait."""
         return self._slots.locked()
 
+    def ailment(self) -> str:
+        """What keeps it from taking up runs, as a sentence; empty: nothing does."""
+        if not self._chores or any(chore.done() for chore in self._chores):
+            return "It takes up no runs."
+        if time.monotonic() - self._beat_at >= AILING_SECONDS:
+            return "Its heartbeat does not reach the database."
+        return ""
+
     async def _take(self) -> None:
         while True:
             await self._slots.acquire()
@@ -74,6 +86,7 @@ class Worker:
         while True:
             try:
                 await self._engine.claims.heartbeat(self._engine.worker_id)
+                self._beat_at = time.monotonic()
             except Exception:
                 log.exception("the heartbeat failed")
             await asyncio.sleep(HEARTBEAT_SECONDS)

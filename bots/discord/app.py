@@ -62,7 +62,13 @@ def intents() -> discord.Intents:
 class Client(discord.Client):
     """discord.py's client with our ears. An error in a handler is logged and ends nothing."""
 
-    def __init__(self, receive: Receive, cursors: Cursors, agents: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        cursors: Cursors,
+        agents: Mapping[str, str],
+        trace: aiohttp.TraceConfig | None = None,
+    ) -> None:
         # there is no voice here, so its missing libraries are no news
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
@@ -73,6 +79,7 @@ class Client(discord.Client):
             guild_ready_timeout=GUILDS_SECONDS,
             chunk_guilds_at_startup=False,
             member_cache_flags=discord.MemberCacheFlags.none(),
+            http_trace=trace,  # pyright: ignore[reportArgumentType] - None is its default
         )
         self.rest = Rest(self.http)
         self.doors = Doors(self.rest)
@@ -142,10 +149,11 @@ class DiscordApp:
         cursors: Cursors,
         api_url: str | None = None,
         agents: Mapping[str, str] | None = None,
+        trace: aiohttp.TraceConfig | None = None,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
-        self.client = Client(receive, cursors, agents or {})
+        self.client = Client(receive, cursors, agents or {}, trace)
         self.surface = DiscordSurface(
             self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
         )

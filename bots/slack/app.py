@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, cast
 
+import aiohttp
 from aiohttp import web
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
@@ -48,13 +49,14 @@ class SlackApp:
         signing_secret: str | None = None,
         api_url: str = API_URL,
         receive: Receive | None = None,
+        trace: aiohttp.TraceConfig | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
                 "Slack needs a way in: set THREADHAND_SLACK_APP_TOKEN for Socket Mode"
                 " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
             )
-        self._client = SlackClient(bot_token=bot_token, api_url=api_url)
+        self._client = SlackClient(bot_token=bot_token, api_url=api_url, trace=trace)
         self._app_token = app_token
         self.surface = SlackSurface(self._client)
         self.files = SlackFiles(self._client)
@@ -67,6 +69,12 @@ class SlackApp:
     def identity(self) -> Identity:
         """Who the bot is. Raises RuntimeError before `start`."""
         return self._client.identity
+
+    async def is_connected(self) -> bool:
+        """Whether Slack's events arrive just now; over HTTP nobody can tell, so they do."""
+        if not self._app_token:
+            return True
+        return self._socket is not None and await self._socket.is_connected()
 
     async def start(self) -> None:
         """Checks the tokens, then listens. Raises ConfigurationError with the remedy."""

@@ -129,7 +129,10 @@ class _Calls(Protocol):
 class SlackClient:
     """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one."""
 
-    def __init__(self, *, bot_token: str, api_url: str = API_URL) -> None:
+    def __init__(
+        self, *, bot_token: str, api_url: str = API_URL, trace: aiohttp.TraceConfig | None = None
+    ) -> None:
+        self._trace = trace
         self.api_url = URL(api_url)
         self.bot_token = bot_token
         self._identity: Identity | None = None
@@ -174,7 +177,8 @@ class SlackClient:
         Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
         """
         self.web.session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX)
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+            trace_configs=[self._trace] if self._trace else None,
         )
         try:
             answer = await self.checked("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")

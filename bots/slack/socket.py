@@ -46,6 +46,9 @@ class Socket:
         await self._handler.connect_async()
         self._watch = spawn(self._keep_fresh(), name="slack-socket-watch")
 
+    async def is_connected(self) -> bool:
+        return self._handler is not None and await self._handler.client.is_connected()
+
     async def _keep_fresh(self) -> None:
         """An address of a connection serves once, but the SDK repeats it while connecting fails: it is taken away."""
         while self._handler is not None:

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from bots.web import health, preview, runs, sandboxes, spool, takeover, threads
 from bots.web.expose import gates_of, lead_to_ports
-from bots.web.guard import check_exposure, require_permission
+from bots.web.guard import TOKEN, check_exposure, require_permission
+from bots.web.health import WATCH, Watch
 from bots.web.intake import JSON_BYTES_MAX
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import answer_errors
@@ -23,14 +24,15 @@ log = logging.getLogger(__name__)
 SHUTDOWN_SECONDS = 3.0
 
 
-def web_app(ports: WebPorts) -> web.Application:
+def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
     """All routes of the API. Other adapters may add theirs before it is served; they bring their own checks."""
     app = web.Application(
         middlewares=[health.count_requests, answer_errors, lead_to_ports, require_permission],
         client_max_size=JSON_BYTES_MAX,
     )
     app[PORTS] = ports
-    app[health.FIGURES] = health.Figures()
+    app[TOKEN] = ports.api_token
+    app[WATCH] = watch or Watch()
     app[runs.STREAMS] = set()
     app[DESK] = TakeoverDesk(ports)
     app.cleanup_ctx.append(takeover.desk_of)
@@ -54,28 +56,36 @@ def web_app(ports: WebPorts) -> web.Application:
             web.get("/preview/{token}", preview.show, allow_head=False),
             web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
             *takeover.routes(),
-            web.get("/healthz", health.live),
-            web.get("/readyz", health.ready),
-            web.get("/metrics", health.metrics),
+            *health.routes(),
         ]
     )
     return app
 
 
+def watched_app(watch: Watch, api_token: str) -> web.Application:
+    """What a process that only works answers: its health and its figures."""
+    app = web.Application(middlewares=[health.count_requests, answer_errors, require_permission])
+    app[TOKEN], app[WATCH] = api_token, watch
+    app.add_routes(health.routes())
+    return app
+
+
 @asynccontextmanager
-async def served(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int, None]:
+async def served(
+    app: web.Application, *, host: str, port: int, setting: str = "THREADHAND_HTTP_PORT"
+) -> AsyncGenerator[int, None]:
     """Serves the application while entered; yields the port, which the system chose where 0 was asked for.
 
     Raises ConfigurationError for an address that cannot be had, or that would be open to others without a token.
     """
-    check_exposure(host, app[PORTS].api_token)
+    check_exposure(host, app[TOKEN])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     try:
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise ConfigurationError(unavailable(host, port, error)) from error
+            raise ConfigurationError(unavailable(host, port, error, setting)) from error
         bound = int(runner.addresses[0][1])
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
@@ -83,14 +93,12 @@ async def served(app: web.Application, *, host: str, port: int) -> AsyncGenerato
         await runner.cleanup()
 
 
-def unavailable(host: str, port: int, error: OSError) -> str:
+def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT") -> str:
     """One sentence with the remedy, for an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} on {host} is in use by another program: stop it, or set THREADHAND_HTTP_PORT."
+        return f"Port {port} on {host} is in use by another program: stop it, or set {setting}."
     if error.errno == errno.EACCES:
-        return (
-            f"Port {port} is reserved for the system: set THREADHAND_HTTP_PORT to one above 1023."
-        )
+        return f"Port {port} is reserved for the system: set {setting} to one above 1023."
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return f"{host} is no address of this machine: set THREADHAND_HTTP_HOST."
     return f"The HTTP API cannot listen on {host} port {port}: {error.strerror or error}."

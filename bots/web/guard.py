@@ -7,9 +7,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bots.web.ports import PORTS
 from bots.web.refusals import Refusal
 from core.errors import ConfigurationError
+
+TOKEN: web.AppKey[str] = web.AppKey("token", str)
+"""The API token of an application; empty: open, to programs on this machine alone."""
 
 
 def is_loopback(host: str) -> bool:
@@ -36,7 +38,7 @@ def check_exposure(host: str, api_token: str) -> None:
 async def require_permission(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Guards `/api` and `/metrics`; the other routes are harmless, or carry a signature of their own."""
     if request.path.startswith("/api/") or request.path == "/metrics":
-        token = request.app[PORTS].api_token
+        token = request.app[TOKEN]
         if token:
             _check_token(request, token)
         else:

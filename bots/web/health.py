@@ -1,30 +1,45 @@
-"""What watches the program: liveness, readiness, and a few numbers in Prometheus' text format."""
+"""What watches the program: liveness, readiness part by part, and its figures for Prometheus."""
 
+import asyncio
 import logging
-import time
-from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bots.web.ports import PORTS
-from bots.web.refusals import Refusal
+from bots.metrics import Metrics
 from bots.web.runs import STREAMS
-from core.threads import Address
+from core.errors import StorageUnavailable
+from core.figures import Backlog, Backlogs
 
 log = logging.getLogger(__name__)
 
-_PROBE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="readiness")
+CHECK_SECONDS = 3.0
+
+Check = Callable[[], Awaitable[str]]
+"""What keeps a part from working, as a sentence without facts that strangers should not read; empty: nothing."""
 
 
-@dataclass(slots=True)
-class Figures:
-    started_at: float = field(default_factory=time.time)
-    requests: Counter[tuple[str, str, int]] = field(default_factory=Counter[tuple[str, str, int]])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What can be asked from outside. `checks` are of the parts that have to work, by name."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    backlogs: Backlogs | None = None
+    checks: dict[str, Check] = field(default_factory=dict[str, Check])
 
 
-FIGURES: web.AppKey[Figures] = web.AppKey("figures", Figures)
+WATCH: web.AppKey[Watch] = web.AppKey("watch", Watch)
+
+
+def routes() -> list[web.RouteDef]:
+    """The same for a bot and for a worker."""
+    return [
+        web.get("/healthz", live),
+        web.get("/readyz", ready),
+        web.get("/metrics", metrics),
+    ]
 
 
 @web.middleware
@@ -33,7 +48,7 @@ async def count_requests(request: web.Request, handler: Handler) -> web.StreamRe
     response = await handler(request)
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "none"
-    request.app[FIGURES].requests[(request.method, route, response.status)] += 1
+    request.app[WATCH].metrics.answered(request.method, route, response.status)
     return response
 
 
@@ -43,30 +58,43 @@ async def live(_: web.Request) -> web.Response:
 
 
 async def ready(request: web.Request) -> web.Response:
-    """`GET /readyz`: the database answers too."""
+    """`GET /readyz`: every part works, or 503 and which does not."""
+    checks = request.app[WATCH].checks
+    sentences = await asyncio.gather(*(_problem(name, check) for name, check in checks.items()))
+    parts = {name: sentence or "ready" for name, sentence in zip(checks, sentences, strict=True)}
+    lacking = [name for name, sentence in zip(checks, sentences, strict=True) if sentence]
+    if lacking:
+        message = f"Not ready: {', '.join(lacking)}."
+        answer = {"error": "not_ready", "message": message, "parts": parts}
+        return web.json_response(answer, status=503)
+    return web.json_response({"status": "ready", "parts": parts})
+
+
+async def _problem(name: str, check: Check) -> str:
     try:
-        await request.app[PORTS].conversations.find(_PROBE)
-    except Exception as error:
-        log.exception("not ready: the database does not answer")
-        raise Refusal(503, "not_ready", "The database does not answer.") from error
-    return web.json_response({"status": "ready"})
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await check()
+    except Exception as error:  # noqa: BLE001,RUF100 - whatever it is, the part does not work
+        log.warning("not ready: %s (%s)", name, type(error).__name__)
+        return "It does not answer."
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """`GET /metrics`."""
-    figures = request.app[FIGURES]
-    lines = [
-        "# TYPE process_start_time_seconds gauge",
-        f"process_start_time_seconds {figures.started_at:.3f}",
-        "# TYPE threadhand_streams_open gauge",
-        f"threadhand_streams_open {len(request.app[STREAMS])}",
-        "# TYPE threadhand_http_requests_total counter",
-    ]
-    lines.extend(
-        f'threadhand_http_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
-        for (method, route, status), count in sorted(figures.requests.items())
-    )
-    return web.Response(
-        body=("\n".join(lines) + "\n").encode(),
-        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-    )
+    """`GET /metrics`. The figures of this process are told even while the database is away."""
+    watch = request.app[WATCH]
+    if STREAMS in request.app:
+        watch.metrics.streams.set(len(request.app[STREAMS]))
+    text = watch.metrics.text(await _backlog(watch))
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=text, headers=headers)
+
+
+async def _backlog(watch: Watch) -> Backlog | None:
+    if watch.backlogs is None:
+        return None
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await watch.backlogs.backlog()
+    except (StorageUnavailable, TimeoutError) as error:
+        log.warning("the backlog cannot be counted: %s", type(error).__name__)
+        return None

@@ -38,11 +38,15 @@ class Links:
         )
 
     def file(self, thread_id: str, path: str) -> str | None:
-        """Downloads one file."""
+        """Downloads one file. None without a public address."""
+        if not self.public_url:
+            return None
         return sign_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
 
     def preview(self, thread_id: str, path: str) -> str | None:
-        """Shows a page of the workspace, with whatever it refers to."""
+        """Shows a page of the workspace, with whatever it refers to. None without a public address."""
+        if not self.public_url:
+            return None
         return sign_preview(self.secret, self.public_url, thread_id, path, expires_at=_later())
 
     def takeover(self, thread_id: str) -> str | None:
@@ -117,8 +121,10 @@ def open_takeover(secret: bytes, token: str, *, now: float | None = None) -> Tak
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
 
 
-def link_secret(folder: Path) -> bytes:
-    """The secret kept in the folder, made at the first call and readable by the owner alone."""
+def link_secret(folder: Path, given: str = "") -> bytes:
+    """The given secret, or that kept in the folder, made at the first call and readable by the owner alone."""
+    if given:
+        return given.encode()
     file = folder / "link.secret"
     with suppress(FileNotFoundError):
         kept = file.read_bytes()

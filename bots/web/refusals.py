@@ -42,16 +42,16 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except web.HTTPException as error:
         return _refused_by_framework(error)
     except SandboxUnavailable as error:
-        log.warning("no sandbox for %s: %s", request.path, error.detail or error)
+        log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
         return refused(Refusal(503, "sandbox_unavailable", str(error)))
     except StorageUnavailable:
-        log.exception("the database failed under %s", request.path)
+        log.exception("the database failed under %s", _route(request))
         sentence = "The database does not answer; nothing was stored. Try again."
         return refused(Refusal(503, "storage_unavailable", sentence))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             return _broken(request)
-        log.error("the disk is full: %s", request.path)  # noqa: TRY400 - the trace says no more
+        log.error("the disk is full: %s", _route(request))  # noqa: TRY400 - the trace says no more
         return refused(
             Refusal(507, "disk_full", "The server has no room left; nothing was stored.")
         )
@@ -68,8 +68,14 @@ def refused(refusal: Refusal) -> web.Response:
     )
 
 
+def _route(request: web.Request) -> str:
+    """The pattern of the address: the address itself may be a signed link, or name a file."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "no route"
+
+
 def _broken(request: web.Request) -> web.Response:
-    log.exception("a request to %s %s broke", request.method, request.path)
+    log.exception("a request to %s broke", _route(request))
     return refused(Refusal(500, "internal", "Something broke on our side."))
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import aiohttp
 
 from bots.inbound import Inbound, Outcome
+from bots.readiness import database_check
 from bots.reception import arrival_of
 from bots.web.app import served, web_app
+from bots.web.health import Watch
 from bots.web.ports import WebPorts
 from core.errors import ToolError
 from core.events import AgentEvent, Cursor, RunEvent, is_chunk
@@ -18,6 +20,7 @@ from core.ids import new_id
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunEnding
 from core.threads import Address, Ignore, Lease
+from storage.backlog import SqlBacklogs
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.inbox import SqlInbox
@@ -176,7 +179,12 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         upload_bytes_max=100_000,
         heartbeat_seconds=30,
     )
-    app = web_app(replace(ports, **changes))
+    ports_here = replace(ports, **changes)
+    watch = Watch(
+        backlogs=SqlBacklogs(database),
+        checks={"database": database_check(ports_here.conversations)},
+    )
+    app = web_app(ports_here, watch)
     try:
         async with (
             served(app, host="127.0.0.1", port=0) as port,

@@ -97,13 +97,16 @@ async def test_the_frameworks_refusals_are_json_too(
 async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:
     async with staged(tmp_path, api_token="t") as stage:
         assert await stage.json("GET", "/healthz") == {"status": "ok"}
-        assert await stage.json("GET", "/readyz") == {"status": "ready"}
+        assert await stage.json("GET", "/readyz") == {
+            "status": "ready",
+            "parts": {"database": "ready"},
+        }
         await stage.json("GET", "/nowhere", status=404)
         async with stage.http.get("/metrics", headers={"Authorization": "Bearer t"}) as response:
             text = await response.text()
-        assert 'requests_total{method="GET",route="/healthz",status="200"} 1\n' in text
-        assert 'requests_total{method="GET",route="none",status="404"} 1\n' in text
-        assert "threadhand_streams_open 0\n" in text
+        assert 'requests_total{method="GET",route="/healthz",status="200"} 1.0\n' in text
+        assert 'requests_total{method="GET",route="none",status="404"} 1.0\n' in text
+        assert "threadhand_streams_open 0.0\n" in text
 
 
 class LostConversations:
@@ -117,7 +120,10 @@ class LostConversations:
 async def test_a_lost_database_is_told(tmp_path: Path) -> None:
     async with staged(tmp_path, conversations=LostConversations()) as stage:
         assert await stage.json("GET", "/healthz") == {"status": "ok"}
-        assert (await stage.json("GET", "/readyz", status=503))["error"] == "not_ready"
+        unready = await stage.json("GET", "/readyz", status=503)
+        assert unready["error"] == "not_ready"
+        assert unready["message"] == "Not ready: database."
+        assert unready["parts"] == {"database": "It does not answer."}
         assert (await stage.json("GET", PATH, status=503))["error"] == "storage_unavailable"
 
 

@@ -1,0 +1,47 @@
+"""How much work waits, and who is there to do it."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, func, select
+
+from core.figures import Backlog
+from storage.columns import DatabaseNow
+from storage.database import Database
+from storage.runs import WORKER_GONE_SECONDS
+from storage.tables import renderings, runs, workers
+
+_UNENDED = ("queued", "running", "waiting")
+
+
+class SqlBacklogs:
+    """`core.figures.Backlogs`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def backlog(self) -> Backlog:
+        return await self._database.read(_backlog)
+
+
+def _backlog(connection: Connection) -> Backlog:
+    by_status = select(runs.c.status, func.count(), func.min(runs.c.created_at))
+    rows = connection.execute(
+        by_status.where(runs.c.status.in_(_UNENDED)).group_by(runs.c.status)
+    ).all()
+    queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
+    age = DatabaseNow() - workers.c.heartbeat_at
+    alive = connection.execute(
+        select(func.count(), func.max(age)).where(age <= WORKER_GONE_SECONDS)
+    ).one()
+    shown = select(func.count()).where(renderings.c.is_open)
+    return Backlog(
+        runs=dict.fromkeys(_UNENDED, 0) | {status: count for status, count, _ in rows},
+        oldest_queued_seconds=_age_seconds(queued_at),
+        processes_alive=alive[0],
+        oldest_heartbeat_seconds=max(0.0, float(alive[1] or 0)),
+        open_deliveries=connection.execute(shown).scalar_one(),
+    )
+
+
+def _age_seconds(moment: datetime | None) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds()) if moment else 0.0
