@@ -23,6 +23,7 @@ from aiohttp import (
 )
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
+from yarl import URL
 
 from bots.web.exposed_headers import headers_for_inside, headers_for_people
 from bots.web.exposure import exposed_host, label_in, opened
@@ -186,7 +187,7 @@ async def _quietly(work: Awaitable[None]) -> None:
 
 
 async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
-    url = f"http://localhost:{gate.port}{request.raw_path}"
+    url = URL(f"http://localhost:{gate.port}{request.raw_path}", encoded=True)
     headers = headers_for_inside(request, gate.port)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         return await _talk(request, gate, url, headers)
@@ -211,7 +212,7 @@ async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
 
 
 async def _talk(
-    request: web.Request, gate: Gate, url: str, headers: CIMultiDict[str]
+    request: web.Request, gate: Gate, url: URL, headers: CIMultiDict[str]
 ) -> web.WebSocketResponse:
     wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
     protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))

@@ -1,6 +1,7 @@
 """Asking a service outside over HTTP: one request, a checked answer, and errors that tell a model what to do."""
 
 import asyncio
+import io
 import json
 import logging
 import re
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import (
-    BytesPayload,
+    BytesIOPayload,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -140,7 +141,7 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
         return _Failure(ToolError(said), again), b""
 
 
-def _payload(request: Request) -> BytesPayload | FormData | None:
+def _payload(request: Request) -> BytesIOPayload | FormData | None:
     if request.form is not None:
         form = FormData(default_to_multipart=True)
         for name, value in request.form.items():
@@ -148,7 +149,8 @@ def _payload(request: Request) -> BytesPayload | FormData | None:
         return form
     if request.body is None:
         return None
-    return BytesPayload(json.dumps(request.body).encode(), content_type="application/json")
+    content = io.BytesIO(json.dumps(request.body).encode())
+    return BytesIOPayload(content, content_type="application/json")
 
 
 async def _content(response: ClientResponse, api: Api) -> bytes:

@@ -15,6 +15,7 @@ from tests.core.tools.conftest import Bench
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
 from tests.fakes.stand_in import Answer, refusal, says
 
+LOGO = b"\x89PNG\r\n\x1a\n\x00" * 200_000
 PLAIN = {"THREADHAND_DATA_DIR": "/nowhere"}
 
 
@@ -41,7 +42,7 @@ def services(account: Pages, token: str = TOKEN) -> Outside:
 async def site(bench: Bench) -> None:
     await bench.put("site/index.html", "<h1>Tides é</h1>".encode())
     await bench.put("site/css/page.css", b"h1 { color: teal }")
-    await bench.put("site/logo.png", b"\x89PNG\r\n\x1a\n\x00")
+    await bench.put("site/logo.png", LOGO)
 
 
 async def test_a_folder_becomes_a_site(bench: Bench, pages: Pages) -> None:
@@ -52,7 +53,7 @@ async def test_a_folder_becomes_a_site(bench: Bench, pages: Pages) -> None:
     assert pages.sites["spring-report"] == {
         "/index.html": ("<h1>Tides é</h1>".encode(), "text/html; charset=utf-8"),
         "/css/page.css": (b"h1 { color: teal }", "text/css; charset=utf-8"),
-        "/logo.png": (b"\x89PNG\r\n\x1a\n\x00", "image/png"),
+        "/logo.png": (LOGO, "image/png"),
     }
 
 
