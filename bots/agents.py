@@ -69,7 +69,7 @@ async def answer_use(
         return Outcome(notice=unknown_agent(name, agents))
     if snapshot is None and address.platform == "discord" and address.thread_key != "dm":
         return Outcome(notice=NO_THREAD_YET)
-    await roster.versions.choose(address, name)
+    await roster.versions.choose(address, name, by=called.person)
     return Outcome(
         notice=f"`{name}` works in this conversation from the next request on.", is_private=False
     )

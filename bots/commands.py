@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bots.agents import answer_use
+from bots.audit import FOR_ADMINS, AdminDesk, answer_admin
 from bots.inbound import CommandCalled, Outcome
 from bots.plan_words import answer_plan
 from bots.shelf import Shelf, answer_knowledge
@@ -13,7 +14,7 @@ from core.errors import AgentError, ToolError
 from core.plans import PlanStore
 from core.ports import SandboxProvider, StopSignals
 from core.stores import Conversations
-from core.threads import ThreadSnapshot, Usage
+from core.threads import Person, ThreadSnapshot, Usage
 
 FILES_SHOWN_MAX = 30
 HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
@@ -23,7 +24,8 @@ HELP = """Mention me and say what you need; attach files if they help. In a thre
 - `use` tells which agents there are, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
 message asks that one alone
 - `plan` shows the plan that I work on; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
-- `new` starts afresh in this place; `forget` deletes this conversation and its files"""
+- `new` starts afresh in this place; `forget` deletes this conversation and its files
+- admins: `pair CODE`, `unpair NAME`, `who`, `audit`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +38,15 @@ class CommandDesk:
     shelf: Shelf | None = None
     roster: Roster | None = None
     plans: PlanStore | None = None
+    admin: AdminDesk | None = None
 
 
 async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
     """The answer to a command other than stop."""
     if called.name == "help":
         return Outcome(notice=HELP)
+    if called.name in ADMIN:
+        return await answer_admin(called, desk.admin) if desk.admin else Outcome(notice=FOR_ADMINS)
     if called.name == "knowledge":
         if desk.shelf is None:
             return Outcome(notice="There is no knowledge base here.")
@@ -50,18 +55,22 @@ async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
         if desk.roster is None:
             return Outcome(notice="There is only one agent here.")
         return await answer_use(called, desk.roster, desk.conversations)
+    return await _answer_in_thread(called, desk)
+
+
+async def _answer_in_thread(called: CommandCalled, desk: CommandDesk) -> Outcome:
     snapshot = await desk.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")
     if called.name == "plan" and desk.plans is not None:
         return await answer_plan(called, snapshot, desk.plans)
     answer = _ANSWERS.get(called.name)
-    notice = await answer(snapshot, desk) if answer else HELP
+    notice = await answer(snapshot, desk, called.person) if answer else HELP
     return Outcome(notice=notice, is_private=called.name not in PUBLIC)
 
 
-async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
-    del desk
+async def _status(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+    del desk, by
     run = snapshot.active_run
     if run is not None:
         who = f" for {run.requester.name}" if run.requester else ""
@@ -77,7 +86,8 @@ async def _status(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
     return f"Idle. The last run {snapshot.last_run.status}."
 
 
-async def _files(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+async def _files(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+    del by
     if desk.sandboxes is None:
         return "There is no sandbox on this machine, so there are no files."
     try:
@@ -99,23 +109,24 @@ async def _files(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
     return "\n".join(lines)
 
 
-async def _usage(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+async def _usage(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+    del by
     return usage_line(await desk.conversations.usage(thread_id=snapshot.thread.thread_id))
 
 
-async def _new(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+async def _new(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
     if snapshot.active_run is not None:
         return "I am still working here. Stop me first, then start afresh."
-    await desk.conversations.renew(snapshot.thread.address)
+    await desk.conversations.renew(snapshot.thread.address, by=by)
     return "Done. The next message here starts afresh."
 
 
-async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk) -> str:
+async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
     """The files first, found by the conversation: a crash in between must not leave them to nobody."""
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     if desk.sandboxes is not None:
         await desk.sandboxes.destroy(thread_id)
-    await desk.conversations.forget(thread_id)
+    await desk.conversations.forget(thread_id, by=by)
     if run is not None:
         await desk.signals.send(run.run_id)
     if desk.sandboxes is not None and run is not None:
@@ -143,7 +154,8 @@ def size(size_bytes: int) -> str:
 
 
 PUBLIC = frozenset({"new", "forget"})
-_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDesk], Awaitable[str]]] = {
+ADMIN = frozenset({"pair", "unpair", "who", "audit"})
+_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDesk, Person], Awaitable[str]]] = {
     "status": _status,
     "files": _files,
     "usage": _usage,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent
@@ -20,16 +20,52 @@ from core.threads import (
 )
 
 CommandName = Literal[
-    "stop", "status", "files", "usage", "new", "forget", "help", "knowledge", "plan", "use"
+    "stop",
+    "status",
+    "files",
+    "usage",
+    "new",
+    "forget",
+    "help",
+    "knowledge",
+    "plan",
+    "use",
+    "pair",
+    "unpair",
+    "who",
+    "audit",
 ]
 _NAMED = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_WORDS = re.compile(
     r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
 )
 """The command as a whole message: a sentence that only begins with the word is a request."""
-
+ADMIN_WORDS = re.compile(
+    r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})",
+    re.IGNORECASE,
+)
+"""Words of admins that something follows; as with plans, the whole message."""
 
 AT_WORK = "Another agent is at work here: ask for this one when that is done, or stop it first."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the platform says of whoever acts, at that moment. `is_known`: False where it did not say it.
+
+    `groups`: ids of their roles or user groups. `home_id`: their own workspace, where that is another one.
+    `expects_answer`: a click or a slash command, which the platform shows as failed where nothing is said.
+    """
+
+    is_known: bool = True
+    is_direct: bool = False
+    is_guest: bool = False
+    home_id: str = ""
+    groups: frozenset[str] = frozenset()
+    expects_answer: bool = False
+
+
+MEMBER = Standing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +85,7 @@ class IncomingMessage:
     is_addressed: bool
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +98,7 @@ class MessageEdited:
     author: Person
     text: str
     sent_at: datetime
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +108,7 @@ class MessageDeleted:
     message_ref: str
     author: Person
     sent_at: datetime
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +121,7 @@ class AskAnswered:
     value: str
     person: Person
     sent_at: datetime
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +133,7 @@ class RunButtonPressed:
     run_id: str
     action: Literal["stop", "retry", "continue"]
     person: Person
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +144,7 @@ class StopWished:
     dedupe_key: str
     message_ref: str
     person: Person
+    standing: Standing = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +157,7 @@ class CommandCalled:
     argument: str
     person: Person
     files: tuple[IncomingFile, ...] = ()
+    standing: Standing = MEMBER
 
 
 Inbound = (
@@ -136,6 +179,23 @@ class Outcome:
     is_private: bool = True
     run_id: str | None = None
     is_ignored: bool = False
+
+
+def person_of(inbound: Inbound) -> Person:
+    """Whoever did it."""
+    if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
+        return inbound.author
+    return inbound.person
+
+
+def admin_word(text: str) -> tuple[CommandName, str] | None:
+    """A word of admins and what follows it, where the whole text is one."""
+    found = ADMIN_WORDS.fullmatch(text.strip())
+    if found is None:
+        return None
+    if found["audit"]:
+        return "audit", found["count"]
+    return cast(CommandName, found["name"].lower()), found["argument"]
 
 
 def named_agent(text: str) -> tuple[str | None, str]:

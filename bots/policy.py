@@ -2,37 +2,83 @@
 
 from dataclasses import dataclass
 
-from bots.inbound import AskAnswered, CommandCalled, Inbound, RunButtonPressed, StopWished
+from bots.inbound import MEMBER, Inbound, MessageDeleted, Standing, person_of
 
 EVERYBODY = "*"
+NOT_ALLOWED = "I am not allowed to work for you here. Ask the operator of this bot to let you in."
+NO_GUESTS = "I am not allowed to work for guests of this workspace. Ask the operator of this bot to let you in."
+NO_STRANGERS = "I am not allowed to work for members of other workspaces. Ask the operator of this bot to let you in."
+WHO_ARE_YOU = (
+    "I cannot see who you are just now, so I may not work for you. Please try it again in a moment."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Allowlists of platform ids. Empty lists admit nobody; `*` admits all; every list that is set must fit."""
+    """Allowlists of platform ids. Empty lists admit nobody; `*` admits all; every list that is set must fit.
+
+    `users` and `roles` are one list: who is in either fits. People may be written `WORKSPACE/PERSON`. Guests and
+    members of other workspaces need their switch, or to be listed by id; another workspace may be listed itself.
+    Admins need nothing else.
+    """
 
     workspaces: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    admins: tuple[str, ...] = ()
+    guests: bool = False
+    strangers: bool = False
 
-    def admits(self, workspace_id: str, channel_id: str, person_id: str) -> bool:
-        checks = (
-            (self.workspaces, workspace_id),
-            (self.channels, channel_id),
-            (self.users, person_id),
+    def is_admin(self, workspace_id: str, person_id: str, standing: Standing = MEMBER) -> bool:
+        """Never somebody of another workspace, who must be written with the workspace they act in."""
+        if f"{workspace_id}/{person_id}" in self.admins:
+            return True
+        return person_id in self.admins and not standing.home_id
+
+    def problem(
+        self, workspace_id: str, channel_id: str, person_id: str, standing: Standing = MEMBER
+    ) -> str | None:
+        """Why somebody is not let in, in a sentence for them; None: they are."""
+        if self.is_admin(workspace_id, person_id, standing):
+            return None
+        if not self._fits_place(workspace_id, channel_id):
+            return NOT_ALLOWED
+        if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
+            return None
+        if not standing.is_known and not (self.guests and self.strangers and not self.roles):
+            return WHO_ARE_YOU
+        if not self._fits_person(standing):
+            return NOT_ALLOWED
+        return self._outsider(standing)
+
+    def _fits_place(self, workspace_id: str, channel_id: str) -> bool:
+        """False also where no list is set at all."""
+        checks = ((self.workspaces, workspace_id), (self.channels, channel_id))
+        is_set = any((self.workspaces, self.channels, self.users, self.roles))
+        return is_set and all(
+            not allowed or EVERYBODY in allowed or value in allowed for allowed, value in checks
         )
-        set_lists = [(allowed, value) for allowed, value in checks if allowed]
-        return bool(set_lists) and all(
-            EVERYBODY in allowed or value in allowed for allowed, value in set_lists
-        )
+
+    def _fits_person(self, standing: Standing) -> bool:
+        people = (*self.users, *self.roles)
+        return not people or EVERYBODY in people or not standing.groups.isdisjoint(self.roles)
+
+    def _outsider(self, standing: Standing) -> str | None:
+        if standing.home_id and not self.strangers and standing.home_id not in self.workspaces:
+            return NO_STRANGERS
+        return NO_GUESTS if standing.is_guest and not self.guests else None
 
 
 def refusal(inbound: Inbound, policy: Policy) -> str | None:
     """The sentence for somebody who may not talk to the agent, or None. The HTTP API has its own token."""
-    if inbound.address.platform == "api":
+    address, person = inbound.address, person_of(inbound)
+    if address.platform == "api":
         return None
-    is_click = isinstance(inbound, AskAnswered | CommandCalled | RunButtonPressed | StopWished)
-    person = inbound.person if is_click else inbound.author
-    if policy.admits(inbound.address.workspace_id, inbound.address.channel_id, person.person_id):
-        return None
-    return "I am not allowed to work for you here. Ask the operator of this bot to let you in."
+    if isinstance(inbound, MessageDeleted) and not person.person_id:
+        # the platform does not say whose message it was: taking words back is for whoever may delete them
+        anybody = Policy(workspaces=policy.workspaces, channels=policy.channels, users=(EVERYBODY,))
+        return anybody.problem(address.workspace_id, address.channel_id, "")
+    return policy.problem(
+        address.workspace_id, address.channel_id, person.person_id, inbound.standing
+    )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
 
+from bots.audit import act_of
 from bots.commands import CommandDesk, answer_command
 from bots.inbound import (
     AskAnswered,
@@ -24,8 +25,10 @@ from bots.inbound import (
     decide_message,
     decide_stop,
 )
-from bots.policy import Policy, refusal
+from bots.pairing import Door
+from bots.policy import Policy
 from core.agents.definition import AgentDefinition
+from core.pairing import Pairings
 from core.ports import RunQueue, StopSignals
 from core.stores import Decide, Inbox, StopRequests
 from core.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
@@ -48,13 +51,14 @@ class Reception:
     policy: Policy
     desk: CommandDesk
     wake_delivery: Callable[[str], None]
+    pairings: Pairings | None = None
     answering: set[str] = field(default_factory=set[str])
 
     async def receive(self, inbound: Inbound) -> Outcome:
         """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
-        no = refusal(inbound, self.policy)
-        if no is not None:
-            return Outcome(notice=no if _speaks_to_the_agent(inbound) else "", is_ignored=True)
+        door = Door(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
+        if (refused := await door.refused(inbound)) is not None:
+            return refused
         match inbound:
             case RunButtonPressed():
                 return await self._press(inbound)
@@ -64,6 +68,7 @@ class Reception:
                     dedupe_key=inbound.dedupe_key,
                     message_ref="",
                     person=inbound.person,
+                    standing=inbound.standing,
                 )
                 return _told_of_stop(await self._accept(wish))
             case CommandCalled():
@@ -90,8 +95,9 @@ class Reception:
                 return Outcome(is_ignored=True)
             outcome = await answer_command(called, self.desk)
             if outcome.run_id is not None:
-                await self.stop(outcome.run_id)
-            return outcome if await self.inbox.claim(key) else Outcome(is_ignored=True)
+                await self.stop(outcome.run_id, by=called.person)
+            is_first = await self.inbox.claim(key, act=act_of(called, outcome))
+            return outcome if is_first else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)
 
@@ -123,9 +129,12 @@ class Reception:
         if await self._is_of_another_place(pressed):
             return Outcome(notice="That is not a run of this conversation.", is_ignored=True)
         if pressed.action == "stop":
-            return await self.stop(pressed.run_id)
+            return await self.stop(pressed.run_id, by=pressed.person)
         run_id = await self.stops.retry(
-            pressed.run_id, pressed.dedupe_key, continues=pressed.action == "continue"
+            pressed.run_id,
+            pressed.dedupe_key,
+            continues=pressed.action == "continue",
+            by=pressed.person,
         )
         if run_id is None:
             return Outcome(
@@ -141,9 +150,9 @@ class Reception:
         snapshot = await self.desk.conversations.snapshot(run.thread_id) if run else None
         return snapshot is not None and snapshot.thread.address != pressed.address
 
-    async def stop(self, run_id: str) -> Outcome:
-        """Asks the run to stop, whoever runs it."""
-        if not await self.stops.request_stop(run_id):
+    async def stop(self, run_id: str, *, by: Person | None = None) -> Outcome:
+        """Asks the run to stop, whoever runs it. `by`: recorded in the audit log."""
+        if not await self.stops.request_stop(run_id, by=by):
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
         await self.queue.put(run_id)
@@ -189,13 +198,6 @@ def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = 
         message_ref=message_ref,
         sent_at=sent_at,
     )
-
-
-def _speaks_to_the_agent(inbound: Inbound) -> bool:
-    """Whether an answer is expected; what strangers do among themselves is not our business."""
-    if isinstance(inbound, IncomingMessage):
-        return inbound.is_addressed
-    return not isinstance(inbound, MessageEdited | MessageDeleted | StopWished)
 
 
 def _told_of_stop(outcome: Outcome) -> Outcome:
