@@ -8,10 +8,13 @@ from urllib.parse import urlsplit
 
 from bots.logs import keep_out
 from bots.settings import Settings
+from bots.settings_types import endpoint
 from core.errors import ConfigurationError
+from core.outside.guard import Guard
 from core.ports import SandboxProvider
 from core.prompt import system_prompt
 from core.sandboxes import SandboxRecords
+from sandbox.egress import Egress, EgressPolicy, egress_policy
 from sandbox.lifecycle import Patience
 from sandbox.local import LocalJails
 from sandbox.modal_plan import LIFETIME_SECONDS, ModalPlan
@@ -19,14 +22,20 @@ from sandbox.unsafe_process import UnsafeProcesses
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
 IN_SANDBOX = (
-    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses; "
-    "it keeps its files for the whole thread and has no way to the internet."
+    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
+    "for the whole thread; what runs in it ends some time after the run; {network}."
 )
+THROUGH_THE_PROXY = (
+    "it reaches {places} through the HTTP proxy that its environment names, so curl, git over https, pip and npm work, "
+    "where they are there, and what takes no proxy does not"
+)
+OF_THE_MACHINE = "it has the network of this machine"
 
 WITH_BROWSER = (
-    "It has a browser for pages of the workspace and servers inside; matplotlib and pandas are in "
-    "/opt/toolbox/bin/python3."
+    "It has a browser for {pages}; matplotlib and pandas are in /opt/toolbox/bin/python3."
 )
+PAGES_INSIDE = "pages of the workspace and servers inside"
+NO_WAY_OUT = "it has no way to the internet"
 AT_MODAL = (
     "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
     "for the whole thread; what runs in it ends some time after the run; {network}."
@@ -45,7 +54,7 @@ class Machines:
     name: str
     provider: SandboxProvider | None
     lacks: tuple[str, ...] = ()
-    for_the_model: str = IN_SANDBOX
+    for_the_model: str = NO_SANDBOX
     has_browser: bool = False
     found: Callable[[], str] = str
 
@@ -57,10 +66,11 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
-            jails = LocalJails(folder)
+            egress = _egress(settings)
+            jails = LocalJails(folder, egress=egress)
             tried = await jails.probe()
             if tried.ok:
-                return _local(jails)
+                return _local(jails, egress.policy)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
             return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
@@ -70,7 +80,10 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
                 "with all rights of this user. Use this for trying things out only."
             )
             return Machines(
-                name="unsafe-process", provider=UnsafeProcesses(folder), lacks=(warning,)
+                name="unsafe-process",
+                provider=UnsafeProcesses(folder),
+                lacks=(warning,),
+                for_the_model=IN_SANDBOX.format(network=OF_THE_MACHINE),
             )
         case "none":
             return Machines(name="none", provider=None, for_the_model=NO_SANDBOX)
@@ -83,12 +96,35 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
             )
 
 
-def _local(jails: LocalJails) -> Machines:
+def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
+    told = IN_SANDBOX.format(network=_way_out(policy))
     if not jails.browser_lack:
-        told = f"{IN_SANDBOX} {WITH_BROWSER}"
+        browser = WITH_BROWSER.format(
+            pages="all that it can reach" if policy.is_open else PAGES_INSIDE
+        )
+        told = f"{told} {browser}"
         return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
     off = f"The browser tools are off: {jails.browser_lack}"
-    return Machines(name="local", provider=jails, lacks=(off,))
+    return Machines(name="local", provider=jails, lacks=(off,), for_the_model=told)
+
+
+def _egress(settings: Settings) -> Egress:
+    """Raises ConfigurationError."""
+    try:
+        policy = egress_policy(settings.sandbox_egress)
+    except ValueError as error:
+        raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
+    allowed = frozenset(map(endpoint, settings.sandbox_egress_allow))
+    return Egress(policy=policy, guard=Guard(allowed))
+
+
+def _way_out(policy: EgressPolicy) -> str:
+    if not policy.is_open:
+        return NO_WAY_OUT
+    places = "the internet"
+    if "*" not in policy.allowed:
+        places = f"of the internet {', '.join(policy.allowed)} alone,"
+    return THROUGH_THE_PROXY.format(places=places)
 
 
 async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
@@ -141,7 +177,7 @@ def _home(storage_url: str) -> str:
 
 def _network(egress: tuple[str, ...]) -> str:
     if not egress:
-        return "it has no way to the internet"
+        return NO_WAY_OUT
     if "*" in egress:
         return "it can reach the internet"
     return f"of the internet it can reach {', '.join(egress)} alone"

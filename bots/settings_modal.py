@@ -1,16 +1,17 @@
-"""The settings of sandboxes at Modal, and of the life of sandboxes."""
+"""The settings of sandboxes at Modal."""
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from bots.settings_sandbox import SandboxSettings
 from bots.settings_types import Names
 
 Cores = Annotated[float, Field(gt=0, le=64, allow_inf_nan=False)]
 Mebibytes = Annotated[int, Field(ge=128, le=344_064)]
 
 
-class ModalSettings(BaseModel):
+class ModalSettings(SandboxSettings):
     """Part of `bots.settings.Settings`. The account's token keeps the SDK's own names, MODAL_TOKEN_ID and
     MODAL_TOKEN_SECRET, and is read by the SDK."""
 
@@ -22,5 +23,3 @@ class ModalSettings(BaseModel):
     modal_egress: Names = ()
     modal_start_seconds: float = Field(default=60, ge=1, le=600, allow_inf_nan=False)
     modal_snapshot_days: int = Field(default=30, ge=0, le=3650)
-    sandbox_stop_minutes: float = Field(default=15, ge=2, le=1200, allow_inf_nan=False)
-    sandbox_archive_minutes: float = Field(default=120, ge=3, allow_inf_nan=False)
