@@ -9,6 +9,7 @@ ThreadhandError
 │   │   └── ContextOverflow   the conversation is larger than the model's window
 │   ├── DocumentError         a document cannot be read: broken, protected, empty, too large, hostile
 │   ├── SandboxUnavailable    no sandbox can be had (also raised by the file and shell calls of a lost one)
+│   │   └── SandboxReplaced   files were lost with it; the next call has a fresh one
 │   ├── BudgetExceeded        a limit on cost or turns holds
 │   └── ApprovalExpired       nobody has answered what a tool needs a yes for
 ├── LeaseLost                 another worker owns the thread: write nothing, say nothing
@@ -68,6 +69,10 @@ class DocumentError(AgentError):
 
 class SandboxUnavailable(AgentError):
     """There is no sandbox to run in, or the one in use is gone."""
+
+
+class SandboxReplaced(SandboxUnavailable):
+    """Told once: files were lost with the sandbox, and a fresh one is there for the next call."""
 
 
 class BudgetExceeded(AgentError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from core.context.tokens import counted
-from core.errors import AgentError, ToolError
+from core.errors import AgentError, SandboxReplaced, ToolError
 from core.machine import Machine
 from core.messages import Message
 from core.ports import Files, FileSource
@@ -83,16 +83,21 @@ async def _file_line(
     source = uploads.sources.get(uploads.platform)
     if source is None:
         return f"[Attached file {name}: it cannot be fetched here]"
+    remark = ""
     try:
-        sandbox = await machine.sandbox()
+        try:
+            sandbox = await machine.sandbox()
+        except SandboxReplaced as replaced:
+            remark = f"[{one_line(str(replaced))}]\n"
+            sandbox = await machine.sandbox()
         name = unique_name(name, taken | await _names_in_use(sandbox.files, file, uploads))
         taken.add(name)
         path = f"{UPLOADS}/{name}"
         size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
     except (AgentError, ToolError) as error:
         log.warning("a file was not stored: %s", type(error).__name__)
-        return f"[Attached file {name} could not be stored: {one_line(str(error))}]"
-    return f"[Attached file: /workspace/{path} ({one_line(file.mime_type)}, {size} bytes)]"
+        return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
+    return f"{remark}[Attached file: /workspace/{path} ({one_line(file.mime_type)}, {size} bytes)]"
 
 
 async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:

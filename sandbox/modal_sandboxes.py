@@ -8,7 +8,7 @@ from collections.abc import Callable
 import modal
 import modal.exception
 
-from core.errors import SandboxUnavailable, StorageUnavailable
+from core.errors import SandboxReplaced, SandboxUnavailable, StorageUnavailable
 from core.failpoints import Failpoint
 from core.sandboxes import SandboxRecord, SandboxRecords
 from core.tasks import cancel, spawn
@@ -83,14 +83,14 @@ class ModalSandboxes:
         self._warming = self._warming or spawn(self._warm(), name="warm sandboxes")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        """Raises SandboxUnavailable once also where files were lost: the next call works."""
+        """Raises SandboxReplaced once where files were lost: the next call works."""
         client = await self._machines.open(thread_id, fence=fence)
         self.rounds.used(thread_id)
         self.rounds.begin()
         self._look_around(thread_id)
         notice = self._notices.pop(thread_id, None) if fence else None
         if notice is not None:
-            raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
+            raise SandboxReplaced(notice, detail=f"thread {thread_id}")
         return client
 
     def rest(self, thread_id: str) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import modal.exception
 import pytest
@@ -10,8 +12,12 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from core.errors import SandboxUnavailable
+from core.inputs import Uploads, user_message
+from core.ports import Sandbox
+from core.threads import IncomingFile, Person, ThreadInput
 from sandbox import modal_errors
 from sandbox.modal_errors import told, unavailable
+from sandbox.modal_sandboxes import ModalSandboxes
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import content, pieces, run
 
@@ -168,6 +174,46 @@ async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) 
     with pytest.raises(SandboxUnavailable, match="have expired"):
         await worker.open("thread", fence=1)  # a reader's look did not swallow it
     assert await (await worker.open("thread", fence=1)).files.list("") == ()
+
+
+class Attached:
+    """A source of files, and the run's way to its sandbox."""
+
+    def __init__(self, worker: ModalSandboxes) -> None:
+        self._worker = worker
+
+    def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        return pieces(b"attached")
+
+    async def sandbox(self) -> Sandbox:
+        return await self._worker.open("thread", fence=2)
+
+
+async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_told(
+    stage: Stage,
+) -> None:
+    worker = stage.worker(snapshot_days=1)
+    await (await worker.open("thread", fence=1)).close()
+    await stage.clock.advance(2 * 86_400)
+    one = ThreadInput(
+        input_id="1",
+        thread_id="thread",
+        kind="message",
+        author=Person(person_id="U1", name="alice"),
+        text="look",
+        files=(IncomingFile(file_ref="F1", name="a.txt", mime_type="text/plain", size_bytes=8),),
+        message_ref="m",
+        sent_at=datetime.now(UTC),
+    )
+    attached = Attached(worker)
+    uploads = Uploads(
+        sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
+    )
+    message = await user_message(one, "run", attached, uploads)  # pyright: ignore[reportArgumentType]
+    told = str(message.content)
+    assert "have expired" in told
+    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in told
+    assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
 
 
 async def test_a_snapshot_that_fails_leaves_the_sandbox_as_it_is(stage: Stage) -> None:
