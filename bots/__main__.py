@@ -103,6 +103,18 @@ def mcp(
 
 
 @app.command()
+def audit(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many entries to show.")] = 50,
+) -> None:
+    """Show who asked, approved, stopped and changed what, without what was said."""
+    settings = _settings()
+    from bots.audit_report import report
+
+    for line in _run(report(settings, limit=limit)):
+        print(line)
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database to this version's tables."""
     settings = _settings()
@@ -161,7 +173,7 @@ def _settings() -> "Settings":
     from core.failpoints import arm
 
     settings = load_process()
-    configure(settings.log_level, secret_values(settings))
+    configure(settings.log_level, secret_values(settings), settings.log_format)
     try:
         arm(settings.failpoints)
     except ValueError as error:

@@ -11,22 +11,20 @@ from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
 from bots.brains import brain, unreachable
 from bots.chores import beat, expire_approvals, sweep_events
-from bots.commands import CommandDesk
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
+from bots.front import new_reception
 from bots.known_models import known_models
 from bots.lookout import check_platforms, lookout, worker_answering
 from bots.machines import machines
 from bots.meaning import semantics
 from bots.platforms import Platforms, add_discord, add_slack
-from bots.policy import Policy
 from bots.posting import Showroom
 from bots.readiness import worker_check
 from bots.reception import Reception
 from bots.remarks import remarks, worker_remarks
 from bots.settings import Settings
-from bots.shelf import Shelf
 from bots.slack.app import SlackApp
 from bots.toolservers import tool_servers
 from bots.warehouse import Stores
@@ -39,11 +37,14 @@ from bots.wires import require_servers, wires
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
 from core.tasks import cancel, spawn
+from core.threads import Person
 from core.worker import Worker
 from storage.opening import migrate as migrate_database
 from storage.opening import open_database
 
 log = logging.getLogger(__name__)
+
+OVER_HTTP = Person(person_id="api", name="HTTP API")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,30 +244,12 @@ class _Assembly:
         )
 
     def _front(self) -> Reception:
-        settings, stores = self._settings, self._stores
-        return Reception(
-            inbox=stores.inbox,
-            stops=stores.stops,
-            queue=stores.queue,
-            signals=stores.signals,
-            policy=Policy(
-                workspaces=settings.allowed_workspaces,
-                channels=settings.allowed_channels,
-                users=settings.allowed_users,
-            ),
-            desk=CommandDesk(
-                conversations=stores.conversations,
-                sandboxes=self._sandboxes.provider,
-                signals=stores.signals,
-                shelf=Shelf(
-                    library=stores.library,
-                    conversations=stores.conversations,
-                    sources=self._platforms.sources,
-                    file_bytes_max=settings.file_bytes_max,
-                ),
-                roster=self._parts.roster,
-                plans=stores.plans,
-            ),
+        return new_reception(
+            self._settings,
+            self._stores,
+            sandboxes=self._sandboxes.provider,
+            sources=self._platforms.sources,
+            roster=self._parts.roster,
             wake_delivery=self._delivery.wake,
         )
 
@@ -287,4 +270,4 @@ class _Assembly:
         )
 
     async def _stop(self, run_id: str) -> bool:
-        return not (await self._reception.stop(run_id)).is_ignored
+        return not (await self._reception.stop(run_id, by=OVER_HTTP)).is_ignored

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from bots.settings_file import read_env_file
 from bots.settings_modal import ModalSettings
 from bots.settings_outside import OutsideSettings
+from bots.settings_people import PeopleSettings
 from bots.settings_problems import sentence, unknown
 from bots.settings_types import (
     NO_SECRET,
@@ -37,11 +38,10 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-class Settings(OutsideSettings, ModalSettings, WatchSettings):
+class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
-    Made by `load`, which reports mistakes; nothing else is read. Allowlists: empty admits nobody, `*`
-    admits all; a person is admitted when at least one list is set and each that is set holds the place or person.
+    Made by `load`, which reports mistakes; nothing else is read.
 
     `data_dir` is by default /var/lib/threadhand for root, else $XDG_DATA_HOME/threadhand or ~/.local/share/threadhand.
     """
@@ -79,10 +79,6 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings):
     slack_api_url: WebUrl = "https://slack.com/api"
     discord_token: SecretStr = NO_SECRET
     discord_api_url: WebUrl = "https://discord.com/api/v10"
-
-    allowed_workspaces: Names = ()
-    allowed_channels: Names = ()
-    allowed_users: Names = ()
 
     database_url: Annotated[
         str, starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
@@ -154,16 +150,6 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings):
         if not bot:
             return "off"
         return "socket" if app else "http"
-
-    @property
-    def allow_notice(self) -> str:
-        """What to tell the operator at the start when nobody may talk to the agent yet; empty if somebody may."""
-        if self.allowed_workspaces or self.allowed_channels or self.allowed_users:
-            return ""
-        return (
-            "Nobody may talk to the agent yet: set THREADHAND_ALLOWED_WORKSPACES, THREADHAND_ALLOWED_CHANNELS or"
-            " THREADHAND_ALLOWED_USERS to ids, separated by commas, or to * for all."
-        )
 
 
 VARIABLES = tuple(

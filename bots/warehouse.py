@@ -5,12 +5,14 @@ from core.knowledge.desk import Library
 from core.knowledge.semantics import Semantics
 from storage.agents import SqlAgentVersions
 from storage.asks import SqlAsks
+from storage.audit import SqlAuditLog
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
 from storage.journal import SqlRunJournal
 from storage.knowledge import SqlKnowledge
+from storage.pairings import SqlPairings
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
 from storage.sandboxes import SqlSandboxRecords
@@ -30,6 +32,8 @@ class Stores:
         self.journal = SqlRunJournal(database)
         self.deliveries = SqlDeliveries(database)
         self.asks = SqlAsks(database)
+        self.audit = SqlAuditLog(database)
+        self.pairings = SqlPairings(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)

@@ -115,6 +115,7 @@ def _settings(
         "allowed_workspaces": ("*",),
         "allowed_channels": (),
         "allowed_users": (),
+        "allowed_roles": (),
         "database_url": "",
         "data_dir": folder,
         "mcp_config": folder / TOOL_SERVERS,
