@@ -22,10 +22,9 @@ from aiohttp import (
     web,
 )
 from aiohttp.typedefs import Handler
-from multidict import CIMultiDict
 from yarl import URL
 
-from bots.web.exposed_headers import headers_for_inside, headers_for_people
+from bots.web.exposed_headers import Headers, headers_for_inside, headers_for_people
 from bots.web.exposure import exposed_host, label_in, opened
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import Refusal
@@ -212,15 +211,11 @@ async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
 
 
 async def _talk(
-    request: web.Request, gate: Gate, url: URL, headers: CIMultiDict[str]
+    request: web.Request, gate: Gate, url: URL, headers: Headers
 ) -> web.WebSocketResponse:
     wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
     protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))
-    plain = CIMultiDict(
-        (name, value)
-        for name, value in headers.items()
-        if not name.lower().startswith("sec-websocket")
-    )
+    plain = [pair for pair in headers if not pair[0].lower().startswith("sec-websocket")]
     async with gate.session.ws_connect(
         url, headers=plain, protocols=protocols, max_msg_size=MESSAGE_BYTES_MAX
     ) as inside:
