@@ -1,6 +1,7 @@
 """The services outside that the settings name, put together."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from bots.settings import Settings
 from bots.settings_types import endpoint
@@ -31,6 +32,26 @@ def outside_services(settings: Settings) -> Outside:
         providers=_providers(settings),
         sites=_sites(settings),
     )
+
+
+def in_words(settings: Settings) -> tuple[Literal["ok", "note"], str, str, str]:
+    """State, subject, fact and remedy for the doctor: which services there are, and what turns on the others."""
+    search = "by Tavily" if settings.tavily_api_key else "without a key"
+    reader = "by Firecrawl" if settings.firecrawl_api_key else "by itself"
+    wanted = {
+        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
+        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
+        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
+        "deployments to an account": (
+            "CLOUDFLARE_ACCOUNT_ID",
+            bool(settings.cloudflare_account_id),
+        ),
+    }
+    fact = f"searches the web {search} and reads pages {reader}."
+    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in wanted.items() if not is_set]
+    if not off:
+        return "ok", "outside", fact, ""
+    return "note", "outside", fact, f"For more set {', '.join(off)}."
 
 
 def offered(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
