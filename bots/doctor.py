@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from bots.agents import read_agents
 from bots.brains import unreachable
+from bots.outside import in_words
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
 from bots.toolservers import tool_servers
@@ -60,6 +61,7 @@ async def examine(env_file: Path) -> tuple[Finding, ...]:
         *_allowed(settings),
         *_agents(settings),
         await _sandbox(settings),
+        Finding(*in_words(settings)),
         await asyncio.to_thread(_http, settings),
     ]
     return tuple(findings)

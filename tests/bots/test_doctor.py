@@ -37,6 +37,16 @@ async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
     assert report(tuple(findings.values())) == 0
 
 
+async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
+    told = (await found(env_file))["outside"]
+    assert (told.state, told.fact) == ("note", "searches the web without a key and reads pages by itself.")
+    assert "THREADHAND_RAPIDAPI_KEY (data providers)" in told.remedy
+    keys = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_MODEL")
+    more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
+    full = (await found(env_file, **dict.fromkeys((*keys, *more), "secret0")))["outside"]
+    assert str(full) == "ok    outside   searches the web by Tavily and reads pages by Firecrawl."
+
+
 async def test_a_mistake_in_the_settings_is_a_finding(env_file: Path) -> None:
     finding = (await found(env_file, HTP_PORT="1"))["settings"]
     assert finding.state == "fail"
