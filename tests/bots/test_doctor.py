@@ -39,7 +39,10 @@ async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
 
 async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
     told = (await found(env_file))["outside"]
-    assert (told.state, told.fact) == ("note", "searches the web without a key and reads pages by itself.")
+    assert (told.state, told.fact) == (
+        "note",
+        "searches the web without a key and reads pages by itself.",
+    )
     assert "THREADHAND_RAPIDAPI_KEY (data providers)" in told.remedy
     keys = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_MODEL")
     more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
