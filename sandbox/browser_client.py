@@ -9,7 +9,8 @@ from core.browsing import PageState, Seen
 from core.errors import ToolError
 from core.failpoints import Failpoint
 from core.messages import JsonObject
-from sandbox.connection import Connection, plain
+from sandbox.call import plain
+from sandbox.connection import Connection
 from sandbox.inside.browser import packets
 from sandbox.stream import CallStream
 

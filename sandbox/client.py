@@ -11,7 +11,8 @@ from core.failpoints import Failpoint
 from core.messages import JsonObject
 from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.browser_client import BrowserClient
-from sandbox.connection import ANSWER_SECONDS, LOST, Connection, plain
+from sandbox.call import plain
+from sandbox.connection import ANSWER_SECONDS, LOST, Connection
 from sandbox.inside.ports import CONNECTED
 from sandbox.stream import CallStream
 

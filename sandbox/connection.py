@@ -1,16 +1,15 @@
 """The host's end of the byte stream to the program inside; all that comes from there is checked as hostile."""
 
 import asyncio
-import json
 import logging
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
-from core.errors import LeaseLost, SandboxUnavailable, ToolError
+from core.errors import SandboxUnavailable, ToolError
 from core.messages import JsonObject
 from core.tasks import cancel, spawn
+from sandbox.call import Call, as_object, refusal, take_credit
 from sandbox.inside import frames
 from sandbox.stream import CallStream
 
@@ -31,16 +30,6 @@ class ByteWriter(Protocol):
     async def wait_closed(self) -> None: ...
 
 
-class _Call:
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
-        self.pieces: deque[bytes] = deque()
-        self.pieces_bytes = 0
-        self.takes_data = False
-        self.credit = frames.WINDOW_BYTES
-        self.changed = asyncio.Event()
-
-
 class Connection:
     """Calls of one program inside. Every call raises SandboxUnavailable once the stream has ended or broken a rule."""
 
@@ -48,7 +37,8 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._label = label
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, Call] = {}
+        self._relayed: dict[int, Callable[[int, bytes], None]] = {}
         self._last_channel = 0
         self._lost_because: str | None = None
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -61,7 +51,7 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Whether somebody waits for an answer."""
-        return bool(self._calls)
+        return bool(self._calls or self._relayed)
 
     async def wait_for_hello(self, seconds: float) -> None:
         """Returns when the program inside has spoken. Raises SandboxUnavailable."""
@@ -137,6 +127,24 @@ class Connection:
         finally:
             self._forget(channel, call)
 
+    def relay(self, opening: bytes, deliver: Callable[[int, bytes], None]) -> int:
+        """Opens a call for another process and answers its channel. `deliver` gets its frames, and a CANCEL where no
+        more will come. Raises SandboxUnavailable."""
+        if self._lost_because is not None:
+            raise self._lost()
+        self._last_channel += 1
+        self._relayed[self._last_channel] = deliver
+        self._writer.write(frames.encode(frames.OPEN, self._last_channel, opening))
+        return self._last_channel
+
+    def pass_on(self, kind: int, channel: int, payload: bytes) -> None:
+        """A later frame of a relayed call."""
+        if self._lost_because is None and channel in self._relayed:
+            self._writer.write(frames.encode(kind, channel, payload))
+
+    def end_relay(self, channel: int) -> None:
+        self._relayed.pop(channel, None)
+
     def lose(self, reason: str) -> None:
         """Ends all calls that wait; the stream is closed."""
         if self._lost_because is not None:
@@ -151,6 +159,8 @@ class Connection:
                 call.answer.set_exception(self._lost())
                 call.answer.exception()
             call.changed.set()
+        for deliver in tuple(self._relayed.values()):
+            deliver(frames.CANCEL, b"")
 
     async def close(self) -> None:
         self.lose("closed")
@@ -165,7 +175,7 @@ class Connection:
 
     def _open(
         self, op: str, fields: dict[str, object], *, takes_data: bool = False
-    ) -> tuple[int, _Call]:
+    ) -> tuple[int, Call]:
         if self._lost_because is not None:
             raise self._lost()
         try:
@@ -173,12 +183,12 @@ class Connection:
         except ValueError as error:
             raise ToolError("That is too long for one call; put it in a file first.") from error
         self._last_channel += 1
-        call = self._calls[self._last_channel] = _Call()
+        call = self._calls[self._last_channel] = Call()
         call.takes_data = takes_data
         self._writer.write(frame)
         return self._last_channel, call
 
-    def _forget(self, channel: int, call: _Call) -> None:
+    def _forget(self, channel: int, call: Call) -> None:
         self._calls.pop(channel, None)
         if not call.answer.done():
             call.answer.cancel()
@@ -192,7 +202,7 @@ class Connection:
             credit = frames.CREDIT_AMOUNT.pack(amount)
             self._writer.write(frames.encode(frames.CREDIT, channel, credit))
 
-    async def _send_part(self, channel: int, call: _Call, op: str, part: bytes) -> bool:
+    async def _send_part(self, channel: int, call: Call, op: str, part: bytes) -> bool:
         while call.credit < len(part) and not call.answer.done():
             await self._change(call, op)
         if call.answer.done():
@@ -205,7 +215,7 @@ class Connection:
             self.lose("the stream was cut")
         return not call.answer.done()
 
-    async def _change(self, call: _Call, op: str) -> None:
+    async def _change(self, call: Call, op: str) -> None:
         call.changed.clear()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -237,17 +247,22 @@ class Connection:
             return
         if not 0 < channel <= self._last_channel:
             raise ValueError(f"channel {channel} was never opened")
+        if (deliver := self._relayed.get(channel)) is not None:
+            deliver(kind, payload)
+            return
         call = self._calls.get(channel)
-        if call is None or call.answer.done():
-            return  # nobody waits for it any more
+        if call is not None and not call.answer.done():  # else nobody waits for it any more
+            self._take(call, kind, payload)
+
+    def _take(self, call: Call, kind: int, payload: bytes) -> None:
         if kind == frames.RESULT:
             call.answer.set_result(as_object(payload))
         elif kind == frames.ERROR:
-            call.answer.set_exception(_refusal(as_object(payload)))
+            call.answer.set_exception(refusal(as_object(payload)))
         elif kind == frames.DATA:
             self._take_data(call, payload)
         elif kind == frames.CREDIT:
-            _take_credit(call, payload)
+            take_credit(call, payload)
         call.changed.set()
 
     def _take_hello(self, payload: bytes) -> None:
@@ -257,36 +272,8 @@ class Connection:
         if not self._hello.done():
             self._hello.set_result(None)
 
-    def _take_data(self, call: _Call, payload: bytes) -> None:
+    def _take_data(self, call: Call, payload: bytes) -> None:
         call.pieces_bytes += len(payload)
         if not call.takes_data or call.pieces_bytes > frames.WINDOW_BYTES:
             raise ValueError("data that was not asked for")
         call.pieces.append(payload)
-
-
-def _take_credit(call: _Call, payload: bytes) -> None:
-    if len(payload) != frames.CREDIT_AMOUNT.size:
-        raise ValueError("a credit of a wrong size")
-    amount: int = frames.CREDIT_AMOUNT.unpack(payload)[0]
-    call.credit = min(call.credit + amount, frames.WINDOW_BYTES)
-
-
-def as_object(payload: bytes) -> JsonObject:
-    value: object = json.loads(payload)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return cast("JsonObject", value)
-
-
-def _refusal(body: JsonObject) -> ToolError | LeaseLost:
-    message = body.get("message")
-    if not isinstance(message, str):
-        raise ValueError("an error without a message")
-    if body.get("code") == "stale":
-        return LeaseLost("another run uses this sandbox")
-    return ToolError(plain(message)[:2000])
-
-
-def plain(text: str) -> str:
-    """Without lone surrogates, which no database or network takes."""
-    return text.encode("utf-8", "replace").decode()

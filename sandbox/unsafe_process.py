@@ -16,6 +16,7 @@ from pathlib import Path
 from core.errors import SandboxUnavailable
 from sandbox.client import SandboxClient
 from sandbox.connection import Connection
+from sandbox.doors import Doors, Remote
 from sandbox.limits import Limits
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.workspaces import Workspace, Workspaces
@@ -34,12 +35,20 @@ class UnsafeProcesses:
         self._limits = limits or Limits()
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
         self._machines = Machines(self._start)
+        self._doors = Doors(
+            folder.absolute() / "doors",
+            self._workspaces,
+            self._machines.running,
+            self._machines.stop,
+        )
 
     @property
     def name(self) -> str:
         return "unsafe-process"
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        check_thread_id(thread_id)
+        self._doors.note(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
     def rest(self, thread_id: str) -> None:
@@ -48,17 +57,21 @@ class UnsafeProcesses:
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
         await self._machines.stop(thread_id)
+        await self._doors.end_elsewhere(thread_id)
         await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
+        await self._doors.close()
         await self._machines.close()
 
     async def _start(self, thread_id: str) -> Machine:
         try:
             self._workspaces.prepare()
-            workspace = self._workspaces.take(thread_id)
+            workspace = await self._doors.take(thread_id)
         except OSError as error:
             raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+        if isinstance(workspace, Remote):
+            return workspace
         try:
             return await _started(workspace, self._limits)
         except OSError as error:
@@ -101,6 +114,7 @@ async def _started(workspace: Workspace, limits: Limits) -> _Process:
         except BaseException:
             ours.close()
             raise
+    workspace.runs(process.pid)
     reader, writer = await asyncio.open_connection(sock=ours)
     return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
 

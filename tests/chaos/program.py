@@ -25,10 +25,12 @@ class Program:
         self.wrapped_in: tuple[str, ...] = ()
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_before = 0
 
     def start(self, *, failpoints: str = "", arguments: tuple[str, ...] = ("up",)) -> None:
         """Starts it anew. It must not be running."""
         assert self._process is None or self._process.poll() is not None
+        self._log_before = len(self.log())
         known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}  # noqa: TID251 - tests
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -81,6 +83,19 @@ class Program:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
+    def pause(self) -> None:
+        """Stops it where it is, as a machine does that is asleep; `resume` wakes it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """Ends it at once, if it runs."""
         if self._process is not None and self._process.poll() is None:
@@ -90,6 +105,9 @@ class Program:
     def log(self) -> str:
         """What it has printed so far."""
         return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
+
+    def log_of_this_start(self) -> str:
+        return self.log()[self._log_before :]
 
     def memory_bytes_peak(self) -> int:
         """The most memory that was resident at once."""

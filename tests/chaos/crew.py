@@ -1,0 +1,189 @@
+"""Bots and workers of their own around one PostgreSQL and one Redis, and the people who talk to them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from sqlalchemy import text
+
+from storage.database import Database
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.program import Program
+from tests.contracts.redis_servers import redis_client
+from tests.storage.databases import opened
+
+NO_WORKER = ("up", "--no-worker")
+WORKER = ("worker",)
+START_SECONDS = 60.0
+STREAM = 20
+SCENARIO = f"""
+conversations:
+  - name: talk
+    when: {{user: {{contains: "Hello"}}}}
+    capture: {{token: 'token (\\w+)'}}
+    steps:
+      - text: "Done {{{{token}}}}."
+  - name: work
+    when: {{user: {{contains: "Work"}}}}
+    capture: {{token: 'token (\\w+)'}}
+    steps:
+      - text: "I begin."
+        calls:
+          - name: execute_command
+            arguments: {{command: "echo {{{{token}}}} >> marks.txt; sleep 1", blocking: true, session_name: main}}
+      - calls:
+          - name: full_file_rewrite
+            arguments: {{file_path: "{{{{token}}}}.txt", file_contents: "made"}}
+      - calls:
+          - name: complete
+            arguments: {{text: "Done {{{{token}}}}.", attachments: ["{{{{token}}}}.txt"]}}
+  - name: nap
+    when: {{user: {{contains: "Nap"}}}}
+    capture: {{token: 'token (\\w+)'}}
+    steps:
+      - calls:
+          - name: execute_command
+            arguments: {{command: "echo asleep >> marks.txt; sleep 60", blocking: true, session_name: main}}
+      - text: "Done {{{{token}}}}."
+  - name: stream
+    when: {{user: {{contains: "Stream"}}}}
+    capture: {{token: 'token (\\w+)'}}
+    steps:
+      - text: "{"word " * STREAM}Done {{{{token}}}}."
+        chunk_characters: 5
+        chunk_delay_seconds: 0.1
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What somebody has said: the answer holds `Done <token>.`, and comes with `files`."""
+
+    token: str
+    thread_id: str
+    message_id: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Crew:
+    """Bots take in and show runs, workers execute them; none is started yet."""
+
+    stage: Stage
+    bots: list[Program]
+    workers: list[Program]
+    database: Database
+    told: list[Told] = field(default_factory=list[Told])
+
+    async def start(self) -> None:
+        for bot in self.bots:
+            bot.start(arguments=NO_WORKER)
+        for worker in self.workers:
+            worker.start(arguments=WORKER)
+        await self.connected()
+
+    async def connected(self) -> None:
+        """All bots that run are; in Discord they have also noted where its channels stand."""
+        running = [bot for bot in self.bots if bot.is_running]
+
+        def is_through() -> bool:
+            assert all(bot.is_running for bot in running), self.report()
+            return self.stage.view().is_bot_connected and all(
+                is_connected(bot, self.stage.name) for bot in running
+            )
+
+        await self.stage.until(is_through, "the bots connect", seconds=START_SECONDS)
+        if self.stage.name == "discord":
+            await self.until_rows("SELECT scope FROM inbound_cursor", "the channels are noted")
+
+    async def say(self, kind: str, token: str, *, thread_id: str = "") -> Told:
+        """Opens a thread with a mention, or goes on in one. Kinds: Hello, Work, Nap, Stream."""
+        bot = self.stage.view().bot_name
+        said = await self.stage.platform.say(
+            PERSON,
+            self.stage.channel_id,
+            f"@{bot} {kind}, token {token}",
+            thread_id=thread_id or None,
+        )
+        files = (f"{token}.txt",) if kind == "Work" else ()
+        told = Told(token=token, thread_id=thread_id or said, message_id=said, files=files)
+        self.stage.thread_id = self.stage.thread_id or told.thread_id
+        self.told.append(told)
+        return told
+
+    async def rows(self, query: str) -> list[tuple[object, ...]]:
+        return await self.database.read(lambda c: [tuple(row) for row in c.execute(text(query))])
+
+    async def until_rows(self, query: str, what: str, *, seconds: float = 60) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self.rows(query):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
+
+    async def runs(self) -> list[str]:
+        return [str(status) for (status,) in await self.rows("SELECT status FROM run ORDER BY 1")]
+
+    async def executor(self) -> Program:
+        """The worker that is the newest to have taken up a run."""
+        found: list[Program] = []
+
+        def is_found() -> bool:
+            found[:] = [one for one in self.workers if "takes up run" in one.log()]
+            return bool(found)
+
+        await self.stage.until(is_found, "a worker takes up the run")
+        return found[-1]
+
+    def others(self, program: Program) -> list[Program]:
+        return [one for one in self.workers if one is not program]
+
+    def report(self) -> str:
+        """Everything that helps to understand a failure."""
+        logs = [f"--- {one.log_path.name}\n{one.log()[-3000:]}" for one in self.programs()]
+        return "\n".join((self.stage.report(), *logs))
+
+    def programs(self) -> Sequence[Program]:
+        return (*self.bots, *self.workers)
+
+
+def is_connected(bot: Program, platform: PlatformName) -> bool:
+    """Discord's connections look alike, and are counted by the platform alone."""
+    return platform == "discord" or "slack: connected" in bot.log_of_this_start()
+
+
+@asynccontextmanager
+async def crew(
+    platform: PlatformName,
+    database_url: str,
+    redis_url: str,
+    *,
+    scenario: str = SCENARIO,
+    bots: int = 1,
+    workers: int = 2,
+    sandbox: str = "unsafe-process",
+    **settings: str,
+) -> AsyncGenerator[Crew, None]:
+    """With an empty database and an empty Redis; whatever happens, no process is left behind."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(opened(database_url))
+        async with redis_client(redis_url):
+            pass  # an empty one
+        stage = await stack.enter_async_context(
+            staged(
+                platform,
+                scenario,
+                sandbox=sandbox,
+                database_url=database_url,
+                redis_url=redis_url,
+                **settings,
+            )
+        )
+        first = stage.program
+        more = [first.beside(f"bot{number}") for number in range(1, bots)]
+        crowd = [first.beside(f"worker{number}") for number in range(workers)]
+        for program in (*more, *crowd):
+            stack.callback(program.kill)
+        yield Crew(stage=stage, bots=[first, *more], workers=crowd, database=database)
