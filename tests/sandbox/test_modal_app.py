@@ -22,7 +22,12 @@ async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateReques
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,
-        env={**kept, **environment_of(stage.modal), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            **kept,
+            **environment_of(stage.modal),
+            "NO_COLOR": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -62,7 +67,15 @@ async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
         await stage.worker().open("thread", fence=1)
         (made,) = stage.modal.world.living()
         layers = "\n".join(stage.modal.world.images[made.definition.image_id].layers)
-    for word in (*promised, "python:3.11", "node-v20.", "csvkit", "matplotlib", "pandas", "playwright"):
+    for word in (
+        *promised,
+        "python:3.11",
+        "node-v20.",
+        "csvkit",
+        "matplotlib",
+        "pandas",
+        "playwright",
+    ):
         assert word in layers, word
     assert layers.rstrip().endswith("WORKDIR /workspace")
 
