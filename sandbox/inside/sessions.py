@@ -120,11 +120,11 @@ class Sessions:
             shell.kill()
 
     def _interrupt(self, shell: Shell) -> None:
-        output = shell.output  # a later command in the same shell is none of ours
+        count = shell.count  # a later command in the same shell is none of ours
 
         def step(action: Callable[[], object]) -> Callable[[], None]:
             def act() -> None:
-                if shell.is_running and shell.output is output:
+                if shell.is_running and shell.count == count:
                     action()
 
             return act

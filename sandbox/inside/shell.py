@@ -29,7 +29,7 @@ ENDED = "\n[the shell of this session has ended; the next command starts a fresh
 
 
 class Shell:
-    """`exit_code` is None while the newest command runs. `on_change` is called when it has ended."""
+    """`exit_code` is None while the newest command runs, the `count`-th. `on_change` is called when it has ended."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Shell:
         self.is_dead = False
         self._is_ready = False
         self._line: bytes | None = None
-        self._count = 0
+        self.count = 0
         self._folder = folder
         self._held = b""
         self._marker = f"\033]697;{self.mark};".encode()
@@ -76,10 +76,10 @@ class Shell:
 
     def run(self, command: str, folder: str | None, fence: int) -> None:
         """Starts the command; the caller has made sure that none is running."""
-        self._count += 1
+        self.count += 1
         self._write_script(command, folder)
         self.output.close()
-        self.output = Output(self._files, f"{self.name_for_files()}-{self._count}.txt")
+        self.output = Output(self._files, f"{self.name_for_files()}-{self.count}.txt")
         self.command, self.fence, self.exit_code = command, fence, None
         self.started_at = time.monotonic()
         self._line = f" . {self._script}\n".encode()

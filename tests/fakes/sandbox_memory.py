@@ -61,6 +61,8 @@ class _Session:
         if self.task is not None and not self.task.done():
             self.task.cancel()
             await asyncio.wait([self.task])
+            if self.exit_code is None:  # it had not begun
+                self.exit_code = 130
 
 
 class MemorySandbox:
