@@ -10,6 +10,7 @@ from bots.posting import Poster, Showroom, Surface
 from bots.rendering.content import RunStatus
 from bots.rendering.run_view import RunView, apply
 from core.errors import LeaseLost, SurfaceError, SurfaceRateLimited
+from core.log_marks import mark
 from core.ports import Reaction
 from core.stores import Delivery, DeliveryDraft, Rendering
 from core.streams import follow
@@ -30,6 +31,7 @@ class RunDelivery:
     def __init__(self, showroom: Showroom) -> None:
         self._showroom = showroom
         self._shows: dict[str, asyncio.Task[None]] = {}
+        self._playing: dict[str, _Show] = {}
         self._again: set[str] = set()
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -43,21 +45,29 @@ class RunDelivery:
             return
         show = _Show(run_id, self._showroom, self.active_runs)
         task = spawn(self._guarded(show), name=f"show {run_id}")
-        self._shows[run_id] = task
+        self._shows[run_id], self._playing[run_id] = task, show
         task.add_done_callback(lambda _task: self._ended(run_id))
 
     def active_runs(self) -> int:
         return len(self._shows)
 
-    async def close(self) -> None:
-        """Lets go in the middle; a message that may have been sent is looked for by whoever goes on."""
+    async def close(self, *, drain_seconds: float = 0.0) -> None:
+        """Finishes the runs that have ended, and lets go of the others.
+
+        After that time it lets go in the middle; a message that may have been sent is looked for by whoever goes on.
+        """
         if self._sweeper is not None:
             await cancel(self._sweeper)
+        self._again.clear()
+        leaving = [self._shows[run_id] for run_id, show in self._playing.items() if show.is_leaving]
+        if leaving and drain_seconds:
+            await asyncio.wait(leaving, timeout=drain_seconds)
         for task in tuple(self._shows.values()):
             await cancel(task)
 
     def _ended(self, run_id: str) -> None:
         self._shows.pop(run_id, None)
+        self._playing.pop(run_id, None)
         if run_id in self._again:
             self._again.discard(run_id)
             self.wake(run_id)
@@ -98,6 +108,11 @@ class _Show:
         self._taken_up = asyncio.Event()
         self._over = asyncio.Event()
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its run has ended, and only what it left is still to be posted."""
+        return self._over.is_set()
+
     async def play(self) -> None:
         showroom = self._showroom
         run = await showroom.conversations.run(self.run_id)
@@ -108,6 +123,7 @@ class _Show:
         surface = showroom.surfaces.get(address.platform)
         if surface is None:
             return
+        mark(run_id=self.run_id, thread_id=run.thread_id, worker=showroom.worker_id)
         rendering = await showroom.deliveries.claim(self.run_id, showroom.worker_id)
         if rendering is None:
             return

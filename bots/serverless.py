@@ -72,7 +72,7 @@ async def _is_unended(conversations: SqlConversations, run_id: str) -> bool:
 
 def _shared() -> Settings:
     settings = load_process()
-    configure(settings.log_level, secret_values(settings))
+    configure(settings.log_level, secret_values(settings), settings.log_format)
     if not settings.database_url.startswith("postgres"):
         raise ConfigurationError(SHARED)
     return settings

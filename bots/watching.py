@@ -15,7 +15,7 @@ from bots.posting import Surface
 from bots.rendering.content import Content
 from bots.web.health import Watch
 from core.figures import Figures
-from core.ports import LLM, ModelDelta, ModelRequest, OutgoingFile, Reaction
+from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Reaction
 from core.threads import Address
 
 Called = Callable[[str, str, int, float], None]
@@ -46,13 +46,20 @@ class WatchedModel:
         self._figures = figures
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        last: ModelFinished | None = None
         start = time.monotonic()
         with self._figures.timed("model", model=request.model) as timing:
             async with aclosing(self._llm.stream(request)) as deltas:
                 async for delta in deltas:
                     if timing.first_seconds is None:
                         timing.first_seconds = time.monotonic() - start
+                    if isinstance(delta, ModelFinished):
+                        last = delta
+                        break
                     yield delta
+        # outside: whoever reads it leaves then, and that is no answer left early
+        if last is not None:
+            yield last
 
 
 class WatchedSurface:

@@ -29,6 +29,7 @@ class PostgresqlDatabase:
             max_overflow=0,
             pool_pre_ping=True,
             json_serializer=dump_json,
+            hide_parameters=True,
             connect_args={"timeout": 10},
         )
         self._writer = engine

@@ -105,6 +105,7 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
         max_overflow=0,
         pool_reset_on_return=None,
         json_serializer=dump_json,
+        hide_parameters=True,
         connect_args={"check_same_thread": False},
     )
 
