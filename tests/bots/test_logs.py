@@ -1,13 +1,17 @@
 """The log: one line an entry, and no secret in it."""
 
+import asyncio
+import json
 import logging
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
-from bots.logs import REDACTED, OneLine, redact
+from bots.logs import REDACTED, JsonLines, OneLine, redact
+from core.log_marks import mark
 
 
 def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:
@@ -56,3 +60,38 @@ def test_no_message_makes_a_second_line(message: str) -> None:
     line = formatted("%s", message)
     assert "\n" not in line
     assert "\r" not in line
+
+
+async def test_the_lines_of_a_task_bear_its_marks_and_those_of_others_do_not() -> None:
+    async def work(run_id: str) -> str:
+        mark(run_id=run_id)
+        await asyncio.sleep(0)
+        return formatted("working")
+
+    lines = await asyncio.gather(work("r-1"), work("r-2"))
+    assert [line.split("working")[1] for line in lines] == [" run_id=r-1", " run_id=r-2"]
+    assert formatted("working").endswith("working")
+
+
+def test_a_line_of_json_has_the_same_without_secrets() -> None:
+    try:
+        raise ValueError("broken\nin two: xoxb-123456789-abc")
+    except ValueError:
+        record = logging.LogRecord(
+            "x", logging.ERROR, "", 0, "a %s", ('my "own" key',), sys.exc_info()
+        )
+    line = JsonLines(('my "own" key',)).format(record)
+    entry = json.loads(line)
+    assert "\n" not in line
+    assert (entry["level"], entry["logger"], entry["message"]) == ("error", "x", f"a {REDACTED}")
+    assert entry["trace"].endswith(f"ValueError: broken\nin two: {REDACTED}")
+
+
+def test_what_did_not_fit_is_not_quoted() -> None:
+    class Count(BaseModel):
+        number: int
+
+    with pytest.raises(ValidationError) as caught:
+        Count.model_validate({"number": "what somebody wrote"})
+    assert "what somebody wrote" not in formatted("%s", str(caught.value))
+    assert "valid integer" in formatted("%s", str(caught.value))

@@ -1,0 +1,237 @@
+"""The figures: bounded labels, honest results, and what a platform answered call by call."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from bots.metrics import Metrics
+from bots.watching import WatchedModel, call_trace, method_of
+from bots.web.app import served, watched_app
+from bots.web.health import Watch
+from core.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
+from core.figures import Backlog
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
+from core.threads import Usage
+
+REQUEST = ModelRequest(model="m", messages=())
+
+
+class Model:
+    """Says one word, then ends or breaks off."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self._breaks = breaks
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        yield TextDelta(text="hello")
+        if self._breaks:
+            raise ModelUnavailable("away")
+        yield ModelFinished(finish_reason="stop")
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"threadhand_{name}", labels)
+
+
+async def test_names_from_outside_make_no_series_of_their_own() -> None:
+    metrics = Metrics(models=["m"], tools=["ask"])
+    for tool in ("ask", "mcp_1", "mcp_2"):
+        with metrics.timed("tool", tool=tool) as timing:
+            timing.labels["outcome"] = "completed"
+    metrics.used("somebody's", Usage(input_tokens=5, cached_tokens=2, output_tokens=1))
+    labels = {"outcome": "completed", "result": "ok"}
+    assert sample(metrics, "tool_seconds_count", tool="ask", **labels) == 1
+    assert sample(metrics, "tool_seconds_count", tool="other", **labels) == 2
+    assert sample(metrics, "tokens_total", model="other", kind="input") == 3
+    metrics.answered("BREW", "none", 404)
+    assert sample(metrics, "http_requests_total", method="other", route="none", status="404") == 1
+
+
+async def test_what_a_call_cost_is_told_or_estimated() -> None:
+    metrics = Metrics(models=["m"])
+    metrics.used("m", Usage(cost_usd=0.5, estimated_usd=0.2))
+    assert sample(metrics, "cost_usd_total", model="m", kind="told") == pytest.approx(0.3)
+    assert sample(metrics, "cost_usd_total", model="m", kind="estimated") == pytest.approx(0.2)
+
+
+async def test_a_model_call_ends_well_or_by_the_kind_of_its_error() -> None:
+    metrics = Metrics(models=["m"])
+    deltas = [delta async for delta in WatchedModel(Model(), metrics).stream(REQUEST)]
+    assert [type(delta) for delta in deltas] == [TextDelta, ModelFinished]
+    with pytest.raises(ModelUnavailable):
+        async for _ in WatchedModel(Model(breaks=True), metrics).stream(REQUEST):
+            pass
+    left = WatchedModel(Model(), metrics).stream(REQUEST)
+    await anext(left)
+    await left.aclose()
+    for result in ("ok", "ModelUnavailable", "left"):
+        assert sample(metrics, "model_seconds_count", model="m", result=result) == 1, result
+    assert sample(metrics, "model_first_token_seconds_count", model="m") == 3
+    assert sample(metrics, "under_way", step="model") == 0
+
+
+async def test_a_reader_that_leaves_at_the_last_delta_has_had_it_all() -> None:
+    metrics = Metrics(models=["m"])
+    stream = WatchedModel(Model(), metrics).stream(REQUEST)
+    async for delta in stream:
+        if isinstance(delta, ModelFinished):
+            break
+    await stream.aclose()
+    assert sample(metrics, "model_seconds_count", model="m", result="ok") == 1
+
+
+@pytest.mark.parametrize(
+    ("platform", "path", "shown"),
+    [
+        ("slack", "/api/chat.postMessage", "chat.postMessage"),
+        ("slack", "/upload/v1/ABC123", "other"),
+        ("slack", "/api/../../x", "other"),
+        ("discord", "/api/v10/channels/123/messages/456", "POST /channels/*/messages/*"),
+        (
+            "discord",
+            "/api/v10/webhooks/12/aWF0tokenQ/messages/@original",
+            "POST /webhooks/*/*/messages/@original",
+        ),
+        (
+            "discord",
+            "/api/v10/channels/1/messages/2/reactions/%F0%9F%91%80/@me",
+            "POST /channels/*/messages/*/reactions/*/@me",
+        ),
+        ("discord", "/attachments/1/2/a.png", "other"),
+    ],
+)
+def test_a_call_is_counted_by_its_pattern(platform: str, path: str, shown: str) -> None:
+    assert method_of(platform, "POST", URL(f"http://x{path}")) == shown
+
+
+async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> None:
+    statuses = iter((429, 200))
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=next(statuses))
+
+    metrics = Metrics()
+    app = web.Application()
+    app.router.add_post("/api/chat.update", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    trace = call_trace("slack", metrics.called)
+    url = f"http://127.0.0.1:{port}/api/chat.update"
+    async with aiohttp.ClientSession(trace_configs=[trace]) as http:
+        for _ in range(2):
+            (await http.post(url)).release()
+        await runner.cleanup()
+        with pytest.raises(aiohttp.ClientError):
+            await http.post(url)
+    for status in ("429", "200", "0"):
+        labels = {"platform": "slack", "method": "chat.update", "status": status}
+        assert sample(metrics, "platform_answers_total", **labels) == 1, status
+
+
+async def test_a_loop_that_is_held_up_is_seen() -> None:
+    metrics = Metrics()
+    watch = asyncio.ensure_future(metrics.watch_loop())
+    try:
+        async with asyncio.timeout(30):
+            while not sample(metrics, "loop_lag_seconds_count"):
+                await asyncio.sleep(0.01)
+    finally:
+        watch.cancel()
+
+
+class Backlogs:
+    """A database that holds work, or is away."""
+
+    def __init__(self, held: Backlog | None) -> None:
+        self._held = held
+
+    async def backlog(self) -> Backlog:
+        if self._held is None:
+            raise StorageUnavailable("away")
+        return self._held
+
+
+async def fine() -> str:
+    return ""
+
+
+async def lame() -> str:
+    return "It takes up no runs."
+
+
+HELD = Backlog(
+    runs={"queued": 3, "running": 1, "waiting": 0},
+    oldest_queued_seconds=7.5,
+    processes_alive=2,
+    oldest_heartbeat_seconds=0.5,
+    open_deliveries=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("held", "lines"),
+    [
+        (
+            HELD,
+            [
+                'threadhand_runs{status="queued"} 3.0',
+                "threadhand_oldest_queued_seconds 7.5",
+                "threadhand_database_up 1.0",
+            ],
+        ),
+        (None, ['threadhand_runs{status="queued"} NaN', "threadhand_database_up 0.0"]),
+    ],
+)
+async def test_a_worker_answers_for_itself(held: Backlog | None, lines: list[str]) -> None:
+    watch = Watch(backlogs=Backlogs(held), checks={"database": fine, "worker": lame})
+    app = watched_app(watch, "")
+    async with (
+        served(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        async with http.get("/metrics") as response:
+            text = await response.text()
+        assert set(lines) <= set(text.splitlines())
+        async with http.get("/readyz") as response:
+            assert response.status == 503
+            assert await response.json() == {
+                "error": "not_ready",
+                "message": "Not ready: worker.",
+                "parts": {"database": "ready", "worker": "It takes up no runs."},
+            }
+        async with http.get("/healthz") as response:
+            assert response.status == 200
+        async with http.get("/api/thread/x") as response:
+            assert response.status == 404
+
+
+async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:
+    app = watched_app(Watch(), "token-of-the-api")
+    async with (
+        served(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        async with http.get("/metrics") as response:
+            assert response.status == 401
+        async with http.get(
+            "/metrics", headers={"Authorization": "Bearer token-of-the-api"}
+        ) as response:
+            assert response.status == 200
+        with pytest.raises(ConfigurationError, match="THREADHAND_WORKER_HTTP_PORT"):
+            async with served(
+                watched_app(Watch(), ""),
+                host="127.0.0.1",
+                port=port,
+                setting="THREADHAND_WORKER_HTTP_PORT",
+            ):
+                pass
+    with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
+        async with served(watched_app(Watch(), ""), host="0.0.0.0", port=0):  # noqa: S104
+            pass
