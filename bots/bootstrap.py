@@ -165,7 +165,7 @@ class _Assembly:
             runs = self._worker()
             self._tower.watch.checks["worker"] = worker_check(runs)
             runs.start()
-            stack.push_async_callback(runs.close)
+            stack.push_async_callback(runs.close, drain_seconds=self._settings.drain_seconds)
         else:
             self._ever(stack, beat(claims, self._worker_id), "heartbeat")
         for platform in (platforms.slack, platforms.discord):
@@ -174,7 +174,8 @@ class _Assembly:
                 stack.push_async_callback(platform.close)
         if with_front:
             self._delivery.start()
-            stack.push_async_callback(self._delivery.close)
+            drain_seconds = self._settings.drain_seconds
+            stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
         asks, patience_hours = self._stores.asks, self._settings.approval_hours
         self._ever(stack, sweep_events(self._stores.journal), "event sweeper")
         self._ever(stack, expire_approvals(asks, patience_hours), "approval sweeper")

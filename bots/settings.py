@@ -100,6 +100,7 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
     mcp_config: Path | None = None
     agents_dir: Path | None = None
     channel_agents: Names = ()
+    drain_seconds: float = Field(default=8, ge=0, le=3600, allow_inf_nan=False)
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
     failpoints: str = ""

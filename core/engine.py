@@ -1,5 +1,6 @@
 """What runs are executed with: everything that all runs of a process share."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ class Engine:
 
     `dialect_setting` is the word of the setting that `dialect` was picked by. `learn` sees to it that the library
     knows what the files of an agent's knowledge say now. Without a `roster` every run is nobody's in particular.
+    Once `draining` is set, runs are handed over where a turn ends.
     """
 
     worker_id: str
@@ -58,5 +60,6 @@ class Engine:
     port_url: Callable[[str, int], str | None] = lambda _thread_id, _port: None
     takeover_url: Callable[[str], str | None] = lambda _thread_id: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
     outside: Outside = field(default_factory=Outside)
     thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])

@@ -257,6 +257,8 @@ class _Execution:
             is_repeated=self._lease.attempt > 1,
         )
         inputs = await self._recorder.inputs()
+        if self._engine.draining.is_set():
+            raise asyncio.CancelledError("handed over between two turns, with everything stored")
         messages = await self._overheard(inputs)
         for one in inputs:
             message = await user_message(one, self._lease.run_id, self._machine, uploads)

@@ -37,15 +37,22 @@ class Worker:
             spawn(self._take(), name="run taker"),
         ]
 
-    async def close(self) -> None:
-        """Hands every run back; answers when all have let go, and what they used outside is closed."""
+    async def close(self, *, drain_seconds: float = 0.0) -> None:
+        """Hands every run back: at the end of its turn, or where that takes longer, in the middle of it.
+
+        Answers when all have let go, others know of them, and what they used outside is closed.
+        """
         for chore in self._chores[1:]:
             await cancel(chore)
-        runs = tuple(self._runs.values())
-        for task in runs:
-            task.cancel()
+        runs = dict(self._runs)
+        self._engine.draining.set()
         if runs:
-            await asyncio.wait(runs)
+            log.info("%d runs are handed over", len(runs))
+            await asyncio.wait(runs.values(), timeout=drain_seconds)
+            for task in runs.values():
+                task.cancel()
+            await asyncio.wait(runs.values())
+            await asyncio.gather(*map(self._queue.put, runs))
         for chore in self._chores[:1]:
             await cancel(chore)
         await self._engine.outside.close()

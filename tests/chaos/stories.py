@@ -245,5 +245,10 @@ STATUS_IN_DISCORD = Story(
     scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord"
 )
 SLASH = Story(scenario=TALK, tell=slash, check=check_talk, platform="discord")
-END = Story(scenario=SHORT_SLEEP, tell=asked_to_end, check=check_ended)
+END = Story(
+    scenario=SHORT_SLEEP,
+    tell=asked_to_end,
+    check=check_ended,
+    settings={"drain_seconds": "0.2"},
+)
 HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})
