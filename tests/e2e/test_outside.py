@@ -2,7 +2,8 @@
 
 import json
 import re
-from contextlib import AsyncExitStack
+import socket
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,15 @@ async def test_what_is_set_up_is_offered() -> None:
         await told(stage, "Look it up")
         wanted = {"deploy", "image_edit_or_generate", "get_data_provider_endpoints"}
         assert wanted <= offered(stage)
-        assert "key-of-rapid" not in json.dumps(stage.script.requests)
+        assert "key-of-rapid" not in json.dumps([*stage.script.requests])
 
 
 async def test_people_reach_a_program_of_the_sandbox() -> None:
-    program = (
-        Path(web_inside.__file__).read_text().replace('("127.0.0.1", 0)', '("127.0.0.1", 18573)')
-    )
-    scenario = SCENARIO.replace("PROGRAM", json.dumps(program)).replace("PORT}", "18573}")
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = str(free.getsockname()[1])
+    text = Path(web_inside.__file__).read_text()
+    program = json.dumps(text.replace('"127.0.0.1", 0', f'"127.0.0.1", {port}'))
+    scenario = SCENARIO.replace("PROGRAM", program).replace("PORT}", f"{port}}}")
     async with staged("slack", scenario) as stage:
         said = (await told(stage, "Serve it"))[-1]["output"]
         url = re.search(r"http://(\w+\.localhost):(\d+)/", said)
