@@ -14,7 +14,6 @@ from sandbox.modal_program import packed_program
 from sandbox.modal_stream import Input, InputWriter, OutputReader
 
 EXEC = Failpoint("modal.exec")
-SUCCESSION = "/tmp/threadhand-programs"  # noqa: S108 - the sandbox's own
 
 
 class ModalMachine:
@@ -64,7 +63,6 @@ async def connected(sandbox: modal.Sandbox, plan: ModalPlan, *, label: str) -> C
             "limits": plan.limits_inside(),
             "command_seconds_max": plan.limits.command_seconds,
             "silence_seconds_max": plan.silence_seconds,
-            "succession": SUCCESSION,
         }
     )
     with EXEC:

@@ -1,7 +1,7 @@
 """The program inside, for a host at the other end of a network that may vanish without a word.
 
-Started like `agent.py`. More settings: `silence_seconds_max`, after which it ends because nobody calls any more, and
-`succession`, the folder in which the programs of one sandbox find each other. The root is the folder it starts in.
+Started like `agent.py`. One more setting: `silence_seconds_max`, after which it ends because nobody calls any more. The
+root is the folder it starts in. The programs of one sandbox find each other in its folder for temporary files.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
-    succession = Succession(settings["succession"])
+    succession = Succession(os.path.join(os.environ.get("TMPDIR", "/tmp"), "threadhand-programs"))  # noqa: TID251 - the sandbox's own
     loop = Loop()
     link = Link(loop, read_fd, write_fd)
     program = Program(loop, link, settings, state_folder)

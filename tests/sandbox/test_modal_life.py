@@ -104,7 +104,7 @@ async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
     sandbox = await worker.open("thread", fence=1)
     command = "echo kept >file; sleep 1000"
     waiting = asyncio.ensure_future(run(sandbox, command, seconds=90_000))
-    while not await sandbox.shell.sessions():
+    while not await sandbox.files.list("") or await content(sandbox, "file") != b"kept\n":
         await asyncio.sleep(0.01)
     await stage.clock.advance(23 * HOUR + 55 * MINUTE)
     await worker.rounds.make()
@@ -140,10 +140,20 @@ async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
     assert (await run(new, "echo on")).output == "on\n"
 
 
+async def test_runs_of_other_threads_are_no_newer_runs(stage: Stage) -> None:
+    worker = stage.worker()
+    later = await worker.open("one", fence=9)
+    await run(later, "X=1")
+    earlier = await worker.open("two", fence=1)
+    assert (await run(earlier, "echo on")).output == "on\n"
+    assert (await run(later, "echo $X")).output == "1\n"
+
+
 async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
     worker, reader = stage.worker(), stage.worker()
     sandbox = await worker.open("thread", fence=7)
-    await run(sandbox, "echo kept >file; X=1; sleep 1000", seconds=0.3)
+    await run(sandbox, "echo kept >file; X=1")
+    await run(sandbox, "sleep 1000", seconds=0)
     assert await content(await reader.open("thread", fence=0), "file") == b"kept\n"
     assert (await sandbox.shell.check("main")).exit_code is None
 
