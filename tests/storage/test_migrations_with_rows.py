@@ -1,0 +1,225 @@
+"""A database of any earlier version comes to this one with every row that it held."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.dialects.postgresql import TSVECTOR
+
+import storage.migrations
+from core.failpoints import Failpoint
+from storage.conversations import SqlConversations
+from storage.database import Database
+from storage.full_text import MADE_BY_THE_DATABASE
+from storage.opening import _connect, _parse, open_database
+from storage.runs import SqlRunClaims
+from storage.tables import METADATA
+
+TEST = Failpoint("test.migrations_with_rows")
+LETTERS = ("a", "b")
+"""There are two rows in each table: one with every value, one with NULL wherever it may be."""
+
+Rows = dict[str, list[dict[str, object]]]
+
+
+def revisions() -> list[str]:
+    """Oldest first; the newest is where they all come to."""
+    scripts = ScriptDirectory.from_config(storage.migrations._config()).walk_revisions()
+    return [script.revision for script in scripts][::-1]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that nobody has opened."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/old.db"
+        return
+    url: str = request.getfixturevalue("postgresql_url")
+    name = f"old_{uuid4().hex}"
+    asyncio.run(_administer(url, f"CREATE DATABASE {name}"))
+    yield url.replace("/postgres?", f"/{name}?")
+    asyncio.run(_administer(url, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def _administer(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Database]:
+    """Open, and not migrated."""
+    database = _connect(_parse(url))
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def made(url: str, revision: str) -> Rows:
+    """A database of that revision with rows in every table; answers them as the database has them."""
+
+    def make(connection: sa.Connection) -> Rows:
+        config = storage.migrations._config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        for table in tables(connection):
+            for number, letter in enumerate(LETTERS, start=1):
+                connection.execute(table.insert(), values(table, letter, number))
+        return rows(connection)
+
+    async with connected(url) as database:
+        return await database.write(TEST, make)
+
+
+def tables(connection: sa.Connection) -> list[sa.Table]:
+    """What the migrations have made so far, parents first."""
+    found = sa.MetaData()
+    found.reflect(
+        connection,
+        only=lambda name, _: not name.startswith((*MADE_BY_THE_DATABASE, "alembic_version")),
+    )
+    return list(found.sorted_tables)
+
+
+def values(table: sa.Table, letter: str, number: int) -> dict[str, object]:
+    return {
+        column.name: None
+        if column.nullable and letter == "b"
+        else value(table, column, letter, number)
+        for column in table.columns
+    }
+
+
+def value(table: sa.Table, column: sa.Column[object], letter: str, number: int) -> object:
+    """Something that fits; a reference names the row of the other table with the same letter."""
+    for key in column.foreign_keys:
+        return value(key.column.table, key.column, letter, number)
+    makers = (
+        (TSVECTOR, f"'{letter}':1"),
+        (sa.JSON, {"said": [number, "ünï ☃ 中文"]}),
+        (sa.Boolean, True),
+        (sa.Integer, number),
+        (sa.Numeric, number + 0.5),
+        (sa.Float, number + 0.5),
+        (sa.DateTime, datetime(2026, 1, number, 12, 30, 15, 250_000, tzinfo=UTC)),
+        (sa.LargeBinary, bytes([0, number, 255])),
+    )
+    text = f"{table.name} {column.name} {letter} ünï ☃"
+    return next((made for kind, made in makers if isinstance(column.type, kind)), text)
+
+
+def rows(connection: sa.Connection) -> Rows:
+    return {
+        table.name: [
+            dict(row)
+            for row in connection.execute(
+                sa.select(table).order_by(*table.primary_key.columns)
+            ).mappings()
+        ]
+        for table in tables(connection)
+    }
+
+
+@pytest.mark.parametrize("revision", revisions())
+async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revision: str) -> None:
+    before = await made(new_url, revision)
+    assert all(len(held) == len(LETTERS) for held in before.values())
+    assert {"thread", "run", "message", "tool_call", "usage", "delivery"} <= set(before)
+
+    database = await open_database(new_url)
+    try:
+        after = await database.read(rows)
+        differences = await database.read(_differences)
+    finally:
+        await database.close()
+    assert differences == []
+    for name, held in before.items():
+        kept = [
+            {column: row[column] for column in old}
+            for old, row in zip(held, after[name], strict=True)
+        ]
+        assert kept == held, name
+
+
+def _differences(connection: sa.Connection) -> list[object]:
+    options = {
+        "compare_type": True,
+        "include_name": lambda name, _kind, _parents: (
+            not (name or "").startswith(MADE_BY_THE_DATABASE)
+        ),
+    }
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
+
+
+@pytest.mark.parametrize("revision", revisions())
+async def test_the_program_works_with_what_an_earlier_version_left(
+    new_url: str, revision: str
+) -> None:
+    await made(new_url, revision)
+    text = sa.text(
+        "UPDATE run SET status = CASE WHEN run_id LIKE '% a %' THEN 'queued' ELSE 'completed' END"
+    )
+    async with connected(new_url) as database:
+        await database.write(TEST, lambda c: c.execute(text).close())
+    thread_id, run_id = "thread thread_id a ünï ☃", "run run_id a ünï ☃"
+
+    database = await open_database(new_url)
+    try:
+        conversations = SqlConversations(database)
+        usage = await conversations.usage(run_id=run_id)
+        assert (usage.input_tokens, usage.cost_usd) == (1, 1.5)
+        assert usage.estimated_usd == (0 if revision < "0004" else 1.5)
+        (message,) = await conversations.messages(thread_id)
+        assert message.content == {"said": [1, "ünï ☃ 中文"]}
+        assert run_id in await SqlRunClaims(database).recoverable()
+        await conversations.forget(thread_id)
+        left = await database.read(rows)
+        assert [row["thread_id"] for row in left["thread"]] == ["thread thread_id b ünï ☃"]
+        assert len(left["message"]) == 1
+        assert len(left["usage"]) == 2, "what was spent stays on record"
+    finally:
+        await database.close()
+
+
+async def test_a_migration_that_fails_leaves_the_old_version_whole(
+    new_url: str, tmp_path: Path
+) -> None:
+    """What is in the way: a table of the next version's name."""
+    before = await made(new_url, "0002")
+    clash = sa.text("CREATE TABLE plan (something INTEGER)")
+    async with connected(new_url) as database:
+        await database.write(TEST, lambda c: c.execute(clash).close())
+    with pytest.raises(Exception, match="plan"):
+        await open_database(new_url)
+    async with connected(new_url) as database:
+        after = await database.read(rows)
+        revision = await database.read(storage.migrations._revision)
+    assert revision == "0002"
+    assert {name: after[name] for name in before} == before
+
+
+async def test_a_copy_of_the_file_made_before_is_the_way_back(tmp_path: Path) -> None:
+    """How an upgrade is undone: the copy opens with the older program, which knows its revision."""
+    url = f"sqlite:///{tmp_path}/threadhand.db"
+    before = await made(url, "0003")
+    shutil.copy(tmp_path / "threadhand.db", tmp_path / "kept.db")
+    await (await open_database(url)).close()
+    shutil.copy(tmp_path / "kept.db", tmp_path / "threadhand.db")
+    for journal in ("threadhand.db-wal", "threadhand.db-shm"):
+        (tmp_path / journal).unlink(missing_ok=True)
+    async with connected(url) as database:
+        assert await database.read(storage.migrations._revision) == "0003"
+        assert await database.read(rows) == before
