@@ -53,7 +53,8 @@ AT_WORK = "Another agent is at work here: ask for this one when that is done, or
 class Standing:
     """What the platform says of whoever acts, at that moment. `is_known`: False where it did not say it.
 
-    `groups`: ids of their roles or user groups. `home_id`: their own workspace, where that is another one.
+    `groups`: ids of their roles or user groups; None where it did not say them. `home_id`: their own workspace, where
+    that is another one.
     `expects_answer`: a click or a slash command, which the platform shows as failed where nothing is said.
     """
 
@@ -61,7 +62,7 @@ class Standing:
     is_direct: bool = False
     is_guest: bool = False
     home_id: str = ""
-    groups: frozenset[str] = frozenset()
+    groups: frozenset[str] | None = frozenset()
     expects_answer: bool = False
 
 

@@ -35,6 +35,7 @@ def add_slack(platforms: Platforms, settings: Settings, receive: Receive, tower:
         api_url=settings.slack_api_url,
         receive=receive,
         trace=call_trace("slack", tower.metrics.called),
+        groups=settings.allowed_roles,
     )
     platforms.surfaces["slack"] = WatchedSurface("slack", app.surface, tower.figures)
     platforms.sources["slack"] = app.files
@@ -59,6 +60,7 @@ def add_discord(
         api_url=settings.discord_api_url,
         agents=agents,
         trace=call_trace("discord", tower.metrics.called),
+        needs_roles=bool(settings.allowed_roles),
     )
     platforms.surfaces["discord"] = WatchedSurface("discord", app.surface, tower.figures)
     platforms.sources["discord"] = app.files

@@ -46,11 +46,7 @@ class Policy:
             return NOT_ALLOWED
         if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
             return None
-        if not standing.is_known and not (self.guests and self.strangers and not self.roles):
-            return WHO_ARE_YOU
-        if not self._fits_person(standing):
-            return NOT_ALLOWED
-        return self._outsider(standing)
+        return self._problem_with(standing)
 
     def _fits_place(self, workspace_id: str, channel_id: str) -> bool:
         """False also where no list is set at all."""
@@ -60,11 +56,16 @@ class Policy:
             not allowed or EVERYBODY in allowed or value in allowed for allowed, value in checks
         )
 
-    def _fits_person(self, standing: Standing) -> bool:
+    def _problem_with(self, standing: Standing) -> str | None:
+        """Of somebody who is not listed by id, at a place that is allowed."""
         people = (*self.users, *self.roles)
-        return not people or EVERYBODY in people or not standing.groups.isdisjoint(self.roles)
-
-    def _outsider(self, standing: Standing) -> str | None:
+        if people and EVERYBODY not in people:
+            if standing.groups is None and self.roles:
+                return WHO_ARE_YOU
+            if not standing.groups or standing.groups.isdisjoint(self.roles):
+                return NOT_ALLOWED
+        if not standing.is_known and not (self.guests and self.strangers):
+            return WHO_ARE_YOU
         if standing.home_id and not self.strangers and standing.home_id not in self.workspaces:
             return NO_STRANGERS
         return NO_GUESTS if standing.is_guest and not self.guests else None

@@ -150,10 +150,12 @@ class DiscordApp:
         api_url: str | None = None,
         agents: Mapping[str, str] | None = None,
         trace: aiohttp.TraceConfig | None = None,
+        needs_roles: bool = False,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
         self.client = Client(receive, cursors, agents or {}, trace)
+        self.client.listener.needs_roles = needs_roles
         self.surface = DiscordSurface(
             self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
         )

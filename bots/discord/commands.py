@@ -7,6 +7,7 @@ from typing import Literal, TypeVar, cast
 import discord
 from discord import app_commands
 
+from bots.discord.admin_commands import admin_commands
 from bots.discord.interactions import AnyInteraction, Interactions
 from bots.discord.limits import one_line
 from bots.discord.rest import Rest
@@ -69,6 +70,8 @@ def build(
     agent.add_command(_use(interactions, choices))
     agent.add_command(_knowledge(interactions))
     agent.add_command(_plan(interactions))
+    for command in admin_commands(interactions):
+        agent.add_command(command)
     tree.add_command(agent)
     for name, description in PLAIN.items():
         tree.add_command(_plain(interactions, name, description))

@@ -16,7 +16,7 @@ from bots.discord.lanes import Lanes
 from bots.discord.limits import one_line
 from bots.discord.listening import MAY_NOT_OPEN
 from bots.discord.markdown import drawn, neutral
-from bots.discord.parse import file_of, person
+from bots.discord.parse import file_of, person, standing_of
 from bots.discord.rest import translated
 from bots.inbound import (
     AskAnswered,
@@ -108,6 +108,7 @@ class Interactions:
             argument=argument,
             files=(file_of(file),) if file else (),
             person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
         )
         await answer(interaction, self._receive(called))
 
@@ -123,6 +124,7 @@ class Interactions:
             ask_id=ask_id,
             value=value,
             person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
             sent_at=datetime.now(UTC),
         )
         await answer(interaction, self._receive(answered))
@@ -139,6 +141,7 @@ class Interactions:
             run_id=run_id,
             action=action,
             person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
         )
         await answer(interaction, self._receive(pressed))
 
@@ -173,6 +176,7 @@ def _request(
         dedupe_key=f"discord:interaction:{interaction.id}",
         message_ref=str(message_id),
         author=person(interaction.user),
+        standing=standing_of(interaction.user, place, expects_answer=True),
         text=text,
         sent_at=interaction.created_at,
         is_addressed=True,

@@ -1,6 +1,7 @@
 """What people write, change, delete and mark in Discord, on its way to the program."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import aiohttp
@@ -19,9 +20,10 @@ from bots.discord.parse import (
     parse_message,
     parse_reaction,
     person,
+    standing_of,
 )
 from bots.discord.rest import Rest, translated
-from bots.inbound import CommandCalled, IncomingMessage, Outcome
+from bots.inbound import CommandCalled, IncomingMessage, Outcome, Standing
 from bots.reception import Receive
 from core.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.failpoints import Failpoint
@@ -41,16 +43,25 @@ MAY_NOT_OPEN = (
 
 
 class Listener:
-    """Turns gateway events into inbound facts. Errors are left to the client, which logs them once."""
+    """Turns gateway events into inbound facts. Errors are left to the client, which logs them once.
+
+    `needs_roles`: whoever wrote while nobody listened is asked for, because messages that are read back tell no roles.
+    """
 
     def __init__(
-        self, client: discord.Client, receive: Receive, rest: Rest, doors: Doors, lanes: Lanes
+        self,
+        client: discord.Client,
+        receive: Receive,
+        rest: Rest,
+        doors: Doors,
+        lanes: Lanes,
     ) -> None:
         self._client = client
         self._rest = rest
         self._receive = receive
         self._doors = doors
         self._lanes = lanes
+        self.needs_roles = False
 
     async def message(self, message: discord.Message) -> None:
         """A live message: handled in its channel's lane, after everything older."""
@@ -83,6 +94,9 @@ class Listener:
         inbound = parse_message(message, place, self._me())
         if inbound is None:
             return
+        if self.needs_roles and inbound.standing.groups is None and message.guild is not None:
+            standing = await self._standing(message.guild, message.author, place)
+            inbound = replace(inbound, standing=standing)
         if isinstance(inbound, CommandCalled) or place.kind in ("direct", "thread"):
             await self._tell(message, await self._receive(inbound))
         elif problem := _obstacle(message, place):
@@ -125,10 +139,26 @@ class Listener:
             return
         who = person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
         inbound = parse_reaction(
-            str(payload.emoji), payload.message_id, place, who, datetime.now(UTC)
+            str(payload.emoji),
+            payload.message_id,
+            place,
+            who,
+            datetime.now(UTC),
+            standing_of(member, place) if member else _unseen(place),
         )
         if inbound:
             await self._receive(inbound)
+
+    async def _standing(
+        self, guild: discord.Guild, author: discord.abc.User, place: Place
+    ) -> Standing:
+        """Of somebody whose message was read back, which tells no roles."""
+        try:
+            return standing_of(await guild.fetch_member(author.id), place)
+        except (discord.NotFound, discord.Forbidden):
+            return standing_of(author, place)
+        except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+            raise translated(error) from error
 
     async def _begin(self, message: discord.Message, inbound: IncomingMessage) -> None:
         """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
@@ -197,6 +227,11 @@ class Listener:
             except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
                 raise translated(error) from error
         return place_of(channel, guild_id)
+
+
+def _unseen(place: Place) -> Standing:
+    is_direct = place.kind == "direct"
+    return Standing(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
 def _obstacle(message: discord.Message, place: Place) -> str:

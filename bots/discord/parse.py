@@ -10,13 +10,16 @@ import discord
 from bots.discord.address import Place
 from bots.discord.limits import one_line
 from bots.inbound import (
+    MEMBER,
     PLAN_WORDS,
     CommandCalled,
     CommandName,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
+    Standing,
     StopWished,
+    admin_word,
     named_agent,
 )
 from core.threads import IncomingFile, Person
@@ -34,6 +37,15 @@ FORWARDED_MAX = 4000
 def person(user: discord.abc.User) -> Person:
     """The name is the one that the others here see."""
     return Person(person_id=str(user.id), name=one_line(user.display_name, 80) or str(user.id))
+
+
+def standing_of(user: discord.abc.User, place: Place, *, expects_answer: bool = False) -> Standing:
+    """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
+    if place.kind == "direct":
+        return Standing(is_direct=True, expects_answer=expects_answer)
+    roles = user.roles if isinstance(user, discord.Member) else None
+    groups = None if roles is None else frozenset(str(role.id) for role in roles)
+    return Standing(groups=groups, expects_answer=expects_answer)
 
 
 def is_from_person(message: discord.Message) -> bool:
@@ -65,6 +77,7 @@ def parse_message(
             name=command[0],
             argument=command[1],
             person=person(message.author),
+            standing=standing_of(message.author, place),
         )
     agent_id, request = named_agent(text)
     return IncomingMessage(
@@ -77,6 +90,7 @@ def parse_message(
         is_addressed=is_addressed,
         files=files_of(message),
         agent_id=agent_id,
+        standing=standing_of(message.author, place),
     )
 
 
@@ -95,6 +109,7 @@ def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited
         author=person(message.author),
         text=named_agent(readable(message, me))[1],
         sent_at=message.edited_at,
+        standing=standing_of(message.author, place),
     )
 
 
@@ -110,11 +125,17 @@ def parse_delete(
         message_ref=str(message_id),
         author=person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
+        standing=standing_of(author, place) if author else Standing(groups=None),
     )
 
 
 def parse_reaction(
-    emoji: str, message_id: int, place: Place, who: Person, received_at: datetime
+    emoji: str,
+    message_id: int,
+    place: Place,
+    who: Person,
+    received_at: datetime,
+    standing: Standing = MEMBER,
 ) -> StopWished | None:
     """A cross asks for a stop. Reactions have no id of their own, so a second counts as a copy within one second."""
     if emoji not in CROSSES:
@@ -124,6 +145,7 @@ def parse_reaction(
         dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
         message_ref=str(message_id),
         person=who,
+        standing=standing,
     )
 
 
@@ -167,6 +189,8 @@ def _command(text: str) -> tuple[CommandName, str] | None:
         return "use", chosen[1]
     if planned := PLAN_WORDS.fullmatch(words):
         return "plan", planned[1] or ""
+    if admin := admin_word(words):
+        return admin
     word = words.lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 

@@ -39,7 +39,7 @@ class _Registers(Protocol):
 
 class SlackApp:
     """One workspace. Without `receive` it only speaks (a worker); with `app_token` it listens by Socket Mode, with
-    `signing_secret` at its HTTP routes."""
+    `signing_secret` at its HTTP routes. `groups`: the user groups whose members it has to know."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class SlackApp:
         api_url: str = API_URL,
         receive: Receive | None = None,
         trace: aiohttp.TraceConfig | None = None,
+        groups: Sequence[str] = (),
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -61,7 +62,7 @@ class SlackApp:
         self.surface = SlackSurface(self._client)
         self.files = SlackFiles(self._client)
         self.talk = SlackTalk(self._client)
-        self._doorway = Doorway(self._client, receive) if receive else None
+        self._doorway = Doorway(self._client, receive, groups) if receive else None
         self._http = HttpEvents(signing_secret) if signing_secret else None
         self._socket: Socket | None = None
 

@@ -3,16 +3,18 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
-from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome
+from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome, Standing, person_of
 from bots.slack.clicks import parse_click
 from bots.slack.client import SlackClient
+from bots.slack.groups import Groups
 from bots.slack.notices import Notices
 from bots.slack.parse import Ignored, Known, parse_event, people_in, stop_reaction
 from bots.slack.payload import children, text
-from bots.slack.people import People
+from bots.slack.people import STANDING_REMEMBERED_SECONDS, People
 from bots.slack.twins import Twins
 from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.messages import JsonObject
@@ -21,6 +23,10 @@ Receive = Callable[[Inbound], Awaitable[Outcome]]
 
 TWIN_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
+STANDING_SECONDS_MAX = 0.5
+"""The lookup was begun with that of the name, so it has had its time."""
+CLICK_LOOKUP_SECONDS_MAX = 1.5
+CLICK_STANDING_SECONDS = 2.0
 _THREADS_REMEMBERED_MAX = 5000
 
 log = logging.getLogger(__name__)
@@ -29,10 +35,11 @@ log = logging.getLogger(__name__)
 class Doorway:
     """Every payload passes here before Slack is acknowledged; what `receive` raises goes through to Bolt."""
 
-    def __init__(self, client: SlackClient, receive: Receive) -> None:
+    def __init__(self, client: SlackClient, receive: Receive, groups: Sequence[str] = ()) -> None:
         self._client = client
         self._receive = receive
         self._people = People(client)
+        self._groups = Groups(client, groups)
         self._twins = Twins()
         self._notices = Notices(client)
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -54,7 +61,7 @@ class Doorway:
         names = await self._people.names({text(payload, "user", "id")} - {""})
         known = Known(identity=self._client.identity, names=names)
         inbound = _guarded(partial(parse_click, payload, known))
-        await self._take(inbound, is_thread_open=True)
+        await self._take(inbound, is_thread_open=True, is_click=True)
 
     async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
         reacted = stop_reaction(event)
@@ -65,13 +72,32 @@ class Doorway:
         )
         return _guarded(partial(parse_event, event, known))
 
-    async def _take(self, inbound: Inbound | Ignored, *, is_thread_open: bool) -> None:
+    async def _take(
+        self, inbound: Inbound | Ignored, *, is_thread_open: bool, is_click: bool = False
+    ) -> None:
         if isinstance(inbound, Ignored):
             log.debug("a slack payload asks for nothing: %s", inbound.reason)
             return
-        outcome = await self._receive(inbound)
+        standing = await self._standing(inbound, is_click=is_click)
+        outcome = await self._receive(replace(inbound, standing=standing))
         if outcome.notice:
             self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
+
+    async def _standing(self, inbound: Inbound, *, is_click: bool) -> Standing:
+        """Who acts, as Slack tells it. For a click it is asked anew: much may have changed since the message."""
+        age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
+        patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
+        person_id = person_of(inbound).person_id
+        standing, groups = await asyncio.gather(
+            self._people.standing(person_id, age_seconds_max=age, patience_seconds=patience),
+            self._groups.of(person_id, age_seconds_max=age, patience_seconds=patience),
+        )
+        return replace(
+            standing,
+            groups=groups,
+            is_direct=inbound.address.channel_id.startswith("D"),
+            expects_answer=is_click,
+        )
 
     def _took(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
         channel, ts = text(event, "channel"), text(event, "ts")

@@ -18,6 +18,7 @@ BOT_SCOPES = (
     "mpim:history",
     "reactions:read",
     "reactions:write",
+    "usergroups:read",
     "users:read",
 )
 BOT_EVENTS = (

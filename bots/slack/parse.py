@@ -15,6 +15,7 @@ from bots.inbound import (
     MessageDeleted,
     MessageEdited,
     StopWished,
+    admin_word,
     named_agent,
 )
 from bots.slack import content
@@ -166,6 +167,8 @@ def _command(
         return "plan", planned[1] or ""
     if not files and (chosen := _USE.fullmatch(words.strip())):
         return "use", chosen[1]
+    if not files and (admin := admin_word(words)):
+        return admin
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 

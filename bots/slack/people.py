@@ -1,18 +1,21 @@
-"""People's names by their ids: asked for once, remembered for a while, and never worth a delay."""
+"""Who people are by their ids: asked for once, remembered for a while, and never worth a long delay."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from bots.inbound import Standing
 from bots.slack.client import SlackClient
-from bots.slack.payload import child, text
+from bots.slack.payload import child, strings, text
 from core.errors import SurfaceError
 from core.messages import JsonObject
 from core.tasks import spawn
 
 LOOKUP_SECONDS_MAX = 0.8
 REMEMBERED_SECONDS = 3600
+STANDING_REMEMBERED_SECONDS = 60
 FAILURE_REMEMBERED_SECONDS = 60
 LOOKUPS_MAX = 10
 _REMEMBERED_MAX = 5000
@@ -20,12 +23,23 @@ _REMEMBERED_MAX = 5000
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """`standing` is None where Slack did not tell; moments are those of the monotonic clock."""
+
+    name: str
+    standing: Standing | None
+    asked_at: float
+    expires_at: float
+
+
 class People:
-    """Names by users.info. Who cannot be looked up in time goes by the id; the lookup goes on for the next time."""
+    """Names and standings by users.info. Who cannot be looked up in time goes by the id; the lookup goes on for the
+    next time."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._names: dict[str, tuple[str, float]] = {}
+        self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def names(self, ids: Iterable[str]) -> dict[str, str]:
@@ -35,10 +49,23 @@ class People:
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
         if lookups:
             await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
-        return {person: self._names[person][0] for person in wanted if person in self._names}
+        return {person: self._known[person].name for person in wanted if person in self._known}
+
+    async def standing(
+        self, person: str, *, age_seconds_max: float, patience_seconds: float
+    ) -> Standing:
+        """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
+        oldest = time.monotonic() - age_seconds_max
+        known = self._known.get(person)
+        if known is None or known.asked_at < oldest:
+            await asyncio.wait([self._lookup(person)], timeout=patience_seconds)
+            known = self._known.get(person)
+        if known is None or known.standing is None or known.asked_at < oldest:
+            return Standing(is_known=False)
+        return known.standing
 
     def _is_missing(self, person: str) -> bool:
-        return person not in self._names or self._names[person][1] < time.monotonic()
+        return person not in self._known or self._known[person].expires_at < time.monotonic()
 
     def _lookup(self, person: str) -> asyncio.Task[None]:
         if person not in self._asking:
@@ -46,18 +73,26 @@ class People:
         return self._asking[person]
 
     async def _ask(self, person: str) -> None:
+        asked_at = time.monotonic()
+        standing: Standing | None = None
         try:
             user = child(await self._client.read("users.info", {"user": person}), "user")
             name = _shown_name(user) or person
+            standing = standing_of(user, self._client.identity.team_id)
             seconds = REMEMBERED_SECONDS
         except SurfaceError as error:
-            log.info("slack does not tell the name of a person: %s", error)
+            log.info("slack does not tell who a person is: %s", error)
             name, seconds = person, FAILURE_REMEMBERED_SECONDS
         finally:
             del self._asking[person]
-        if len(self._names) >= _REMEMBERED_MAX:
-            del self._names[next(iter(self._names))]
-        self._names[person] = (name, time.monotonic() + seconds)
+        if len(self._known) >= _REMEMBERED_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[person] = _Known(
+            name=name,
+            standing=standing,
+            asked_at=asked_at,
+            expires_at=time.monotonic() + seconds,
+        )
 
     async def close(self) -> None:
         """Ends the lookups under way."""
@@ -65,6 +100,18 @@ class People:
             task.cancel()
         if self._asking:
             await asyncio.wait(list(self._asking.values()))
+
+
+def standing_of(user: JsonObject, team_id: str) -> Standing:
+    """What a `user` object says. In an organisation of several workspaces people belong to each that they are in."""
+    home = text(user, "team_id")
+    teams = strings(user, "enterprise_user", "teams")
+    is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True
+    is_here = home == team_id or team_id in teams
+    if not home:
+        return Standing(is_known=False)
+    is_stranger = user.get("is_stranger") is True or not is_here
+    return Standing(is_guest=is_guest, home_id=home if is_stranger else "")
 
 
 def _shown_name(user: JsonObject) -> str:

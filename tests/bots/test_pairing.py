@@ -76,7 +76,7 @@ async def code_for(reception: Reception, author: Person = BOB, key: str = "d1") 
         (Policy(workspaces=("T1",), strangers=True), replace(ABROAD, is_guest=True), NO_GUESTS),
         (Policy(workspaces=("T1",)), UNKNOWN, WHO_ARE_YOU),
         (Policy(workspaces=("T1",), guests=True, strangers=True), UNKNOWN, None),
-        (Policy(roles=("R1",), guests=True, strangers=True), UNKNOWN, WHO_ARE_YOU),
+        (Policy(roles=("R1",)), Standing(groups=None), WHO_ARE_YOU),
         (Policy(users=("U2",)), UNKNOWN, None),
         (Policy(roles=("R1",)), Standing(groups=frozenset({"R1", "R2"})), None),
         (Policy(roles=("R1",)), Standing(groups=frozenset({"R2"})), NOT_ALLOWED),

@@ -5,17 +5,25 @@ from bots.simulator.discord.wire import ALL_PERMISSIONS, channel_json, member_js
 from bots.simulator.discord.world import TEXT_CHANNEL, THREAD, World
 
 
-def role_json(world: World) -> Json:
-    """The role that everybody has: its id is the guild's."""
+def roles_json(world: World) -> list[Json]:
+    """The role that everybody has, whose id is the guild's, and those that were made."""
+    made = enumerate(world.roles.items(), start=1)
+    return [
+        _role_json(world.guild_id, "@everyone", 0),
+        *(_role_json(role_id, name, position) for position, (role_id, name) in made),
+    ]
+
+
+def _role_json(role_id: str, name: str, position: int) -> Json:
     return {
-        "id": world.guild_id,
-        "name": "@everyone",
+        "id": role_id,
+        "name": name,
         "color": 0,
         "colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None},
         "hoist": False,
         "icon": None,
         "unicode_emoji": None,
-        "position": 0,
+        "position": position,
         "permissions": ALL_PERMISSIONS,
         "managed": False,
         "mentionable": False,
@@ -37,7 +45,7 @@ def guild_json(world: World) -> Json:
         "verification_level": 0,
         "default_message_notifications": 0,
         "explicit_content_filter": 0,
-        "roles": [role_json(world)],
+        "roles": roles_json(world),
         "emojis": [],
         "stickers": [],
         "features": [],

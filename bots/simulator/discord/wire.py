@@ -33,7 +33,7 @@ def user_json(user: User) -> Json:
 
 def member_json(world: World, user: User, *, with_user: bool = True) -> Json:
     body: Json = {
-        "roles": [],
+        "roles": [role_id for role_id in user.roles if role_id in world.roles],
         "joined_at": timestamp(world.created_at),
         "premium_since": None,
         "communication_disabled_until": None,

@@ -28,6 +28,7 @@ class User:
     user_id: str
     name: str
     is_bot: bool = False
+    roles: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -147,6 +148,7 @@ class World:
     http_url: str = ""
     gateway_url: str = ""
     publish: Callable[[Event], None] = lambda event: None
+    roles: dict[str, str] = field(default_factory=dict[str, str])  # names by ids
     channels: dict[str, Channel] = field(default_factory=dict[str, Channel])
     attachments: dict[str, Attachment] = field(default_factory=dict[str, Attachment])
     commands: dict[str, dict[str, Json]] = field(default_factory=dict[str, dict[str, Json]])

@@ -74,7 +74,7 @@ class BusyPeople(People):
                 "id": member.user_id,
                 "username": member.name,
                 "name": member.name,
-                "team_id": workspace.team_id,
+                "team_id": member.home_team or workspace.team_id,
             },
             "api_app_id": workspace.app_id,
             "token": "simulated",

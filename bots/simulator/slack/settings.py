@@ -21,6 +21,7 @@ SCOPES = (
     "reactions:read",
     "reactions:write",
     "team:read",
+    "usergroups:read",
     "users:read",
 )
 

@@ -3,6 +3,7 @@
 from typing import Final
 from urllib.parse import quote
 
+from bots.simulator.slack.members import standing_form
 from bots.simulator.slack.payloads import Payload
 from bots.simulator.slack.world import Channel, Member, Message, OpenView, StoredFile, Workspace
 
@@ -24,7 +25,7 @@ def user_form(workspace: Workspace, member: Member) -> Payload:
     """A `user` object as users.info gives it."""
     return {
         "id": member.user_id,
-        "team_id": workspace.team_id,
+        **standing_form(member, workspace.team_id),
         "name": member.name,
         "deleted": False,
         "real_name": member.name,
@@ -36,12 +37,8 @@ def user_form(workspace: Workspace, member: Member) -> Payload:
             "display_name": member.name,
             "real_name_normalized": member.name,
             "display_name_normalized": member.name,
-            "team": workspace.team_id,
+            "team": member.home_team or workspace.team_id,
         },
-        "is_admin": False,
-        "is_owner": False,
-        "is_restricted": False,
-        "is_ultra_restricted": False,
         "is_bot": member.is_bot,
         "is_app_user": False,
         "updated": 0,
@@ -151,6 +148,9 @@ def message_form(
         "text": message.text,
         "team": workspace.team_id,
     }
+    author = workspace.members.get(message.user_id)
+    if author is not None and author.home_team:
+        form["team"] = form["user_team"] = form["source_team"] = author.home_team
     if message.is_bot and not message.is_tombstone:
         form["bot_id"], form["app_id"] = workspace.bot_id, workspace.app_id
         form["bot_profile"] = bot_form(workspace)

@@ -5,18 +5,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bots.simulator.slack.members import Member
 from bots.simulator.slack.payloads import Payload
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.view import SeenMessage
 
 Emit = Callable[["Workspace", str, Payload], None]
-
-
-@dataclass(slots=True, kw_only=True)
-class Member:
-    user_id: str
-    name: str
-    is_bot: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,6 +154,7 @@ class Workspace:
         self.triggers: dict[str, Trigger] = {}
         self.response_urls: dict[str, ResponseUrl] = {}
         self.sessions: dict[tuple[str, str], AgentSession] = {}
+        self.user_groups: dict[str, list[str]] = {}
         self.version = 0
         self.on_change: Callable[[], None] = lambda: None
         self._emit = emit

@@ -38,6 +38,7 @@ async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> N
 async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
     assert [c.name for c in world.discord.view().commands] == [
         "agent run", "agent use", "agent knowledge", "agent plan",
+        "agent pair", "agent unpair", "agent who", "agent audit",
         "stop", "status", "files", "usage", "new", "forget", "help",
     ]  # fmt: skip
     assert world.calls("PUT", "/commands") == 1

@@ -1,7 +1,7 @@
 """Who the bot is, and where the gateway is."""
 
 from bots.simulator.discord.calls import Call, Reply
-from bots.simulator.discord.guild import application_json, guild_json, role_json
+from bots.simulator.discord.guild import application_json, guild_json, roles_json
 from bots.simulator.discord.payload import Json
 from bots.simulator.discord.refusals import (
     CANNOT_MESSAGE_USER,
@@ -64,7 +64,7 @@ def guild_channels(world: World, call: Call) -> Reply:
 
 def guild_roles(world: World, call: Call) -> Reply:
     _require_guild(world, call)
-    return Reply(body=[role_json(world)])
+    return Reply(body=roles_json(world))
 
 
 def guild_member(world: World, call: Call) -> Reply:

@@ -1,4 +1,4 @@
-"""auth.test, team.info, bots.info and users.*."""
+"""auth.test, team.info, bots.info, usergroups.users.list and users.*."""
 
 from bots.simulator.slack.payloads import Payload, Refused
 from bots.simulator.slack.shapes import user_form
@@ -68,10 +68,20 @@ def list_users(call: Call) -> Payload:
     }
 
 
+def list_group(call: Call) -> Payload:
+    users = call.workspace.user_groups.get(call.text("usergroup"))
+    if users is None:
+        raise Refused("no_such_subteam")
+    return {"users": list(users)}
+
+
 METHODS = {
     "auth.test": Method(run=test_auth, tier="special"),
     "bots.info": Method(run=bot_info, tier="t3", scopes=("users:read",)),
     "team.info": Method(run=team_info, tier="t3", scopes=("team:read",)),
+    "usergroups.users.list": Method(
+        run=list_group, tier="t2", scopes=("usergroups:read",), required=("usergroup",)
+    ),
     "users.info": Method(run=user_info, tier="t4", scopes=("users:read",), required=("user",)),
     "users.list": Method(run=list_users, tier="t2", scopes=("users:read",)),
 }
