@@ -33,6 +33,7 @@ async def test_an_opened_network_is_that_of_the_machine() -> None:
     async with modal_stage(jailed=True) as stage:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.0 200 OK\r\n\r\nreached")
             writer.close()
 
