@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from playwright.async_api import CDPSession, Dialog, Error, FileChooser, Frame, Page, Request
 
+from sandbox.inside.browser import cdp
 from sandbox.inside.browser.register import Register
 
 DIALOGS_MAX = 20
@@ -66,9 +67,15 @@ class Tab:
         await self._until(lambda: not self._fetches, QUIET_SECONDS)
 
     async def title(self) -> str:
-        """Empty where the page does not say, or does not answer."""
+        """Empty where neither the page nor the browser says."""
         with suppress(Error, TimeoutError):
             return await asyncio.wait_for(self.page.title(), TITLE_SECONDS)
+        with suppress(
+            Error, TimeoutError, KeyError
+        ):  # the browser knows what a busy page last said
+            session = await asyncio.wait_for(self.session(), TITLE_SECONDS)
+            told = await asyncio.wait_for(cdp.send(session, "Target.getTargetInfo", {}), 1)
+            return str(told["targetInfo"]["title"])
         return ""
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:

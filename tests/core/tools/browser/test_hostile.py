@@ -67,7 +67,7 @@ async def test_a_page_that_hangs_is_told_and_can_be_left(desk: Desk) -> None:
 
 async def test_a_huge_page_is_shown_within_bounds(desk: Desk) -> None:
     await desk.open("huge.html")
-    assert desk.title == "Huge"
+    await desk.until_title("Huge")
     assert len(json.dumps({**desk.state, "screenshot": ""})) < 60_000
     output = await desk.do("browser_read_page")
     assert len(output["message"]) < 21_000
