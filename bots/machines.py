@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -67,9 +67,10 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
     match settings.sandbox:
         case "local":
             egress = _egress(settings)
-            jails = LocalJails(folder, egress=egress)
+            jails = LocalJails(folder, egress=egress, patience=_patience(settings))
             tried = await jails.probe()
             if tried.ok:
+                jails.life.begin()
                 return _local(jails, egress.policy)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
@@ -160,11 +161,14 @@ def modal_plan(settings: Settings) -> ModalPlan:
         start_seconds=settings.modal_start_seconds,
         snapshot_days=settings.modal_snapshot_days,
         idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,
-        patience=Patience(
-            stop_after_seconds=settings.sandbox_stop_minutes * 60,
-            archive_after_seconds=settings.sandbox_archive_minutes * 60,
-            lifetime_seconds=LIFETIME_SECONDS,
-        ),
+        patience=replace(_patience(settings), lifetime_seconds=LIFETIME_SECONDS),
+    )
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(
+        stop_after_seconds=settings.sandbox_stop_minutes * 60,
+        archive_after_seconds=settings.sandbox_archive_minutes * 60,
     )
 
 

@@ -41,6 +41,8 @@ class Connection:
         self._relayed: dict[int, Callable[[int, bytes], None]] = {}
         self._last_channel = 0
         self._lost_because: str | None = None
+        self.was_noticed = False
+        """Whether somebody was told of the loss."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = spawn(self._receive(), name=f"sandbox {label}")
 
@@ -150,6 +152,7 @@ class Connection:
         if self._lost_because is not None:
             return
         self._lost_because = reason
+        self.was_noticed = self.is_busy
         self._writer.close()
         if not self._hello.done():
             self._hello.set_exception(self._lost())
@@ -171,6 +174,7 @@ class Connection:
             log.debug("the stream of sandbox %s was cut", self._label)
 
     def _lost(self) -> SandboxUnavailable:
+        self.was_noticed = True
         return SandboxUnavailable(LOST, detail=f"{self._label}: {self._lost_because}")
 
     def _open(

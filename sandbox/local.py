@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,13 +12,16 @@ from core.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox import bwrap, programs
+from sandbox.archive import Packer
 from sandbox.bwrap import JailPlan
 from sandbox.cgroups import Cgroups, find_cgroups
 from sandbox.client import SandboxClient
 from sandbox.doors import Doors, Remote
 from sandbox.egress import Egress
 from sandbox.jail import Jail, is_root, start_jail
+from sandbox.lifecycle import Patience
 from sandbox.limits import Limits, LimitState
+from sandbox.local_life import ENDED_ALONE, LocalLife
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.probe import ProbeResult, try_flags, try_toolbox
 from sandbox.programs import Lacking
@@ -25,6 +30,7 @@ from sandbox.watchdog import Watched, watch
 from sandbox.workspaces import UIDS, Workspaces
 
 DESTROY = Failpoint("sandbox.destroy")
+PATIENCE = Patience()
 NO_SANDBOX = "This machine cannot run a sandbox."
 
 log = logging.getLogger(__name__)
@@ -43,15 +49,22 @@ class LocalJails:
     """Satisfies `core.ports.SandboxProvider`. Needs `folder` to be passable for other users when started as root."""
 
     def __init__(
-        self, folder: Path, *, limits: Limits | None = None, egress: Egress | None = None
+        self,
+        folder: Path,
+        *,
+        limits: Limits | None = None,
+        egress: Egress | None = None,
+        patience: Patience = PATIENCE,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """Without `egress` there is no way to the internet."""
+        """Without `egress` there is no way to the internet. `now` tells the time in seconds since 1970."""
         self._folder = folder.absolute()
         self._egress = egress if egress is not None and egress.policy.is_open else None
         self._limits = limits or Limits()
         self._drops_user = is_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
-        self._machines = Machines(self._start)
+        self._machines = Machines(self._start, self._lost)
+        self.life = LocalLife(self._machines, self._workspaces, patience, now, self._packer)
         self._doors = Doors(
             self._folder / "doors", self._workspaces, self._machines.running, self._machines.stop
         )
@@ -80,7 +93,12 @@ class LocalJails:
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
         self._doors.note(thread_id, fence)
-        return await self._machines.open(thread_id, fence=fence)
+        sandbox = await self._machines.open(thread_id, fence=fence)
+        self.life.begin()
+        await self.life.note_use(thread_id)
+        if fence:
+            self.life.tell_news(thread_id)
+        return sandbox
 
     def rest(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
@@ -96,6 +114,7 @@ class LocalJails:
         if self._watchdog is not None:
             await cancel(self._watchdog)
             self._watchdog = None
+        await self.life.close()
         await self._doors.close()
         await self._machines.close()
 
@@ -126,6 +145,11 @@ class LocalJails:
                 how=f"{limits.file_bytes} bytes a file; {limits.workspace_bytes} a workspace, "
                 "by looking every few seconds",
             ),
+            LimitState(
+                name="network",
+                is_active=True,
+                how="none at all" if self._egress is None else "a proxy, to public addresses alone",
+            ),
             LimitState(name="time", is_active=True, how=f"{limits.command_seconds:g} s a command"),
         )
 
@@ -138,6 +162,7 @@ class LocalJails:
         if isinstance(workspace, Remote):
             return workspace
         try:
+            await self.life.restore(thread_id, workspace)
             jail = await start_jail(
                 equipment.bwrap,
                 self._plan(equipment, workspace.path),
@@ -156,6 +181,18 @@ class LocalJails:
         if self._watchdog is None:
             self._watchdog = spawn(watch(self._jails, self._limits), name="sandbox watchdog")
         return jail
+
+    def _lost(self, thread_id: str, machine: Machine) -> None:
+        if isinstance(machine, Jail) and not machine.connection.was_noticed:
+            self.life.news[thread_id] = ENDED_ALONE
+
+    async def _packer(self) -> Packer:
+        equipment = await self._equipped_or_unavailable()
+        return Packer(
+            executable=equipment.bwrap,
+            plan=lambda folder: replace(self._plan(equipment, folder), has_proxy=False),
+            drops_user=self._drops_user,
+        )
 
     def _jails(self) -> list[Watched]:
         return [jail for jail in self._machines.running().values() if isinstance(jail, Jail)]

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from core.errors import SandboxUnavailable
@@ -35,8 +36,14 @@ class Machine(Protocol):
 
 
 class Machines:
-    def __init__(self, start: Callable[[str], Awaitable[Machine]]) -> None:
+    def __init__(
+        self,
+        start: Callable[[str], Awaitable[Machine]],
+        on_lost: Callable[[str, Machine], None] | None = None,
+    ) -> None:
+        """`on_lost` hears of a machine that has ended by itself, when its thread wants it again."""
         self._start = start
+        self._on_lost = on_lost
         self._running: dict[str, Machine] = {}
         self._fences: dict[str, int] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -63,6 +70,12 @@ class Machines:
     async def close(self) -> None:
         await asyncio.gather(*(self.stop(thread_id) for thread_id in list(self._running)))
 
+    @asynccontextmanager
+    async def stopped(self, thread_id: str) -> AsyncGenerator[bool]:
+        """Whether no machine runs for the thread; while entered, none is started."""
+        async with self._locks[thread_id]:
+            yield thread_id not in self._running
+
     def running(self) -> dict[str, Machine]:
         return {
             thread_id: machine
@@ -82,6 +95,8 @@ class Machines:
             log.warning("the sandbox of thread %s is lost: %s", thread_id, error.detail)
         if not machine.connection.is_lost:
             return machine
+        if self._on_lost is not None:
+            self._on_lost(thread_id, machine)
         await self._stop(thread_id, machine)
         return None
 

@@ -13,6 +13,7 @@ from typing import cast
 from core.errors import LeaseLost, SandboxUnavailable
 
 UIDS = range(30000, 60000)
+ARCHIVE = "workspace.tar.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,41 @@ class WorkspaceInUse(SandboxUnavailable):
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """`lock` is the open lock file; closing it gives the workspace free."""
+    """`lock` is the open lock file; closing it gives the workspace free. An archived one has no folder at `path`."""
 
     path: Path
     uid: int
     lock: int
     door: str = ""
+
+    @property
+    def archive(self) -> Path:
+        return self.path.with_name(ARCHIVE)
+
+    @property
+    def is_archived(self) -> bool:
+        return not self.path.is_dir()
+
+    def make_draft(self) -> Path:
+        """An empty folder of the jail's user, to unpack into."""
+        draft = self.path.with_name("workspace.new")
+        if draft.is_dir():
+            _remove(draft)
+        _make_own(draft, self.uid)
+        return draft
+
+    def remove_folder(self) -> None:
+        """At once, as the others see it."""
+        gone = self.path.with_name("workspace.gone")
+        if gone.is_dir():
+            _remove(gone)
+        self.path.rename(gone)
+        _remove(gone)
+
+    def start_anew(self) -> None:
+        """An empty folder; the archive that is not whole is put aside for the operator."""
+        self.archive.rename(self.archive.with_suffix(".broken"))
+        _make_own(self.path, self.uid)
 
     def runs(self, pid: int) -> None:
         """Writes down what runs in it, for the others."""
@@ -111,16 +141,32 @@ class Workspaces:
         if not home.is_dir():
             return
         self.take(thread_id).close()
-        shutil.rmtree(home, onerror=_open_and_repeat)
+        _remove(home)
+
+    def used(self, thread_id: str, at: float) -> None:
+        """Notes when, in seconds since 1970."""
+        note = self._folder / thread_id / "used"
+        note.touch(mode=0o600)
+        os.utime(note, (at, at))
+
+    def used_at(self, thread_id: str) -> float | None:
+        try:
+            return (self._folder / thread_id / "used").stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def unpacked(self) -> list[str]:
+        """The threads whose files lie in a folder."""
+        return [path.parent.name for path in self._folder.glob("*/workspace")]
 
     def _own(self, path: Path) -> int:
+        archive = path.with_name(ARCHIVE)
         if path.is_dir():
+            archive.unlink(missing_ok=True)  # cut off on the way to or from it; the folder is whole
             return path.stat().st_uid
-        path.mkdir(mode=0o700)
-        if not self._drops_user:
-            return os.geteuid()
-        uid = self._next_uid()
-        os.chown(path, uid, uid)
+        uid = self._next_uid() if self._drops_user else os.geteuid()
+        if not archive.exists():
+            _make_own(path, uid)
         return uid
 
     def _next_uid(self) -> int:
@@ -176,6 +222,16 @@ def _alone(path: Path) -> Generator[int, None, None]:
         yield file
     finally:
         os.close(file)
+
+
+def _make_own(path: Path, uid: int) -> None:
+    path.mkdir(mode=0o700)
+    if uid != os.geteuid():
+        os.chown(path, uid, uid)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, onerror=_open_and_repeat)
 
 
 def _open_and_repeat(act: object, path: str, error: object) -> None:

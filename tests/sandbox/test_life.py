@@ -152,7 +152,7 @@ async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing() -> No
 async def test_the_limits_are_stated() -> None:
     async with local_jails() as provider:
         states = {state.name: state for state in await provider.describe()}
-        assert set(states) == {"memory", "processes", "user", "open files", "disk", "time"}
+        assert set(states) == {"memory", "processes", "user", "open files", "disk", "time", "network"}
         assert states["user"].is_active == (os.geteuid() == 0)
 
 

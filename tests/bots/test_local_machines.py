@@ -1,0 +1,62 @@
+"""What the model is told of a local sandbox: its way to the internet, as it is set."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bots.machines import Machines, machines, prompt
+from bots.settings import load
+from core.errors import ConfigurationError
+from sandbox.local import LocalJails
+from sandbox.records import MemorySandboxRecords
+from tests.requirements_of_the_machine import lacking
+from tests.sandbox.egress_stage import stand_in
+from tests.sandbox.providers import reachable_folder, run
+
+
+@asynccontextmanager
+async def found_with(**named: str) -> AsyncGenerator[Machines]:
+    async with reachable_folder() as folder:
+        chosen = {"data_dir": str(folder), "sandbox": "local", **named}
+        values = {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}
+        found = await machines(load(values, None), MemorySandboxRecords())
+        if found.provider is None:
+            lacking("jail", found.lacks[0])
+        try:
+            yield found
+        finally:
+            await found.provider.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("", "it reaches the internet through the HTTP proxy"),
+        ("on,!example.org", "it reaches the internet through the HTTP proxy"),
+        ("pypi.org, *.pythonhosted.org", "of the internet pypi.org, *.pythonhosted.org alone"),
+        ("off", "it has no way to the internet"),
+    ],
+)
+async def test_the_prompt_tells_the_way_out_as_it_is(setting: str, said: str) -> None:
+    async with found_with(sandbox_egress=setting) as found:
+        assert said in prompt(found)
+        assert ("no way to the internet" in prompt(found)) == (setting == "off")
+
+
+async def test_a_place_of_the_settings_is_reached_and_no_other() -> None:
+    async with stand_in() as good, stand_in() as bad:
+        async with found_with(sandbox_egress_allow=f"127.0.0.1:{good.port}") as found:
+            assert isinstance(found.provider, LocalJails)
+            sandbox = await found.provider.open("thread", fence=1)
+            curl = "curl -s --noproxy '' http://127.0.0.1"
+            assert (await run(sandbox, f"{curl}:{good.port}/")).output == "from outside\n"
+            refused = await run(sandbox, f"{curl}:{bad.port}/")
+        assert "not on the public internet" in refused.output
+        assert bad.asked == []
+
+
+async def test_a_setting_that_means_nothing_is_told_in_one_sentence() -> None:
+    with pytest.raises(ConfigurationError, match="THREADHAND_SANDBOX_EGRESS: http://x is no name"):
+        async with found_with(sandbox_egress="http://x"):
+            pass
