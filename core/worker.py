@@ -11,7 +11,7 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 1.0
-SWEEP_SECONDS = 2.0
+SWEEP_SECONDS = 1.0
 RUNS_AT_ONCE_MAX = 200
 AILING_SECONDS = 4.0
 """Without a heartbeat for so long others take its runs away."""

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy import text
 
+from bots.demo.transcript import buttons_of, messages_of, text_of
+from core.errors import StorageUnavailable
 from storage.database import Database
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.chaos.program import Program
@@ -112,16 +114,28 @@ class Crew:
         self.told.append(told)
         return told
 
+    def has_ended(self, token: str) -> bool:
+        """Whether the word is answered, and no message of its thread offers a button any more."""
+        (told,) = (one for one in self.told if one.token == token)
+        ours = [one for one in messages_of(self.stage.view(), told.thread_id) if one.is_bot]
+        is_answered = any(f"Done {token}." in text_of(one) for one in ours)
+        return is_answered and not any(buttons_of(one) for one in ours)
+
     async def rows(self, query: str) -> list[tuple[object, ...]]:
         return await self.database.read(lambda c: [tuple(row) for row in c.execute(text(query))])
 
     async def until_rows(self, query: str, what: str, *, seconds: float = 60) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while not await self.rows(query):
+                while not await self._rows_or_none(query):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
+
+    async def _rows_or_none(self, query: str) -> list[tuple[object, ...]]:
+        with suppress(StorageUnavailable):
+            return await self.rows(query)
+        return []
 
     async def runs(self) -> list[str]:
         return [str(status) for (status,) in await self.rows("SELECT status FROM run ORDER BY 1")]

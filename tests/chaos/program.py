@@ -111,7 +111,14 @@ class Program:
 
     def memory_bytes_peak(self) -> int:
         """The most memory that was resident at once."""
+        return self._memory("VmHWM:")
+
+    def memory_bytes(self) -> int:
+        """What is resident now."""
+        return self._memory("VmRSS:")
+
+    def _memory(self, figure: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(figure):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the machine does not tell")

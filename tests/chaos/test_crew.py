@@ -4,11 +4,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.crew import crew
+from storage.runs import WORKER_GONE_SECONDS
+from tests.chaos.crew import NO_WORKER, WORKER, Crew, crew
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import settle_and_check
 from tests.servers import redis
 from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
+
+FATAL_FOR_WORKERS = (
+    "storage.claim_run.after",
+    "storage.write.before:kill:2",
+    "storage.finish.before",
+    "storage.finish.after",
+    "redis.publish.before:kill:2",
+    "sandbox.execute.after",
+    "llm.openai.request.after",
+)
+FATAL_FOR_BOTS = (
+    "storage.accept.after",
+    "redis.put.before",
+    "storage.claim_rendering.after",
+    "slack.post.after",
+    "slack.post.before:kill:2",
+    "slack.upload.after",
+    "slack.edit.before",
+    "storage.record.before:kill:2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +48,183 @@ async def test_a_conversation_goes_on_at_whichever_worker(
         await told.start()
         first = await told.say("Work", "a1")
         await settle_and_check(told)
-        for number in range(2, 6):
+        for number in range(2, 5):
             await told.say("Work", f"a{number}", thread_id=first.thread_id)
             await settle_and_check(told)
+        assert all("takes up run" in worker.log() for worker in told.workers), told.report()
+
+
+@pytest.mark.parametrize("failpoint", FATAL_FOR_WORKERS)
+async def test_what_a_killed_worker_had_goes_on_at_another(
+    failpoint: str,
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url) as told:
+        doomed, other = told.workers
+        told.bots[0].start(arguments=NO_WORKER)
+        doomed.start(arguments=WORKER, failpoints=_deadly(failpoint))
+        await told.connected()
+        await told.say("Work", "a1")
+        assert await doomed.ended(60) == -9
+        other.start(arguments=WORKER)
+        await settle_and_check(told)
+
+
+@pytest.mark.parametrize("failpoint", FATAL_FOR_BOTS)
+async def test_what_a_killed_bot_had_is_shown_by_the_other(
+    failpoint: str,
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, bots=2, workers=1) as told:
+        doomed, other = told.bots
+        told.workers[0].start(arguments=WORKER)
+        doomed.start(arguments=NO_WORKER, failpoints=_deadly(failpoint))
+        await told.connected()
+        await told.say("Work", "a1")
+        assert await doomed.ended(60) == -9
+        other.start(arguments=NO_WORKER)
+        await settle_and_check(told)
+
+
+def _deadly(failpoint: str) -> str:
+    return failpoint if ":" in failpoint else f"{failpoint}:kill"
+
+
+@pytest.mark.parametrize("kind", ["Stream", "Nap"])
+async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
+    kind: str,
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url) as told:
+        await told.start()
+        await told.say(kind, "a1")
+        sleeper = await told.executor()
+        if kind == "Nap":
+            await told.stage.until(
+                lambda: told.stage.workspace_file("marks.txt"), "the command runs"
+            )
+        sleeper.pause()
+        (other,) = told.others(sleeper)
+        await told.stage.until(
+            lambda: "attempt 2" in other.log(), "another takes it up", seconds=60
+        )
+        await told.until_rows(
+            "SELECT 1 FROM worker HAVING"  # noqa: S608 - a number of our own
+            f" extract(epoch FROM now()) - min(heartbeat_at) > {WORKER_GONE_SECONDS}",
+            "it is asleep for longer than its lease",
+        )
+        sleeper.resume()
+        await settle_and_check(told)
+        await _is_still_so(told)
+        assert not await _written_by_old_attempts(told)
+
+
+async def _written_by_old_attempts(told: Crew) -> list[tuple[object, ...]]:
+    """Events of an attempt that were stored after the first event of a later one."""
+    return await told.rows(
+        "SELECT a.n FROM run_event a JOIN run_event b ON a.run_id = b.run_id"
+        " WHERE a.attempt < b.attempt AND a.created_at > b.created_at"
+    )
+
+
+async def _is_still_so(told: Crew) -> None:
+    """Another word goes through the woken worker and leaves what was there."""
+    await told.say("Hello", "b1")
+    await told.say("Work", "b2")
+    await settle_and_check(told)
+
+
+async def test_a_second_bot_changes_nothing_that_people_see(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, bots=2) as told:
+        await told.start()
+        told.stage.platform.misbehave("duplicate", times=4)
+        for number in range(6):
+            await told.say("Hello" if number % 2 else "Work", f"a{number}")
+        await settle_and_check(told)
+        told.stage.platform.misbehave("reorder", seconds=0.5)
+        for number in range(4):
+            await told.say("Hello", f"b{number}")
+        await settle_and_check(told)
+
+
+async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("discord", postgresql_url, redis_url, bots=2) as told:
+        await told.start()
+        for number in range(4):
+            await told.say("Hello" if number % 2 else "Work", f"a{number}")
+        await settle_and_check(told)
+
+
+async def test_a_rough_platform_is_borne_by_all(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, bots=2) as told:
+        await told.start()
+        platform = told.stage.platform
+        platform.misbehave("rate_limit", times=8, seconds=1)
+        await told.say("Work", "a1")
+        await told.say("Stream", "a2")
+        platform.misbehave("error_after", method="chat.postMessage", times=2)
+        await told.say("Hello", "a3")
+        platform.misbehave("drop_connection")
+        await told.say("Hello", "a4")
+        platform.misbehave("timeout_after", method="chat.postMessage", times=1)
+        await told.say("Hello", "a5")
+        await settle_and_check(told)
+
+
+async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, drain_seconds="30") as told:
+        await told.start()
+        await told.say("Work", "a1")
+        leaver = await told.executor()
+        await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        leaver.terminate()
+        assert await leaver.ended(60) == 0
+        await settle_and_check(told)
+        assert "attempt 2" in told.others(leaver)[0].log()
+        assert told.stage.workspace_file("marks.txt").split() == ["a1"], "the command ran once"
+        assert "restarted while this ran" not in str(told.stage.script.requests)
+
+
+async def test_a_worker_waits_only_so_long_for_a_turn(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, drain_seconds="0.5") as told:
+        await told.start()
+        await told.say("Nap", "a1")
+        leaver = await told.executor()
+        await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        leaver.terminate()
+        assert await leaver.ended(60) == 0
+        await settle_and_check(told)
+        assert "restarted while this ran" in str(told.stage.script.requests)
+
+
+async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, workers=1) as told:
+        await told.start()
+        told.stage.platform.misbehave("slow", method="files.upload", times=1, seconds=2)
+        await told.say("Work", "a1")
+        await told.stage.until(lambda: told.stage.shows("Done a1."), "the answer is there")
+        told.bots[0].terminate()
+        assert await told.bots[0].ended(60) == 0
+        assert not await told.rows("SELECT run_id FROM rendering WHERE is_open"), told.report()
+        await settle_and_check(told)

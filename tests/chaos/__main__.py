@@ -1,0 +1,30 @@
+"""`python -m tests.chaos --seconds N --seed S`: random trouble for a crew at work; exit code 1 if any is lost."""
+
+import argparse
+import asyncio
+import sys
+
+from tests.chaos.storm import storm
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    try:
+        asyncio.run(storm(wanted.seed, wanted.seconds, _say))
+    except AssertionError as error:
+        _say(str(error))
+        _say(f"something was lost: scripts/chaos --seconds {wanted.seconds:g} --seed {wanted.seed}")
+        return 1
+    return 0
+
+
+def _say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

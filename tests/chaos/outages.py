@@ -1,0 +1,49 @@
+"""Servers that can be taken away and given back at the same address."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from storage.opening import migrate
+from tests.servers import postgresql, redis, server_folder
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Outage(Generic[AnswerT]):
+    """One server, as long as the tests last. State: whether it runs."""
+
+    def __init__(
+        self, serve: Callable[[Path], AbstractContextManager[AnswerT]], folder: Path
+    ) -> None:
+        self._serve = serve
+        self._folder = folder
+        self._running = ExitStack()
+        self.answer = self._running.enter_context(serve(folder))
+
+    async def begin(self) -> None:
+        """Takes the server away."""
+        await asyncio.to_thread(self._running.close)
+
+    async def end(self) -> None:
+        """Gives it back."""
+        self._running = ExitStack()
+        await asyncio.to_thread(self._running.enter_context, self._serve(self._folder))
+
+    def close(self) -> None:
+        self._running.close()
+
+
+@asynccontextmanager
+async def servers() -> AsyncGenerator[tuple[Outage[Callable[[str], str]], Outage[str], str], None]:
+    """A PostgreSQL and a Redis of the test's own, and the URL of a database with the newest tables."""
+    with ExitStack() as stack:
+        database = Outage(postgresql, stack.enter_context(server_folder("thpg-")))
+        stack.callback(database.close)
+        cache = Outage(redis, stack.enter_context(server_folder("thredis-")))
+        stack.callback(cache.close)
+        url = database.answer("postgres")
+        await migrate(url)
+        yield database, cache, url

@@ -1,0 +1,82 @@
+"""Redis and PostgreSQL go away and come back in the middle of the work: it is late then, and complete."""
+
+import pytest
+
+from tests.chaos.crew import Crew, crew
+from tests.chaos.invariants import settle_and_check
+from tests.chaos.outages import servers
+from tests.contracts.redis_servers import redis_client
+
+
+async def _busy(told: Crew) -> None:
+    """A run streams and another one has a command under way."""
+    await told.start()
+    await told.say("Stream", "a1")
+    await told.say("Work", "a2")
+    await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+
+
+async def test_an_emptied_redis_loses_nothing() -> None:
+    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
+        await _busy(told)
+        async with redis_client(cache.answer):
+            pass  # which empties it
+        await told.say("Work", "a3")
+        await settle_and_check(told)
+
+
+async def test_redis_may_go_away_and_come_back() -> None:
+    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
+        await _busy(told)
+        await cache.begin()
+        await told.say("Hello", "a3")
+        await told.stage.until(lambda: told.stage.shows("Done a3."), "it answers", seconds=60)
+        await cache.end()
+        await told.say("Work", "a4")
+        await settle_and_check(told)
+
+
+@pytest.mark.parametrize("with_redis", [False, True])
+async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
+    async with servers() as (database, cache, url), crew("slack", url, cache.answer) as told:
+        await _busy(told)
+        await database.begin()
+        if with_redis:
+            await cache.begin()
+        await told.say("Hello", "a3")
+        if with_redis:
+            await cache.end()
+        await database.end()
+        await told.say("Work", "a4")
+        await settle_and_check(told, seconds=120)
+
+
+async def test_connections_to_the_database_may_break() -> None:
+    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
+        await _busy(told)
+        for _ in range(5):
+            await told.rows(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+        await told.say("Work", "a3")
+        await settle_and_check(told)
+
+
+async def test_a_model_that_hangs_is_asked_again() -> None:
+    scenario = """
+conversations:
+  - name: talk
+    when: {user: {contains: "Hello"}}
+    capture: {token: 'token (\\w+)'}
+    steps:
+      - text: "Done {{token}}."
+        fault: {kind: cut, after_characters: 2, times: 2}
+"""
+    async with (
+        servers() as (_, cache, url),
+        crew("slack", url, cache.answer, scenario=scenario) as told,
+    ):
+        await told.start()
+        await told.say("Hello", "a1")
+        await settle_and_check(told)

@@ -1,0 +1,59 @@
+"""`python -m tests.load [mode...]`: load on a bot and workers; one JSON line a figure, exit code 1 over the bound."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+
+from tests.load import loads
+from tests.load.recovery import recovery
+
+ACK_P95_MS_MAX = 300.0
+Mode = Callable[[], Awaitable[Mapping[str, float]]]
+BOUNDS = {
+    "load_ack_p95_ms": ACK_P95_MS_MAX,
+    "events_a_second_max": loads.EVENTS_A_SECOND_MAX
+    + 1,  # a window of a second may hold both of its ends
+    "recovery_p50_s": 5.0,
+    "recovery_max_s": 10.0,
+}
+MODES: Mapping[str, Mode] = {
+    "mentions": lambda: loads.mentions(a_second=20, seconds=60),
+    "streams": lambda: loads.streams(conversations=200, chunks=200),
+    "waiting": lambda: loads.waiting(threads=200),
+    "1-worker": lambda: loads.mentions(a_second=100, seconds=5, workers=1),
+    "2-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=2),
+    "4-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=4),
+    "recovery": lambda: recovery(trials=20),
+    "smoke": lambda: loads.mentions(a_second=4, seconds=3),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/load", description=__doc__)
+    parser.add_argument("mode", nargs="*", help=f"of {', '.join(MODES)}; all without a name")
+    wanted: list[str] = parser.parse_args().mode
+    if unknown := set(wanted) - set(MODES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    good = [_measured(name) for name in wanted or MODES]
+    return 0 if all(good) else 1
+
+
+def _measured(name: str) -> bool:
+    async def measure() -> Mapping[str, float]:
+        return await MODES[name]()
+
+    figures = asyncio.run(measure())
+    is_good = True
+    for figure, value in figures.items():
+        bound = BOUNDS.get(figure)
+        is_good &= bound is None or value <= bound
+        line = {"mode": name, "figure": figure, "value": float(f"{value:.4g}"), "bound": bound}
+        sys.stdout.write(f"{json.dumps(line)}\n")
+        sys.stdout.flush()
+    return is_good
+
+
+if __name__ == "__main__":
+    sys.exit(main())
