@@ -25,8 +25,8 @@ TWIN_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 STANDING_SECONDS_MAX = 0.5
 """The lookup was begun with that of the name, so it has had its time."""
-CLICK_LOOKUP_SECONDS_MAX = 1.5
-CLICK_STANDING_SECONDS = 2.0
+CLICK_LOOKUP_SECONDS_MAX = 1.0
+CLICK_STANDING_SECONDS = 0.0
 _THREADS_REMEMBERED_MAX = 5000
 
 log = logging.getLogger(__name__)

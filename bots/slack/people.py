@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,13 +57,16 @@ class People:
     ) -> Standing:
         """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
         oldest = time.monotonic() - age_seconds_max
+        for _ in range(2):  # the first lookup may be one that was under way before
+            if self._asked_at(person) < oldest:
+                await asyncio.wait([self._lookup(person)], timeout=patience_seconds)
         known = self._known.get(person)
-        if known is None or known.asked_at < oldest:
-            await asyncio.wait([self._lookup(person)], timeout=patience_seconds)
-            known = self._known.get(person)
         if known is None or known.standing is None or known.asked_at < oldest:
             return Standing(is_known=False)
         return known.standing
+
+    def _asked_at(self, person: str) -> float:
+        return self._known[person].asked_at if person in self._known else -math.inf
 
     def _is_missing(self, person: str) -> bool:
         return person not in self._known or self._known[person].expires_at < time.monotonic()
