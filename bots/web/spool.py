@@ -87,7 +87,8 @@ class SpoolFiles:
             opened = await asyncio.to_thread(path.open, "rb")
         except OSError as error:
             raise AgentError(
-                f"The file {file.name} is no longer there; please send it again.", detail=str(error)
+                f"The file {file.name} is no longer there; please send it again.",
+                detail=f"{error}: workers on other machines need the same THREADHAND_DATA_DIR",
             ) from error
         try:
             if path.stat().st_size > bytes_max:
