@@ -84,6 +84,8 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
 
 def test_the_promised_figures_are_there_with_their_bounds() -> None:
     assert {name: one.bound for name, one in figures().items()} == {
+        "browser_cold_s": 3,
+        "browser_navigate_s": 0.5,
         "chunk_cpu_us": 40,
         "compress_ms": 50,
         "conversations_s": 1.3,
@@ -92,10 +94,15 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         "index_s": 4,
         "jail_command_ms": 1.5,
         "jail_start_ms": 80,
+        "modal_command_ms": 15,
+        "modal_create_ms": 80,
+        "page_state_s": 0.5,
         "reaction_p95_ms": 100,
+        "restore_200mb_s": 2,
         "retrieval_ms": 10,
         "turn_cpu_50_ms": 4,
         "turn_cpu_growth": 1.3,
+        "upload_100mb_s": 1,
         "xml_200kb_ms": 150,
     }
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
+from sandbox.lifecycle import Patience
 from sandbox.local import LocalJails
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.program import passable_folder
@@ -16,10 +17,10 @@ SETTLING = 20
 
 
 @asynccontextmanager
-async def jails() -> AsyncGenerator[LocalJails]:
+async def jails(patience: Patience | None = None) -> AsyncGenerator[LocalJails]:
     """The provider, tried out. Raises Unmeasurable where this machine allows no jail."""
     with passable_folder() as folder:
-        provider = LocalJails(Path(folder) / "sandboxes")
+        provider = LocalJails(Path(folder) / "sandboxes", patience=patience or Patience())
         try:
             tried = await provider.probe()
             if not tried.ok:
