@@ -11,6 +11,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
@@ -36,6 +37,10 @@ _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
         _SHORT,
     ),
 }
+
+
+# a second series for each first one, with the time when it began, which nobody asks for
+disable_created_metrics()
 
 
 class Metrics:
