@@ -13,7 +13,7 @@ from core.threads import Usage
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Tracer
 
 NO_EXTRA = (
     "Traces are wanted (THREADHAND_OTEL_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT is set), but what sends them is not"
@@ -54,7 +54,7 @@ class Traces:
 
     @contextmanager
     def timed(self, step: Step, **labels: str) -> Generator[Timing]:
-        from opentelemetry.trace import use_span
+        from opentelemetry.trace import StatusCode, use_span
 
         timing = Timing(labels)
         span = self._tracer.start_span(step)
@@ -66,7 +66,8 @@ class Traces:
                 with use_span(span, record_exception=False, set_status_on_exception=False):
                     yield timing
         except BaseException as error:
-            _fail(span, kind_of(error))
+            # the kind alone: what an error says may hold words of people
+            span.set_status(StatusCode.ERROR, kind_of(error))
             raise
         finally:
             for name, value in timing.labels.items():
@@ -77,13 +78,6 @@ class Traces:
 
     def used(self, model: str, usage: Usage) -> None:
         """Is counted, not traced."""
-
-
-def _fail(span: "Span", kind: str) -> None:
-    """The kind alone: what an error says may hold words of people."""
-    from opentelemetry.trace import StatusCode
-
-    span.set_status(StatusCode.ERROR, kind)
 
 
 class Both:

@@ -1,5 +1,6 @@
 """Traces: spans below each other, with ids and words of ours alone; a clear sentence where the extra is missing."""
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -14,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from bots.metrics import Metrics
+from bots.settings import load
 from bots.tracing import NO_EXTRA, Both, Traces, traces
 from core.errors import ToolError
 
@@ -117,3 +119,12 @@ def test_without_the_extra_the_remedy_is_told() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"core.errors.ConfigurationError: {NO_EXTRA}"
+
+
+def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:
+    plain = {"THREADHAND_DATA_DIR": os.fspath(tmp_path)}
+    assert load(plain, None).otel_endpoint == ""
+    named = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert load(named, None).otel_endpoint == "http://collector:4318"
+    ours = {**named, "THREADHAND_OTEL_ENDPOINT": "http://other:4318"}
+    assert load(ours, None).otel_endpoint == "http://other:4318"

@@ -1,0 +1,43 @@
+"""The secret of links: shared by processes that have no folder in common, and never a weak one."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.settings import load
+from bots.web.links import Links, link_secret, open_link, open_preview
+from bots.web.refusals import Refusal
+from core.errors import ConfigurationError
+
+SHARED = "0123456789abcdef" * 2
+
+
+def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
+    there, here = link_secret(tmp_path / "there", SHARED), link_secret(tmp_path / "here", SHARED)
+    links = Links(there, "https://agent.example.org", "")
+    link = links.file("t-1", "report.md")
+    assert link is not None
+    assert open_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
+    assert not list(tmp_path.iterdir()), "a secret that is given is kept nowhere"
+
+
+def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
+    link = Links(link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html")
+    assert link is not None
+    with pytest.raises(Refusal):
+        open_preview(link_secret(tmp_path / "here"), link.split("/")[-2])
+
+
+def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
+    links = Links(b"s" * 32, "", "")
+    assert links.file("t-1", "a") is None
+    assert links.preview("t-1", "a") is None
+    assert links.takeover("t-1") is None
+
+
+def test_a_short_secret_is_refused_and_not_repeated() -> None:
+    short = "short-but-secret"
+    with pytest.raises(ConfigurationError, match="THREADHAND_LINK_SECRET") as caught:
+        load({"THREADHAND_LINK_SECRET": short}, None)
+    assert "openssl rand -hex 32" in str(caught.value)
+    assert short not in str(caught.value)
