@@ -19,6 +19,7 @@ from sandbox.processes import children_of_all, memory_bytes, with_descendants
 INTERVAL_SECONDS = 1.0
 DISK_INTERVAL_SECONDS = 4.0
 DISK_SHARE = 20  # looking at the disk takes at most a twentieth of the time
+NAME_BYTES = 4096
 OWN_PROCESSES = 3  # bubblewrap outside, its init, the program inside
 
 log = logging.getLogger(__name__)
@@ -104,11 +105,15 @@ def full_message(used: int, free: int, limits: Limits) -> str:
 
 
 def disk_usage(folder: Path) -> tuple[int, int]:
-    """Bytes that the folder takes, without following links, and bytes free on its disk."""
+    """Bytes that the folder takes, without following links, and bytes free on its disk.
+
+    Each name counts for something: it takes an inode, of which a disk has so many and no more.
+    """
     used = 0
     for _, folders, files, descriptor in os.fwalk(folder, onerror=None):
         for name in (*folders, *files):
             with suppress(OSError):  # removed meanwhile
-                used += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
+                taken = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
+                used += max(taken, NAME_BYTES)
     disk = os.statvfs(folder)
     return used, disk.f_bavail * disk.f_frsize
