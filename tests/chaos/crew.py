@@ -1,7 +1,7 @@
 """Bots and workers of their own around one PostgreSQL and one Redis, and the people who talk to them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -95,7 +95,7 @@ class Crew:
                 is_connected(bot, self.stage.name) for bot in running
             )
 
-        await self.stage.until(is_through, "the bots connect", seconds=START_SECONDS)
+        await self.until(is_through, "the bots connect", seconds=START_SECONDS)
         if self.stage.name == "discord":
             await self.until_rows("SELECT scope FROM inbound_cursor", "the channels are noted")
 
@@ -113,6 +113,12 @@ class Crew:
         self.stage.thread_id = self.stage.thread_id or told.thread_id
         self.told.append(told)
         return told
+
+    async def until(self, holds: Callable[[], object], what: str, *, seconds: float = 60) -> None:
+        try:
+            await self.stage.until(holds, what, seconds=seconds)
+        except AssertionError:
+            raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
 
     def has_ended(self, token: str) -> bool:
         """Whether the word is answered, and no message of its thread offers a button any more."""
@@ -148,7 +154,7 @@ class Crew:
             found[:] = [one for one in self.workers if "takes up run" in one.log()]
             return bool(found)
 
-        await self.stage.until(is_found, "a worker takes up the run")
+        await self.until(is_found, "a worker takes up the run")
         return found[-1]
 
     def others(self, program: Program) -> list[Program]:
@@ -156,11 +162,23 @@ class Crew:
 
     def report(self) -> str:
         """Everything that helps to understand a failure."""
-        logs = [f"--- {one.log_path.name}\n{one.log()[-3000:]}" for one in self.programs()]
+        logs = [f"--- {one.log_path.name}\n{_shortened(one.log())}" for one in self.programs()]
         return "\n".join((self.stage.report(), *logs))
 
     def programs(self) -> Sequence[Program]:
         return (*self.bots, *self.workers)
+
+
+def _shortened(log: str) -> str:
+    """Without what it says again and again."""
+    seen: set[str] = set()
+    lines: list[str] = []
+    for line in log.splitlines():
+        said = line.partition(" ")[2]
+        if said not in seen:
+            lines.append(line)
+        seen.add(said)
+    return "\n".join(lines[-60:])
 
 
 def is_connected(bot: Program, platform: PlatformName) -> bool:

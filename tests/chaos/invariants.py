@@ -18,7 +18,6 @@ UNSETTLED = """
 
 async def settled(crew: Crew, *, seconds: float = 90) -> None:
     """Waits until everything said is taken in, every run has ended, and all that they left is delivered."""
-    stage = crew.stage
     wanted = len(crew.told)
     await crew.until_rows(
         f"SELECT 1 FROM thread_input HAVING count(*) >= {wanted}",  # noqa: S608 - a number
@@ -26,7 +25,7 @@ async def settled(crew: Crew, *, seconds: float = 90) -> None:
         seconds=seconds,
     )
     await crew.until_rows(f"SELECT 1 WHERE NOT EXISTS ({UNSETTLED})", "all ends", seconds=seconds)
-    await stage.until(lambda: not _loose_ends(crew), "the last signs are set", seconds=20)
+    await crew.until(lambda: not _loose_ends(crew), "the last signs are set", seconds=20)
 
 
 async def check(crew: Crew) -> None:

@@ -143,7 +143,7 @@ class Storm:
         thread_id = threads[which % len(threads)]
         async with self._alone(thread_id):
             tokens = [one.token for one in self._said if one.thread_id == thread_id]
-            await self._told.stage.until(
+            await self._told.until(
                 lambda: all(self._told.has_ended(token) for token in tokens),
                 "an earlier word is answered",
                 seconds=SETTLE_SECONDS,

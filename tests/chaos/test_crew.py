@@ -103,14 +103,10 @@ async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
         await told.say(kind, "a1")
         sleeper = await told.executor()
         if kind == "Nap":
-            await told.stage.until(
-                lambda: told.stage.workspace_file("marks.txt"), "the command runs"
-            )
+            await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
         sleeper.pause()
         (other,) = told.others(sleeper)
-        await told.stage.until(
-            lambda: "attempt 2" in other.log(), "another takes it up", seconds=60
-        )
+        await told.until(lambda: "attempt 2" in other.log(), "another takes it up", seconds=60)
         await told.until_rows(
             "SELECT 1 FROM worker HAVING"  # noqa: S608 - a number of our own
             f" extract(epoch FROM now()) - min(heartbeat_at) > {WORKER_GONE_SECONDS}",
@@ -191,7 +187,7 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
         await told.start()
         await told.say("Work", "a1")
         leaver = await told.executor()
-        await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
         leaver.terminate()
         assert await leaver.ended(60) == 0
         await settle_and_check(told)
@@ -208,7 +204,7 @@ async def test_a_worker_waits_only_so_long_for_a_turn(
         await told.start()
         await told.say("Nap", "a1")
         leaver = await told.executor()
-        await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
         leaver.terminate()
         assert await leaver.ended(60) == 0
         await settle_and_check(told)
@@ -223,7 +219,7 @@ async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
         await told.start()
         told.stage.platform.misbehave("slow", method="files.upload", times=1, seconds=2)
         await told.say("Work", "a1")
-        await told.stage.until(lambda: told.stage.shows("Done a1."), "the answer is there")
+        await told.until(lambda: told.stage.shows("Done a1."), "the answer is there")
         told.bots[0].terminate()
         assert await told.bots[0].ended(60) == 0
         assert not await told.rows("SELECT run_id FROM rendering WHERE is_open"), told.report()

@@ -13,7 +13,7 @@ async def _busy(told: Crew) -> None:
     await told.start()
     await told.say("Stream", "a1")
     await told.say("Work", "a2")
-    await told.stage.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+    await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
 
 
 async def test_an_emptied_redis_loses_nothing() -> None:
@@ -30,7 +30,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
         await _busy(told)
         await cache.begin()
         await told.say("Hello", "a3")
-        await told.stage.until(lambda: told.stage.shows("Done a3."), "it answers", seconds=60)
+        await told.until(lambda: told.has_ended("a3"), "it answers", seconds=60)
         await cache.end()
         await told.say("Work", "a4")
         await settle_and_check(told)
