@@ -1,14 +1,15 @@
-"""The browser's pages: opening, going back, waiting, tabs, scrolling, reading."""
+"""The browser's pages: opening, going back, waiting, tabs, scrolling, reading, pictures as files."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from core.context.foreign import line
 from core.context.untrusted import fenced
 from core.tools.browsing import ACT_SECONDS, act, browse, shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace import WithPath
 
 WAIT_SECONDS_MAX = 60
 SCROLL_PIXELS_MAX = 100_000
@@ -127,6 +128,28 @@ async def run_read_page(params: ReadPageParams, context: ToolContext) -> ToolOut
     return shown(seen, context, message=told)
 
 
+class ScreenshotParams(WithPath):
+    """Save a picture of the page in front as a file of the workspace, to attach to an answer or to put into a
+    document. To look at a page yourself you need none: every browser tool shows you one."""
+
+    full_page: bool = Field(
+        default=False, description="True takes the whole page, also what is out of view."
+    )
+
+    @field_validator("file_path")
+    @classmethod
+    def _is_picture(cls, value: str) -> str:
+        if not value.lower().endswith((".png", ".jpg", ".jpeg")):
+            raise ValueError("give a name that ends in .png or .jpg")
+        return value
+
+
+async def run_screenshot(params: ScreenshotParams, context: ToolContext) -> ToolOutput:
+    return await browse(
+        context, "screenshot", file_path=params.file_path, full_page=params.full_page
+    )
+
+
 def _place(url: str) -> str:
     """The host of an address, for people: the rest may be long, or secret."""
     try:
@@ -201,5 +224,13 @@ browser_read_page = Tool(
     run=run_read_page,
     title=lambda params: "Reading the page",
     example={"start": 0},
+    is_idempotent=True,
+)
+browser_screenshot = Tool(
+    name="browser_screenshot",
+    params=ScreenshotParams,
+    run=run_screenshot,
+    title=lambda params: f"Taking a picture of the page: {params.file_path}",
+    example={"file_path": "page.png"},
     is_idempotent=True,
 )

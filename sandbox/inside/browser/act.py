@@ -14,6 +14,8 @@ from sandbox.inside.browser.setting import Refused
 from sandbox.inside.browser.state import line
 from sandbox.inside.browser.tab import Tab
 
+PICTURE_ENDINGS = (".png", ".jpg", ".jpeg")
+
 
 @dataclass
 class Act:
@@ -86,6 +88,21 @@ def file(act: Act) -> str:
     if not os.path.isfile(path):
         raise Refused(f"There is no file {act.text('file_path')}. list_files shows what there is.")
     return path
+
+
+def picture_file(act: Act) -> str:
+    """Where a picture goes, under the workspace whatever links lie on the way; its folder is made."""
+    root = os.path.realpath(act.chromium.setting.root)
+    folder, _, name = f"{root}/{act.text('file_path')}".rpartition("/")
+    folder = os.path.realpath(folder)
+    if folder != root and not folder.startswith(root + "/"):
+        raise Refused("The path leads out of /workspace.")
+    if not name.lower().endswith(PICTURE_ENDINGS):
+        raise Refused("Give a name that ends in .png or .jpg.")
+    if os.path.isdir(f"{folder}/{name}"):
+        raise Refused(f"{act.text('file_path')} is a folder.")
+    os.makedirs(folder, exist_ok=True)
+    return f"{folder}/{name}"
 
 
 def unreachable(url: str, error: Error) -> str:

@@ -10,7 +10,7 @@ from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandbox.inside.browser import reading, transfer
-from sandbox.inside.browser.act import Act, file, place, spelled, unreachable
+from sandbox.inside.browser.act import Act, file, picture_file, place, spelled, unreachable
 from sandbox.inside.browser.addresses import address, is_outside
 from sandbox.inside.browser.pointer import drag
 from sandbox.inside.browser.setting import HEIGHT, WIDTH, Refused
@@ -179,6 +179,15 @@ async def read_page(act: Act) -> str:
     return await reading.text_of(act.tab)
 
 
+async def screenshot(act: Act) -> str:
+    try:
+        path = picture_file(act)
+        is_whole = act.arguments.get("full_page") is True
+        return await transfer.screenshot(act.tab, path, act.text("file_path"), is_whole=is_whole)
+    except OSError as error:
+        raise Refused(f"The picture cannot be saved there: {error.strerror}.") from error
+
+
 async def upload_file(act: Act) -> str:
     return await transfer.upload(act.tab, await act.element(), act.number("index"), file(act))
 
@@ -212,7 +221,7 @@ ACTIONS: dict[str, Action] = {
     for action in (
         navigate_to, go_back, wait, click_element, click_coordinates, input_text, send_keys, switch_tab, close_tab,
         scroll_down, scroll_up, scroll_to_text, get_dropdown_options, select_dropdown_option, drag_drop, read_page,
-        upload_file, download, answer_dialog, look,
+        screenshot, upload_file, download, answer_dialog, look,
     )
 }  # fmt: skip
 

@@ -1,12 +1,13 @@
-"""Files to and from pages."""
+"""Files to and from pages, and pictures of them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from urllib.parse import unquote, urlsplit
 
-from playwright.async_api import ElementHandle, Error
+from playwright.async_api import ElementHandle, Error, FloatRect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandbox.inside.browser.chromium import Chromium, free_path
@@ -16,6 +17,13 @@ from sandbox.inside.browser.tab import Tab
 START_SECONDS = 15.0
 TRANSFER_SECONDS = 600.0
 CHOOSER_MS = 4000
+PICTURE_MS = 20_000
+PICTURE_PIXELS_MAX = 10_000
+SIZE = """(most) => {
+  const page = document.documentElement;
+  const wide = Math.min(Math.max(page.scrollWidth, innerWidth), most);
+  return [wide, Math.min(Math.max(page.scrollHeight, innerHeight), most), page.scrollHeight];
+}"""
 
 
 async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> str:
@@ -33,6 +41,25 @@ async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> st
                 f"[{number}] neither takes a file nor asks for one when clicked."
             ) from None
     return f"Gave {os.path.basename(path)} to [{number}]."
+
+
+async def screenshot(tab: Tab, path: str, told: str, *, is_whole: bool) -> str:
+    """What is in view, or the whole page as far as pictures go, as a file in place of one of that name."""
+    more = ""
+    clip: FloatRect | None = None
+    if is_whole:
+        wide, high, all_of_it = await tab.page.evaluate(SIZE, PICTURE_PIXELS_MAX)
+        clip = {"x": 0, "y": 0, "width": wide, "height": high}
+        if all_of_it > high:
+            more = f" The page is {all_of_it} pixels high; the picture ends before."
+    content = await tab.page.screenshot(
+        type="png" if path.lower().endswith(".png") else "jpeg",
+        full_page=is_whole,
+        clip=clip,
+        timeout=PICTURE_MS,
+    )
+    await asyncio.to_thread(_replace, path, content)
+    return f"Saved a picture of the page as {told} ({len(content)} bytes).{more}"
 
 
 async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle) -> str:
@@ -78,6 +105,19 @@ async def _finished(chromium: Chromium) -> None:
         await asyncio.wait_for(chromium.downloaded(), TRANSFER_SECONDS)
     except TimeoutError:
         raise Refused(f"The download did not end within {TRANSFER_SECONDS:g} s.") from None
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Also where the name is a link: that goes, not what it leads to."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
 
 
 def _keep(chromium: Chromium, url: str, content: bytes) -> None:

@@ -50,6 +50,7 @@ PARAMETERS = {
     "browser_scroll_up": "amount",
     "browser_scroll_to_text": "text*",
     "browser_read_page": "start=0",
+    "browser_screenshot": "file_path* full_page=False",
     "browser_click_element": "index*",
     "browser_click_coordinates": "x* y*",
     "browser_input_text": "index* text*",

@@ -1,8 +1,10 @@
 """Opening, leaving, scrolling and reading pages; tabs; what is refused."""
 
 import base64
+from io import BytesIO
 
 import pytest
+from PIL import Image
 
 from tests.core.tools.browser.desk import SITE, Desk
 
@@ -177,3 +179,45 @@ async def test_a_page_is_read_whole_and_marked_as_data(desk: Desk) -> None:
     assert "read on with start=20000" in output["message"]
     output = await desk.do("browser_read_page", start=59_000)
     assert "read on" not in output["message"]
+
+
+async def test_a_picture_of_the_page_is_saved_as_a_file(desk: Desk) -> None:
+    await desk.put("tall.html", b"<title>Tall</title><body style='margin:0;height:2000px'>high")
+    await desk.do("browser_navigate_to", url="/workspace/tall.html")
+
+    output = await desk.do("browser_screenshot", file_path="/workspace/shots/tall.png")
+    assert "Saved a picture of the page as shots/tall.png (" in output["message"]
+    with Image.open(BytesIO(await desk.get("shots/tall.png"))) as picture:
+        assert (picture.format, picture.size) == ("PNG", (1280, 800))
+
+    await desk.do("browser_screenshot", file_path="shots/tall.JPG", full_page=True)
+    with Image.open(BytesIO(await desk.get("shots/tall.JPG"))) as picture:
+        assert (picture.format, picture.size) == ("JPEG", (1280, 2000))
+
+
+async def test_a_page_without_end_gives_a_picture_that_ends(desk: Desk) -> None:
+    await desk.put("endless.html", b"<body style='margin:0;height:60000px'>high")
+    await desk.do("browser_navigate_to", url="/workspace/endless.html")
+    output = await desk.do("browser_screenshot", file_path="endless.png", full_page=True)
+    assert "The page is 60000 pixels high; the picture ends before." in output["message"]
+    with Image.open(BytesIO(await desk.get("endless.png"))) as picture:
+        assert picture.size == (1280, 10_000)
+
+
+async def test_a_picture_goes_nowhere_but_into_the_workspace(desk: Desk) -> None:
+    await desk.sandbox.shell.execute(
+        "ln -s /tmp away; mkdir dir.png; echo kept >/tmp/kept; ln -s /tmp/kept link.png",
+        session="main",
+        folder="/workspace",
+        timeout_seconds=10,
+    )
+    assert "leads out" in await desk.error("browser_screenshot", file_path="away/out.png")
+    assert "is a folder" in await desk.error("browser_screenshot", file_path="dir.png")
+    refused = await desk.call("browser_screenshot", file_path="page.gif")
+    assert "ends in .png or .jpg" in str(refused.result["error"])
+    await desk.do("browser_screenshot", file_path="link.png")
+    said = await desk.sandbox.shell.execute(
+        "cat /tmp/kept", session="main", folder=None, timeout_seconds=10
+    )
+    assert said.output.strip() == "kept"
+    assert (await desk.get("link.png")).startswith(b"\x89PNG")
