@@ -137,9 +137,12 @@ class Doors:
         """Raises TimeoutError where nobody moves behind the door, OSError where there is none."""
         async with asyncio.timeout(HELLO_SECONDS):
             reader, writer = await self._knock(tenant.door, {"thread": thread_id})
-            if not await reader.read(1):
+            try:
+                if not await reader.read(len(WELCOME)):
+                    raise ConnectionResetError("the sandbox is not there")
+            except BaseException:
                 writer.close()
-                raise ConnectionResetError("the sandbox is not there")
+                raise
         return Connection(reader, writer, label=f"{thread_id} next door")
 
     @asynccontextmanager
