@@ -104,8 +104,8 @@ def _desk(
     if engine.library is None:
         return None
 
-    def spent(usage: Usage) -> None:
-        recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
+    def spent(answering: str, usage: Usage) -> None:
+        recorder.used(UsageEntry(turn_id="", model=answering, usage=usage))
 
     return KnowledgeDesk(
         library=engine.library,

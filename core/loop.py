@@ -125,7 +125,6 @@ async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> Turn
 def new_turn(number: int, around: Surroundings, window: Window) -> Turn:
     return Turn(
         number=number,
-        model=around.model,
         dialect=around.dialect,
         toolbox=around.toolbox,
         context=around.context,
@@ -181,7 +180,8 @@ async def _completed(request: ModelRequest, *, around: Surroundings) -> str:
             if isinstance(delta, TextDelta):
                 texts.append(delta.text)
             elif isinstance(delta, ModelFinished) and delta.usage is not None:
-                entry = UsageEntry(turn_id=new_id(), model=request.model, usage=delta.usage)
+                model = delta.model or request.model
+                entry = UsageEntry(turn_id=new_id(), model=model, usage=delta.usage)
                 around.run_log.used(entry)
     return "".join(texts)
 

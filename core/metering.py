@@ -16,10 +16,14 @@ from core.threads import Usage
 
 
 async def metered(
-    deltas: AsyncGenerator[ModelDelta, None], request: ModelRequest, charge: Callable[[Usage], None]
+    deltas: AsyncGenerator[ModelDelta, None],
+    request: ModelRequest,
+    charge: Callable[[str, Usage], None],
 ) -> AsyncGenerator[ModelDelta, None]:
-    """Passes the deltas on. An answer that is left early, stopped or broken off is charged by what was read of it."""
+    """Passes the deltas on, and charges the model that answered. An answer that is left early, stopped or broken off
+    is charged by what was read of it."""
     read: list[str] = []
+    model = request.model
     usage: Usage | None = None
     try:
         async with aclosing(deltas):
@@ -30,13 +34,13 @@ async def metered(
                     case ToolCallDelta(arguments=arguments):
                         read.append(arguments)
                     case ModelFinished():
-                        usage = delta.usage
+                        usage, model = delta.usage, delta.model or model
                 yield delta
     finally:
         if usage is not None:
-            charge(usage)
+            charge(model, usage)
         elif read:
-            charge(estimated(request, "".join(read)))
+            charge(model, estimated(request, "".join(read)))
 
 
 def estimated(request: ModelRequest, answer: str) -> Usage:

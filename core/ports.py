@@ -50,10 +50,12 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFinished:
-    """Always the last delta. `usage` is None where the provider tells none."""
+    """Always the last delta. `usage` is None where the provider tells none; `model` is the one that answered, where
+    that is another than the request's."""
 
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
     usage: Usage | None = None
+    model: str | None = None
 
 
 ModelDelta = TextDelta | ThinkingDelta | ToolCallDelta | ModelFinished

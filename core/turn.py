@@ -73,7 +73,6 @@ class Turn:
     """
 
     number: int
-    model: str
     dialect: Dialect
     toolbox: Toolbox
     context: ToolContext
@@ -179,8 +178,8 @@ class Turn:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
 
-    def _charge(self, usage: Usage) -> None:
-        self.run_log.used(UsageEntry(turn_id=self.turn_id, model=self.model, usage=usage))
+    def _charge(self, model: str, usage: Usage) -> None:
+        self.run_log.used(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))
 
     @property
     def _calls_max(self) -> int:

@@ -15,9 +15,10 @@ def asking(
     model: str,
     *,
     output_tokens_max: int = OUTPUT_TOKENS_MAX,
-    on_usage: Callable[[Usage], None] = lambda _usage: None,
+    on_usage: Callable[[str, Usage], None] = lambda _model, _usage: None,
 ) -> Ask:
-    """A question becomes one user message; `on_usage` is told what each answer cost, as far as the provider says."""
+    """A question becomes one user message; `on_usage` is told who gave each answer and what it cost, as far as the
+    provider says."""
 
     async def ask(question: str) -> str:
         request = ModelRequest(
@@ -31,7 +32,7 @@ def asking(
                 if isinstance(delta, TextDelta):
                     said.append(delta.text)
                 elif isinstance(delta, ModelFinished) and delta.usage is not None:
-                    on_usage(delta.usage)
+                    on_usage(delta.model or model, delta.usage)
         return "".join(said).strip()
 
     return ask

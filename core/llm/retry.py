@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from core.errors import ModelUnavailable
-from core.ports import LLM, ModelDelta, ModelRequest
+from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,8 @@ async def stream_with_retries(
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
-    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised.
+    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised. The end
+    of a fallback model's answer bears its name.
     """
     models = [request.model, *fallbacks]
     while models:
@@ -47,7 +48,7 @@ async def stream_with_retries(
                 async with aclosing(llm.stream(replace(request, model=model))) as deltas:
                     async for delta in deltas:
                         has_begun = True
-                        yield delta
+                        yield _signed(delta, model, request)
                 return
             except ModelUnavailable as error:
                 if has_begun:
@@ -60,6 +61,12 @@ async def stream_with_retries(
                 if is_given_up:
                     break
                 await _pause(wait, error, on_wait)
+
+
+def _signed(delta: ModelDelta, model: str, request: ModelRequest) -> ModelDelta:
+    if isinstance(delta, ModelFinished) and model != request.model:
+        return replace(delta, model=model)
+    return delta
 
 
 def _wait_seconds(

@@ -1,14 +1,21 @@
 """Every model call is charged once, also one that is left early or whose provider does not tell."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 
+import pytest
+from sqlalchemy import select
+
+from core.budget import Price
 from core.dialects.xml import XmlDialect
 from core.errors import ModelUnavailable
-from core.ports import ModelFinished, TextDelta
+from core.llm.retry import stream_with_retries
+from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.runs import execute
 from core.threads import Usage
 from core.turn import LoopPolicy
+from storage.tables import usages
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, pieces, text
 
@@ -62,3 +69,43 @@ async def test_what_the_provider_tells_counts_once(world: World) -> None:
     world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     usage = await used(world, await world.run("go"))
     assert replace(usage, cost_usd=0) == Usage(input_tokens=20, output_tokens=10)
+
+
+@dataclass
+class Away:
+    """A model whose service is down, and its fallback in its place."""
+
+    fallback: LLM
+    down: str
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        if request.model == self.down:
+            raise ModelUnavailable("Down.")
+        async for delta in self.fallback.stream(request):
+            yield delta
+
+
+async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
+    world: World,
+) -> None:
+    down = Away(world.model, world.engine.model)
+
+    def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        return stream_with_retries(down, request, fallbacks=("dear",), attempts_max=1)
+
+    prices = {world.engine.model: 1.0, "dear": 1000.0}
+
+    def price_of(model: str) -> Price:
+        dollars = prices[model]
+        return Price(
+            input_per_million_usd=dollars, cached_per_million_usd=0, output_per_million_usd=dollars
+        )
+
+    world.with_engine(ask_model=ask, price_of=price_of)
+    quiet = Usage(input_tokens=10, output_tokens=5)
+    world.model.turns = [[TextDelta(text="hi"), ModelFinished(finish_reason="stop", usage=quiet)]]
+    usage = await used(world, await world.run("go"))
+
+    assert usage.cost_usd == usage.estimated_usd == pytest.approx(0.015)
+    booked = await world.database.read(lambda c: c.execute(select(usages.c.model)).all())
+    assert [row.model for row in booked] == ["dear"]

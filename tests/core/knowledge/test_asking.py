@@ -10,12 +10,12 @@ from tests.fakes.played_model import USAGE, PlayedModel, text
 
 
 async def test_the_whole_answer_comes_back_without_thoughts_and_its_usage_is_told() -> None:
-    told: list[Usage] = []
+    told: list[tuple[str, Usage]] = []
     model = PlayedModel([[ThinkingDelta(text="hm"), *text(" It ", "is. ")]])
-    ask = asking(model.stream, "m", output_tokens_max=7, on_usage=told.append)
+    ask = asking(model.stream, "m", output_tokens_max=7, on_usage=lambda *one: told.append(one))
 
     assert await ask("What is it?") == "It is."
-    assert told == [USAGE]
+    assert told == [("m", USAGE)]
     (request,) = model.requests
     assert request.messages == ({"role": "user", "content": "What is it?"},)
     assert (request.model, request.output_tokens_max, request.tools) == ("m", 7, ())

@@ -1,5 +1,5 @@
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -88,4 +88,4 @@ async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
             llm, REQUEST, fallbacks=("second",), deadline_seconds=5, scale_seconds=0.001
         )
     ]
-    assert (got, llm.asked) == ([FINISHED], ["first", "second"])
+    assert (got, llm.asked) == ([replace(FINISHED, model="second")], ["first", "second"])
