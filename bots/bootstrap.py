@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
@@ -14,7 +15,7 @@ from bots.chores import beat, expire_approvals, sweep_events
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
-from bots.front import new_reception
+from bots.front import leave, new_reception
 from bots.known_models import known_models
 from bots.lookout import check_platforms, lookout, worker_answering
 from bots.machines import machines
@@ -191,8 +192,10 @@ class _Assembly:
         settings, receive, platforms = self._settings, self._reception.receive, self._platforms
         latest = self._parts.roster.files.latest
         agents = {agent_id: agent.description for agent_id, agent in latest.items()}
-        add_slack(platforms, settings, receive, self._tower)
-        add_discord(platforms, settings, receive, self._stores.inbox, agents, self._tower)
+        left = partial(leave, reception=self._reception, stores=self._stores)
+        add_slack(platforms, settings, receive, self._tower, self._stores, left)
+        inbox = self._stores.inbox
+        add_discord(platforms, settings, receive, inbox, agents, self._tower, left)
         return platforms
 
     def _ever(

@@ -1,16 +1,19 @@
 """The reception as the settings want it, over the program's stores."""
 
+import logging
 from collections.abc import Callable, Mapping
 
 from bots.audit import AdminDesk
 from bots.commands import CommandDesk
 from bots.policy import Policy
-from bots.reception import Reception
+from bots.reception import Reception, stop_all
 from bots.settings import Settings
 from bots.shelf import Shelf
 from bots.warehouse import Stores
 from core.agents.roster import Roster
 from core.ports import FileSource, SandboxProvider
+
+log = logging.getLogger(__name__)
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -24,6 +27,13 @@ def policy_of(settings: Settings) -> Policy:
         guests=settings.allow_guests,
         strangers=settings.allow_strangers,
     )
+
+
+async def leave(platform: str, workspace_id: str, reception: Reception, stores: Stores) -> None:
+    """A workspace took the bot away: its token goes, and its runs end."""
+    active = await stores.installations.leave(platform, workspace_id)
+    stopped = await stop_all(reception, active)
+    log.warning("%s: the bot was taken out of %s; %d runs stopped", platform, workspace_id, stopped)
 
 
 def new_reception(

@@ -8,7 +8,9 @@ from bots.discord.lanes import Cursors
 from bots.posting import Surface
 from bots.reception import Receive
 from bots.settings import Settings
-from bots.slack.app import SlackApp
+from bots.slack.app import Left, SlackApp
+from bots.slack_installs import InstallDesk
+from bots.warehouse import Stores
 from bots.watching import Lookout, WatchedSurface, call_trace
 from core.ports import FileSource, ThreadTalk
 
@@ -24,10 +26,18 @@ class Platforms:
     discord: DiscordApp | None = None
 
 
-def add_slack(platforms: Platforms, settings: Settings, receive: Receive, tower: Lookout) -> None:
-    """Nothing where the settings name no Slack."""
+def add_slack(
+    platforms: Platforms,
+    settings: Settings,
+    receive: Receive,
+    tower: Lookout,
+    stores: Stores,
+    left: Left,
+) -> None:
+    """Nothing where the settings name no Slack. `left`: told of a workspace that took the bot away."""
     if settings.slack_mode == "off":
         return
+    desk = InstallDesk(settings, stores) if settings.slack_client_id else None
     app = platforms.slack = SlackApp(
         bot_token=settings.slack_bot_token.get_secret_value(),
         app_token=settings.slack_app_token.get_secret_value() or None,
@@ -36,6 +46,9 @@ def add_slack(platforms: Platforms, settings: Settings, receive: Receive, tower:
         receive=receive,
         trace=call_trace("slack", tower.metrics.called),
         groups=settings.allowed_roles,
+        tokens=desk.tokens if desk else None,
+        install=desk.install if desk else None,
+        left=left,
     )
     platforms.surfaces["slack"] = WatchedSurface("slack", app.surface, tower.figures)
     platforms.sources["slack"] = app.files
@@ -49,6 +62,7 @@ def add_discord(
     cursors: Cursors,
     agents: Mapping[str, str],
     tower: Lookout,
+    left: Left,
 ) -> None:
     """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
     if not settings.discord_token.get_secret_value():
@@ -61,6 +75,7 @@ def add_discord(
         agents=agents,
         trace=call_trace("discord", tower.metrics.called),
         needs_roles=bool(settings.allowed_roles),
+        left=left,
     )
     platforms.surfaces["discord"] = WatchedSurface("discord", app.surface, tower.figures)
     platforms.sources["discord"] = app.files

@@ -48,6 +48,12 @@ class Policy:
             return None
         return self._problem_with(standing)
 
+    def admits_workspace(self, workspace_id: str) -> bool:
+        """Whether the list of workspaces holds it; where there is none, people and channels are what is looked at."""
+        return (
+            not self.workspaces or EVERYBODY in self.workspaces or workspace_id in self.workspaces
+        )
+
     def _fits_place(self, workspace_id: str, channel_id: str) -> bool:
         """False also where no list is set at all."""
         checks = ((self.workspaces, workspace_id), (self.channels, channel_id))

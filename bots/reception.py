@@ -1,7 +1,7 @@
 """Where everything that people do arrives: claimed and stored first, answered at once where it can be."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -157,6 +157,12 @@ class Reception:
         await self.signals.send(run_id)
         await self.queue.put(run_id)
         return Outcome(run_id=run_id)
+
+
+async def stop_all(reception: Reception, run_ids: Sequence[str]) -> int:
+    """How many of them were asked to stop; those that are over are left alone."""
+    stopped = [await reception.stop(run_id) for run_id in run_ids]
+    return sum(not one.is_ignored for one in stopped)
 
 
 Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopWished

@@ -14,9 +14,7 @@ UNSHARED = (
 
 def remarks(settings: Settings) -> list[str]:
     """Settings that leave the program without people."""
-    is_live = bool(
-        settings.slack_bot_token.get_secret_value() or settings.discord_token.get_secret_value()
-    )
+    is_live = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
     told = [
         settings.allow_notice
         if is_live

@@ -19,6 +19,7 @@ from bots.settings_modal import ModalSettings
 from bots.settings_outside import OutsideSettings
 from bots.settings_people import PeopleSettings
 from bots.settings_problems import sentence, unknown
+from bots.settings_slack import SlackSettings
 from bots.settings_types import (
     NO_SECRET,
     Dollars,
@@ -26,7 +27,6 @@ from bots.settings_types import (
     Tokens,
     WebUrl,
     lower,
-    secret_starts_with,
     starts_with,
 )
 from bots.settings_watch import WatchSettings
@@ -38,7 +38,7 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
+class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, SlackSettings):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
     Made by `load`, which reports mistakes; nothing else is read.
@@ -73,10 +73,6 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
     budget_channel_day_tokens: Tokens = None
     budget_workspace_day_tokens: Tokens = None
 
-    slack_bot_token: Annotated[SecretStr, secret_starts_with("xoxb-")] = NO_SECRET
-    slack_app_token: Annotated[SecretStr, secret_starts_with("xapp-")] = NO_SECRET
-    slack_signing_secret: SecretStr = NO_SECRET
-    slack_api_url: WebUrl = "https://slack.com/api"
     discord_token: SecretStr = NO_SECRET
     discord_api_url: WebUrl = "https://discord.com/api/v10"
 
@@ -95,7 +91,6 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
     http_host: str = "127.0.0.1"
     http_port: int = Field(default=8700, ge=0, le=65_535)
     api_token: SecretStr = NO_SECRET
-    public_url: WebUrl = ""
 
     mcp_config: Path | None = None
     agents_dir: Path | None = None
@@ -134,23 +129,6 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings):
                 usd=self.budget_workspace_day_usd, tokens=self.budget_workspace_day_tokens
             ),
         )
-
-    @property
-    def slack_mode(self) -> Literal["off", "socket", "http"]:
-        """How Slack is connected. Raises ConfigurationError where its settings are incomplete."""
-        bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
-        if not bot and (app or self.slack_signing_secret):
-            raise ConfigurationError(
-                "Slack is set up without its bot token: set THREADHAND_SLACK_BOT_TOKEN (xoxb-...)."
-            )
-        if bot and not app and not self.slack_signing_secret:
-            raise ConfigurationError(
-                "THREADHAND_SLACK_BOT_TOKEN is set alone: add THREADHAND_SLACK_APP_TOKEN for Socket Mode,"
-                " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
-            )
-        if not bot:
-            return "off"
-        return "socket" if app else "http"
 
 
 VARIABLES = tuple(

@@ -10,6 +10,7 @@ from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
+from storage.installations import SqlInstallations
 from storage.journal import SqlRunJournal
 from storage.knowledge import SqlKnowledge
 from storage.pairings import SqlPairings
@@ -34,6 +35,7 @@ class Stores:
         self.asks = SqlAsks(database)
         self.audit = SqlAuditLog(database)
         self.pairings = SqlPairings(database)
+        self.installations = SqlInstallations(database)
         self.ledger = SqlLedger(database)
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)

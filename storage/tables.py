@@ -269,6 +269,7 @@ class InboundCursorRow(SQLModel, table=True):
 
 
 _tables = METADATA.tables
+workspaces: Table = _tables["workspace"]
 threads: Table = _tables["thread"]
 runs: Table = _tables["run"]
 claimed_keys: Table = _tables["claimed_key"]

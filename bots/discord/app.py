@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 import aiohttp
@@ -88,6 +88,7 @@ class Client(discord.Client):
         self.interactions = Interactions(receive, self.doors, self.lanes)
         self.tree = commands.build(self, self.interactions, agents)
         self.add_dynamic_items(AskControl, RunControl)
+        self.left: Callable[[str, str], Awaitable[None]] | None = None
 
     async def setup_hook(self) -> None:
         try:
@@ -105,7 +106,12 @@ class Client(discord.Client):
     async def on_guild_available(self, guild: discord.Guild) -> None:
         await catchup.remember(guild, self.lanes)
 
+    async def on_guild_remove(self, guild: discord.Guild) -> None:
+        if self.left is not None:
+            await self.left("discord", str(guild.id))
+
     async def on_guild_join(self, guild: discord.Guild) -> None:
+        log.info("discord: the bot was added to server %s", guild.id)
         await catchup.remember(guild, self.lanes)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
@@ -151,11 +157,13 @@ class DiscordApp:
         agents: Mapping[str, str] | None = None,
         trace: aiohttp.TraceConfig | None = None,
         needs_roles: bool = False,
+        left: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
         self.client = Client(receive, cursors, agents or {}, trace)
         self.client.listener.needs_roles = needs_roles
+        self.client.left = left
         self.surface = DiscordSurface(
             self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
         )

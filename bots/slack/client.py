@@ -176,10 +176,7 @@ class SlackClient:
 
         Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
         """
-        self.web.session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
-            trace_configs=[self._trace] if self._trace else None,
-        )
+        self.connect()
         try:
             answer = await self.checked("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
         except BaseException:
@@ -191,6 +188,18 @@ class SlackClient:
             bot_id=text(answer, "bot_id"),
         )
         return self._identity
+
+    def connect(self, identity: Identity | None = None) -> None:
+        """Opens the session alone, for a client without a token, or one whose `identity` is known already."""
+        self._identity = identity
+        self.web.session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+            trace_configs=[self._trace] if self._trace else None,
+        )
+
+    def take_token(self, bot_token: str) -> None:
+        """The token that calls carry from now on."""
+        self.bot_token = self.web.token = bot_token
 
     async def close(self) -> None:
         if self.web.session is not None:

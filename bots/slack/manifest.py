@@ -5,6 +5,7 @@ import yaml
 from bots.slack.http import EVENTS_PATH
 from core.messages import JsonObject
 
+REDIRECT_PATH = "/slack/oauth_redirect"
 BOT_SCOPES = (
     "app_mentions:read",
     "assistant:write",
@@ -25,11 +26,13 @@ BOT_EVENTS = (
     "agent_session_stopped",
     "app_home_opened",
     "app_mention",
+    "app_uninstalled",
     "message.channels",
     "message.groups",
     "message.im",
     "message.mpim",
     "reaction_added",
+    "tokens_revoked",
 )
 DESCRIPTION = "A general AI agent that lives in chat threads."
 
@@ -42,6 +45,9 @@ def manifest(*, public_url: str | None = None, name: str = "Threadhand") -> Json
         request_url = public_url.rstrip("/") + EVENTS_PATH
         events["request_url"] = request_url
         interactivity["request_url"] = request_url
+    oauth: JsonObject = {"scopes": {"bot": list(BOT_SCOPES)}}
+    if public_url:
+        oauth["redirect_urls"] = [public_url.rstrip("/") + REDIRECT_PATH]
     return {
         "display_information": {"name": name, "description": DESCRIPTION},
         "features": {
@@ -53,7 +59,7 @@ def manifest(*, public_url: str | None = None, name: str = "Threadhand") -> Json
             },
             "bot_user": {"display_name": name.lower(), "always_online": True},
         },
-        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "oauth_config": oauth,
         "settings": {
             "event_subscriptions": events,
             "interactivity": interactivity,

@@ -30,6 +30,7 @@ from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.deliveries import SqlDeliveries
 from storage.inbox import SqlInbox
+from storage.installations import SqlInstallations
 from storage.journal import SqlRunJournal
 from storage.pairings import SqlPairings
 from storage.plans import SqlPlans
@@ -62,6 +63,7 @@ class Stores:
     agents: SqlAgentVersions
     audit: SqlAuditLog
     pairings: SqlPairings
+    installations: SqlInstallations
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -124,6 +126,7 @@ def stores_over(database: Database) -> Stores:
         SqlAgentVersions(database),
         SqlAuditLog(database),
         SqlPairings(database),
+        SqlInstallations(database),
     )
 
 

@@ -15,6 +15,7 @@ from bots.simulator.slack.dispatch import ApiCall, WebApi
 from bots.simulator.slack.files import FileServer
 from bots.simulator.slack.http_events import HttpEvents
 from bots.simulator.slack.interactions import BusyPeople
+from bots.simulator.slack.oauth import OAuth
 from bots.simulator.slack.rates import Rates
 from bots.simulator.slack.responses import ResponseServer
 from bots.simulator.slack.settings import SlackSettings
@@ -82,6 +83,7 @@ class SlackSimulator(BusyPeople):
         first = Workspace("T0SIM0001", self.settings, emit=outbox.emit)
         super().__init__(first, outbox, self._faults)
         self._adopt(first, self.settings.bot_token)
+        self.oauth = OAuth(workspaces=self.workspaces, tokens=self.tokens)
         self._runner: web.AppRunner | None = None
 
     def add_workspace(
@@ -124,6 +126,8 @@ class SlackSimulator(BusyPeople):
 
     async def __aenter__(self) -> Self:
         application = web.Application(client_max_size=self.settings.file_bytes_max)
+        application.router.add_get("/oauth/v2/authorize", self.oauth.page)
+        application.router.add_route("*", "/api/oauth.v2.access", self.oauth.access)
         application.router.add_route("*", "/api/{method}", self.web_api.handle)
         application.router.add_get("/link/", self.socket_mode.handle)
         application.router.add_routes(

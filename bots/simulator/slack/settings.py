@@ -30,6 +30,7 @@ SUBSCRIPTIONS = (
     "agent_session_title_changed",
     "app_home_opened",
     "app_mention",
+    "app_uninstalled",
     "assistant_thread_started",
     "member_joined_channel",
     "message.channels",
@@ -38,6 +39,7 @@ SUBSCRIPTIONS = (
     "message.mpim",
     "reaction_added",
     "reaction_removed",
+    "tokens_revoked",
 )
 
 

@@ -38,7 +38,7 @@ def event(text: str = "<@U0> hello", **more: str) -> bytes:
     """A direct message, so that it needs no mention of the simulated bot."""
     inner = {"type": "message", "user": "U1", "text": text, "ts": "1700000000.000100"}
     inner |= {"channel": "D1", "channel_type": "im", **more}
-    return json.dumps({"type": "event_callback", "team_id": "T1", "event": inner}).encode()
+    return json.dumps({"type": "event_callback", "team_id": "T0SIM0001", "event": inner}).encode()
 
 
 @pytest.fixture
@@ -139,11 +139,20 @@ async def test_a_signed_body_that_makes_no_sense_breaks_nothing(url: URL, desk: 
 
 
 async def test_a_click_comes_as_a_form(url: URL, desk: Desk):
-    body = urlencode({"payload": json.dumps(fixture("button_pressed"))}).encode()
-    headers = {**signed(body), "Content-Type": "application/x-www-form-urlencoded"}
-    assert (await send(url, body, headers))[0] == 200
+    click = fixture("button_pressed")
+    for team_id in ("T0SIM0001", "T0ELSEWHERE"):
+        body = urlencode({"payload": json.dumps({**click, "team": {"id": team_id}})}).encode()
+        headers = {**signed(body), "Content-Type": "application/x-www-form-urlencoded"}
+        assert (await send(url, body, headers))[0] == 200
     (answer,) = desk.taken
     assert isinstance(answer, AskAnswered)
+    assert answer.address.workspace_id == "T0SIM0001"
+
+
+async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(url: URL, desk: Desk):
+    body = event().replace(b"T0SIM0001", b"T0ELSEWHERE")
+    assert (await send(url, body, signed(body)))[0] == 200
+    assert desk.calls == 0
 
 
 async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(

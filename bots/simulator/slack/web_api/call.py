@@ -16,6 +16,11 @@ _FALSE = (False, None, "", "0", "false", "False", 0)
 class Platform(Protocol):
     """What a method may ask of the platform beyond its workspace."""
 
+    @property
+    def tokens(self) -> dict[str, Workspace]:
+        """Whose each bot token is."""
+        ...
+
     def connection_url(self) -> str:
         """A fresh Socket Mode address."""
         ...

@@ -1,4 +1,4 @@
-"""auth.test, team.info, bots.info, usergroups.users.list and users.*."""
+"""auth.test, auth.revoke, team.info, bots.info, usergroups.users.list and users.*."""
 
 from bots.simulator.slack.payloads import Payload, Refused
 from bots.simulator.slack.shapes import user_form
@@ -75,7 +75,18 @@ def list_group(call: Call) -> Payload:
     return {"users": list(users)}
 
 
+def revoke(call: Call) -> Payload:
+    """The token of the call stops to work."""
+    if not call.flag("test"):
+        for token in [
+            old for old, owner in call.platform.tokens.items() if owner is call.workspace
+        ]:
+            del call.platform.tokens[token]
+    return {"revoked": not call.flag("test")}
+
+
 METHODS = {
+    "auth.revoke": Method(run=revoke, tier="t3"),
     "auth.test": Method(run=test_auth, tier="special"),
     "bots.info": Method(run=bot_info, tier="t3", scopes=("users:read",)),
     "team.info": Method(run=team_info, tier="t3", scopes=("team:read",)),

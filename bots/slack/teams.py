@@ -1,0 +1,191 @@
+"""The workspaces that one app serves: for each a client with its own token, and what hangs on it."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bots.rendering.content import Content
+from bots.slack import limits
+from bots.slack.client import SlackClient
+from bots.slack.doorway import Doorway
+from bots.slack.files import SlackFiles
+from bots.slack.surface import SlackSurface
+from bots.slack.talk import SlackTalk
+from bots.slack.tokens import Access, Tokens
+from core.errors import AgentError, SurfaceRefused
+from core.ports import OutgoingFile, Reaction
+from core.threads import Address, Heard, IncomingFile
+
+LOOK_AGAIN_SECONDS = 30.0
+"""So long a process may go on with a token that another one has changed or taken away."""
+_OF_TEAM = re.compile(r"(?P<team>[TE][A-Z0-9]{1,40})/(?P<ref>.*)", re.DOTALL)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Team:
+    """One workspace. `looked_at`: when its token was last read; None for one that is set."""
+
+    client: SlackClient
+    surface: SlackSurface
+    files: SlackFiles
+    talk: SlackTalk
+    doorway: Doorway | None
+    looked_at: float | None = None
+
+
+class Teams:
+    """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set."""
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens | None,
+        new_client: Callable[[str], SlackClient],
+        new_doorway: Callable[[SlackClient], Doorway | None],
+    ) -> None:
+        self._tokens = tokens
+        self._new_client = new_client
+        self._new_doorway = new_doorway
+        self._teams: dict[str, Team] = {}
+        self._lock = asyncio.Lock()
+
+    def team_with(self, client: SlackClient) -> Team:
+        """What hangs on the client."""
+        return Team(
+            client=client,
+            surface=SlackSurface(client),
+            files=SlackFiles(client),
+            talk=SlackTalk(client),
+            doorway=self._new_doorway(client),
+        )
+
+    def add(self, team_id: str, team: Team) -> None:
+        """A workspace whose token is set."""
+        self._teams[team_id] = team
+
+    async def find(self, team_id: str) -> Team | None:
+        """None: the bot is not installed there. Raises StorageUnavailable."""
+        team = self._teams.get(team_id)
+        if team is not None and (team.looked_at is None or _is_fresh(team.looked_at)):
+            return team
+        if self._tokens is None:
+            return None
+        async with self._lock:
+            return self._taken(team_id, await self._tokens.access(team_id))
+
+    def _taken(self, team_id: str, access: Access | None) -> Team | None:
+        team = self._teams.get(team_id)
+        if access is None:
+            return None
+        if team is None:
+            client = self._new_client(access.token)
+            client.connect(access.identity)
+            team = self._teams[team_id] = self.team_with(client)
+        team.client.take_token(access.token)
+        team.looked_at = time.monotonic()
+        return team
+
+    async def of(self, team_id: str) -> Team:
+        """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
+        team = await self.find(team_id)
+        if team is None:
+            raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
+        return team
+
+    async def forget(self, team_id: str) -> None:
+        """The workspace has taken the bot away."""
+        if (team := self._teams.pop(team_id, None)) is not None:
+            await _closed(team)
+
+    async def close(self) -> None:
+        for team in self._teams.values():
+            await _closed(team)
+        self._teams.clear()
+
+
+def _is_fresh(looked_at: float) -> bool:
+    return time.monotonic() - looked_at < LOOK_AGAIN_SECONDS
+
+
+async def _closed(team: Team) -> None:
+    if team.doorway is not None:
+        await team.doorway.close()
+    await team.client.close()
+
+
+class TeamSurfaces:
+    """ChatSurface and ChatPresence of all workspaces: each address leads to its own workspace's token."""
+
+    platform = "slack"
+    answer_limit: int = limits.ANSWER_MAX
+    file_bytes_max: int = limits.FILE_BYTES_MAX
+    edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
+
+    def __init__(self, teams: Teams) -> None:
+        self._teams = teams
+
+    async def _of(self, address: Address) -> SlackSurface:
+        return (await self._teams.of(address.workspace_id)).surface
+
+    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+        return await (await self._of(address)).post(address, content, delivery_id=delivery_id)
+
+    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+        await (await self._of(address)).edit(address, message_ref, content)
+
+    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+        return await (await self._of(address)).upload(address, file, delivery_id=delivery_id)
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        return await (await self._of(address)).find(address, delivery_id)
+
+    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+        await (await self._of(address)).react(address, message_ref, reaction)
+
+    @asynccontextmanager
+    async def typing(self, address: Address) -> AsyncGenerator[None]:
+        team = await self._teams.find(address.workspace_id)
+        if team is None:
+            yield
+            return
+        async with team.surface.typing(address):
+            yield
+
+
+class TeamFiles:
+    """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
+
+    def __init__(self, teams: Teams) -> None:
+        self._teams = teams
+
+    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        of_team = _OF_TEAM.fullmatch(file.file_ref)
+        team = await self._teams.find(of_team["team"]) if of_team else None
+        if of_team is None or team is None:
+            raise AgentError(
+                f"The file {file.name!r} cannot be read from Slack.",
+                detail="its workspace has not installed the bot",
+            )
+        own = replace(file, file_ref=of_team["ref"])
+        async for piece in team.files.open(own, bytes_max=bytes_max):
+            yield piece
+
+
+class TeamTalk:
+    """ThreadTalk of all workspaces."""
+
+    def __init__(self, teams: Teams) -> None:
+        self._teams = teams
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        team = await self._teams.of(address.workspace_id)
+        return await team.talk.read(address, before=before, limit=limit, after=after)
