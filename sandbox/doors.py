@@ -68,6 +68,7 @@ class Doors:
         self._end = end
         self._name = f"{new_id()}.sock"
         self._server: asyncio.Server | None = None
+        self._opening = asyncio.Lock()
         self._fences: dict[str, int] = {}
         self._guests: set[asyncio.Task[None]] = set()
 
@@ -123,15 +124,17 @@ class Doors:
 
     async def _opened(self) -> str:
         """The name of the own door, which is made at the first need."""
-        if self._server is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            listening = socket.socket(socket.AF_UNIX)
-            with _short(self._folder) as folder:
-                listening.bind(f"{folder}/{self._name}")
-            self._server = await asyncio.start_unix_server(
-                self._receive, sock=listening, limit=STREAM_BYTES
-            )
+        async with self._opening:
+            if self._server is None:
+                self._server = await self._listening()
         return self._name
+
+    async def _listening(self) -> asyncio.Server:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        listening = socket.socket(socket.AF_UNIX)
+        with _short(self._folder) as folder:
+            listening.bind(f"{folder}/{self._name}")
+        return await asyncio.start_unix_server(self._receive, sock=listening, limit=STREAM_BYTES)
 
     async def _entered(self, tenant: Tenant, thread_id: str) -> Connection:
         """Raises TimeoutError where nobody moves behind the door, OSError where there is none."""
