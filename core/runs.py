@@ -18,6 +18,7 @@ from core.errors import AgentError, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed
 from core.flow.planner import Ended
 from core.flow.play import Mend, play_flow
+from core.flow.resume import ended_before
 from core.flow.team import flow_of
 from core.inputs import Uploads, unread_message, user_message
 from core.interrupt import StopSwitch
@@ -190,6 +191,8 @@ class _Execution:
     async def _looped(self, around: Surroundings, mend: Mend | None) -> Ended:
         """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
         ended = await mend(around) if mend else None
+        if mend and ended is None:
+            ended = await ended_before(self._lease, self._engine, around)
         if ended is not None:
             return ended
         history = await self._engine.conversations.recent(self._lease.thread_id)

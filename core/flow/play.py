@@ -179,7 +179,7 @@ class _Play:
         around = await around_of(flow, await flow.history())
         self._before = await mend(around)
         if self._before is None:
-            self._before = await left_over(await flow.history(), flow, around)
+            self._before = await left_over(await flow.history(), flow.calls, around)
         plan = await flow.plan()
         if plan is not None and plan.run_id == flow.run_id:
             flow.board.show(plan)  # the event of the last change may have been lost

@@ -1,10 +1,12 @@
 """What an attempt that was cut off has come to already, read from what it left."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from core.calls import ENDING_TOOLS, executed
 from core.dialects.dialect import VisibleText
+from core.engine import Engine
 from core.events import RunFinished
 from core.flow.messages import newest_sign
 from core.flow.planner import draft_tool, new_draft, with_tools
@@ -12,8 +14,11 @@ from core.flow.setup import Flow
 from core.loop import Surroundings
 from core.messages import Message, ToolCall
 from core.ports import TextDelta
-from core.threads import Reply, ToolCallRecord
+from core.threads import Lease, Reply, ToolCallRecord
 from core.tools.tool import prepare
+
+Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
+"""The calls of the run on record."""
 
 
 async def around_of(flow: Flow, history: Sequence[Message]) -> Surroundings:
@@ -28,8 +33,18 @@ async def around_of(flow: Flow, history: Sequence[Message]) -> Surroundings:
     return with_tools(flow.planner, tuple(flow.planner.toolbox.tools), draft_tool(draft))
 
 
+async def ended_before(lease: Lease, engine: Engine, around: Surroundings) -> RunFinished | None:
+    """The end that a run without a plan had come to: its last turn ended by itself, and the run was not ended."""
+    told = await engine.conversations.messages(lease.thread_id)
+    own = [one for one in told if one.run_id == lease.run_id]
+    reasons = [one.content.get("finish_reason") for one in own if one.type == "status"]
+    if [one for one in reasons if one][-1:] not in (["stop"], ["agent_terminated"]):
+        return None
+    return await left_over(own, partial(engine.journal.calls, lease.run_id), around)
+
+
 async def left_over(
-    history: Sequence[Message], flow: Flow, around: Surroundings
+    history: Sequence[Message], calls: Calls, around: Surroundings
 ) -> RunFinished | None:
     """The end that the newest part had come to, where nothing but its being noted down is missing."""
     messages = [one for one in history if one.is_llm_message]
@@ -40,13 +55,13 @@ async def left_over(
         reply = Reply(kind="answer", text=_visible(str(last.content.get("content") or ""), around))
         return RunFinished(status="completed", finish_reason="stop", reply=reply)
     if last.type == "tool":
-        return await _ended_by_call(last, flow, around)
+        return await _ended_by_call(last, calls, around)
     return None
 
 
-async def _ended_by_call(last: Message, flow: Flow, around: Surroundings) -> RunFinished | None:
+async def _ended_by_call(last: Message, calls: Calls, around: Surroundings) -> RunFinished | None:
     assistant_id = last.metadata.get("assistant_message_id")
-    for record in await flow.calls():
+    for record in await calls():
         if record.assistant_message_id != assistant_id or record.name not in ENDING_TOOLS:
             continue
         if (record.result or {}).get("success") and record.name in around.toolbox.tools:

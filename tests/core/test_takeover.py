@@ -9,13 +9,16 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.errors import LeaseLost
+from core.errors import LeaseLost, StorageUnavailable
 from core.events import RunFinished, TurnFinished, TurnStarted
 from core.mending import INTERRUPTED, Workshop, mend
+from core.ports import ModelDelta
 from core.recorder import RunRecorder
 from core.runs import execute
+from core.stores import JournalEntry, RunEnding
 from core.threads import Lease, ToolCallRecord
 from core.tools.tool import ToolContext
+from storage.journal import SqlRunJournal
 from storage.runs import SqlRunClaims
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, text
@@ -67,6 +70,38 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
     run = await world.engine.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.attempt) == ("completed", 2)
+
+
+class Unending(SqlRunJournal):
+    """A journal that stores everything but the end of a run."""
+
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+        await self.write(lease, entry)
+        raise StorageUnavailable("the server is gone")
+
+
+@pytest.mark.parametrize("last", [text("done"), calls(("complete", '{"text": "done"}'))])
+async def test_an_answer_that_was_stored_is_not_asked_for_again(
+    world: World, last: list[ModelDelta | Exception | asyncio.Event]
+) -> None:
+    keeps = world.engine.journal
+    world.model.turns = [text("first")]
+    await world.run("hello")
+    world.model.turns = [last]
+    run_id = await world.say("go")
+    world.with_engine(journal=Unending(world.database))
+    await execute(run_id, world.engine)
+    world.with_engine(journal=keeps)
+    asked = len(world.model.requests)
+    await execute(run_id, world.engine)
+    assert len(world.model.requests) == asked
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.attempt) == ("completed", 2)
+    ended = (await world.events(run_id))[-1]
+    assert isinstance(ended, RunFinished)
+    assert ended.reply is not None
+    assert ended.reply.text == "done"
 
 
 async def test_turns_stay_in_pairs_over_a_takeover(world: World) -> None:
