@@ -11,7 +11,14 @@ from bots.demo.endings import Played
 from bots.demo.handbook import handbook
 from bots.demo.opening import PATIENCE_SECONDS
 from bots.demo.stage import Stage, staged
-from bots.demo.story import PROMPT, play_discord, play_slack, sales
+from bots.demo.story import (
+    WITH_PAGE,
+    WITHOUT_PAGE,
+    play_discord,
+    play_slack,
+    prompt,
+    sales,
+)
 from bots.demo.watch import StoryBroken
 from bots.settings import Settings
 from bots.simulator.page.server import Sample, served_page
@@ -34,7 +41,7 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
         if headless:
             return await _headless(stage)
         platforms = {"slack": stage.slack, "discord": stage.discord}
-        async with served_page(platforms, port=port, samples=SAMPLES) as address:
+        async with served_page(platforms, port=port, samples=samples(stage)) as address:
             _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
             if sys.stdout.isatty() and _has_browser():
                 await asyncio.to_thread(webbrowser.open, address)
@@ -64,7 +71,7 @@ async def _headless(stage: Stage) -> int:
             log.error("the story broke on %s", name, exc_info=played)
         _say(f"BROKEN: {played}")
         verdict |= {"ok": False, name: None}
-    for leftover in stage.script.leftovers() if stage.script is not None else ():
+    for leftover in _leftovers(stage):
         _say(f"LEFT OVER: {leftover}")
         verdict["ok"] = False
     _say("")
@@ -74,17 +81,27 @@ async def _headless(stage: Stage) -> int:
 
 async def _slack(stage: Stage, patience: float) -> tuple[Played, ...]:
     """Both stories, one after the other, as a reader watches them."""
-    table = await play_slack(stage.slack, patience_seconds=patience)
+    table = await play_slack(stage.slack, has_browser=stage.has_browser, patience_seconds=patience)
     document = await handbook_story.play_slack(stage.slack, stage.board, patience_seconds=patience)
     return table, document
 
 
 async def _discord(stage: Stage, patience: float) -> tuple[Played, ...]:
-    table = await play_discord(stage.discord, patience_seconds=patience)
+    table = await play_discord(
+        stage.discord, has_browser=stage.has_browser, patience_seconds=patience
+    )
     document = await handbook_story.play_discord(
         stage.discord, stage.board, patience_seconds=patience
     )
     return table, document
+
+
+def _leftovers(stage: Stage) -> list[str]:
+    """What the script was not asked for, but for the telling that needs another machine."""
+    if stage.script is None:
+        return []
+    another = WITHOUT_PAGE if stage.has_browser else WITH_PAGE
+    return [one for one in stage.script.leftovers() if not one.startswith(f"{another}, ")]
 
 
 def _figures(played: tuple[Played, ...]) -> dict[str, float]:
@@ -104,10 +121,13 @@ def _has_browser() -> bool:
         return False
 
 
-SAMPLES = (
-    Sample(label="Try: sum up a table", text=PROMPT, file=sales()),
-    Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook()),
-)
+def samples(stage: Stage) -> tuple[Sample, ...]:
+    """What the page offers to send."""
+    table = prompt(has_browser=stage.has_browser)
+    return (
+        Sample(label="Try: sum up a table", text=table, file=sales()),
+        Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook()),
+    )
 
 
 def _say(line: str) -> None:

@@ -30,7 +30,7 @@ SCRIPTED_MODEL = "threadhand/story"
 class Stage:
     """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking.
 
-    `board` is the file of the notice board.
+    `board` is the file of the notice board; `has_browser` is about the agent's sandbox.
     """
 
     slack: SlackSimulator
@@ -40,6 +40,17 @@ class Stage:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     board: Path
+    has_browser: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """The sandbox that the program is to use, what that lacks, and what to tell who watches."""
+
+    sandbox: str
+    has_browser: bool = False
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -59,11 +70,9 @@ async def staged(
         script = None
         if not settings.model:
             script = await stack.enter_async_context(serve(scenario or story()))
-        sandbox, skipped, notes = await _sandbox(
-            settings, folder, stack, is_scripted=script is not None
-        )
+        ground = await _ground(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
-        played = _settings(settings, folder, slack, discord, script, sandbox)
+        played = _settings(settings, folder, slack, discord, script, ground.sandbox)
         (folder / TOOL_SERVERS).write_text(settings_of(board), "utf-8")
         program = await stack.enter_async_context(running(played))
         yield Stage(
@@ -71,9 +80,10 @@ async def staged(
             discord=discord,
             program=program,
             script=script,
-            skipped=skipped,
-            notes=(*notes, *program.lacks),
+            skipped=ground.skipped if ground.has_browser else (*ground.skipped, "browser"),
+            notes=(*ground.notes, *program.lacks),
             board=board,
+            has_browser=ground.has_browser,
         )
 
 
@@ -134,25 +144,26 @@ def _settings(
     return settings.model_copy(update=changes)
 
 
-async def _sandbox(
+async def _ground(
     settings: Settings, folder: Path, stack: AsyncExitStack, *, is_scripted: bool
-) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+) -> _Ground:
     """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
         here = await modal_here(stack, folder, is_scripted=is_scripted)
-        return "modal", here.skipped, here.notes
+        return _Ground(sandbox="modal", skipped=here.skipped, notes=here.notes)
     if settings.sandbox != "local":
-        return settings.sandbox, (), ()
+        return _Ground(sandbox=settings.sandbox)
     jails = LocalJails(folder / "sandboxes")
     tried = await jails.probe()
     await jails.close()
     if tried.ok:
-        return "local", (), ()
+        return _Ground(sandbox="local", has_browser=not jails.browser_lack)
     why = f"{tried.reason} {tried.remedy}"
     if not is_scripted:
         raise ConfigurationError(
             f"A real model needs the jail, and this machine does not give it one: {why}"
         )
-    return "unsafe-process", ("jail",), (f"THIS MACHINE ALLOWS NO JAIL: {why}",)
+    loud = f"THIS MACHINE ALLOWS NO JAIL: {why}"
+    return _Ground(sandbox="unsafe-process", skipped=("jail",), notes=(loud,))

@@ -44,6 +44,10 @@ class Ended:
     def verdict(self) -> dict[str, object]:
         return cast(dict[str, object], json.loads(self.lines[-1]))
 
+    @property
+    def skipped(self) -> list[str]:
+        return cast(list[str], self.verdict["skipped"])
+
     def figures(self, platform: str) -> dict[str, float]:
         return cast(dict[str, float], self.verdict[platform])
 
@@ -81,15 +85,39 @@ def check_told(ended: Ended) -> None:
         assert set(figures) == {"runs", "edits", "files", "seconds"}
         assert figures["runs"] == 3
         assert figures["edits"] >= 3
-        assert figures["files"] == 2
+        assert figures["files"] == (2 if "browser" in ended.skipped else 3)
 
 
 def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
-    is_lacking = "jail" in cast(list[str], ended.verdict["skipped"])
+    is_lacking = "jail" in ended.skipped
     assert ended.verdict["sandbox"] == ("unsafe-process" if is_lacking else "local")
     assert ended.complaints == ""
+    assert ended.seconds < 60
+
+
+def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> None:
+    ended = play(tmp_path)
+    check_told(ended)
+    if "browser" in ended.skipped:
+        lacking("chromium", "the sandbox has no browser; run: scripts/setup --toolbox")
+    told = "\n".join(ended.lines[:-1])
+    for file in ("report.md", "chart.png", "page.png"):
+        assert told.count(f"[file] {file}") == 2
+    assert told.count("Taking a picture of the page: page.png") == 2
+    assert told.count("☑ Put it on a page and look at that") == 2
+
+
+def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
+    tmp_path: Path,
+) -> None:
+    ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
+    check_told(ended)
+    assert ended.skipped == ["browser"]
+    told = "\n".join(ended.lines[:-1])
+    assert told.count("[file] chart.svg") == 2
+    assert "page.png" not in told
 
 
 def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
@@ -138,7 +166,7 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
     ended = play(tmp_path, prefix=without_namespaces())
     check_told(ended)
     assert ended.verdict["sandbox"] == "unsafe-process"
-    assert ended.verdict["skipped"] == ["jail"]
+    assert ended.skipped == ["jail", "browser"]
     loud = [line for line in ended.lines if line.startswith("THIS MACHINE ALLOWS NO JAIL")]
     assert len(loud) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.async_api import Locator, Page, async_playwright, expect
 
-from bots.demo.performance import SAMPLES
+from bots.demo.performance import samples
 from bots.demo.stage import Stage, staged
 from bots.settings import load
 from bots.simulator.page.server import served_page
@@ -86,7 +86,7 @@ async def reading(stage: Stage, *, size: tuple[int, int] = WIDE) -> AsyncGenerat
     executable = chromium()
     platforms = {"slack": stage.slack, "discord": stage.discord}
     async with (
-        served_page(platforms, port=None, samples=SAMPLES) as address,
+        served_page(platforms, port=None, samples=samples(stage)) as address,
         window(executable, address, size=size) as reader,
     ):
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
