@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from bots.agents import read_agents
 from bots.brains import unreachable
+from bots.machines import containers, modal_plan
 from bots.outside import in_words
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
 from bots.toolservers import tool_servers
 from core.errors import ConfigurationError
+from sandbox.probe import ProbeResult
 
 FREE_BYTES_MIN = 1024**3
 _CONNECT_SECONDS = 5
@@ -228,9 +230,8 @@ async def _sandbox(settings: Settings) -> Finding:
         case "local":
             return await _jail(settings.data_dir)
         case "docker":
-            if shutil.which("docker"):
-                return Finding("ok", "sandbox", "docker is installed.")
-            return Finding("fail", "sandbox", "docker is not installed.", "Install it.")
+            result = await containers(settings).probe()
+            return _told(result, f"docker: containers of {settings.docker_image} work.")
         case "none":
             return Finding("note", "sandbox", "is off: no shell and no files.")
         case "unsafe-process":
@@ -254,15 +255,12 @@ async def _jail(data_dir: Path) -> Finding:
     finally:
         await jails.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    if result.ok:
-        lack = f" There is no browser in them: {jails.browser_lack}" if jails.browser_lack else ""
-        return Finding("ok", "sandbox", f"local: jails work.{lack}")
-    return Finding("fail", "sandbox", result.reason, result.remedy)
+    lack = f" There is no browser in them: {jails.browser_lack}" if jails.browser_lack else ""
+    return _told(result, f"local: jails work.{lack}")
 
 
 async def _modal(settings: Settings) -> Finding:
     """Asks Modal whether the token opens the app; makes neither image nor sandbox."""
-    from bots.machines import modal_plan
     from sandbox.modal_sandboxes import ModalSandboxes
     from sandbox.records import MemorySandboxRecords
 
@@ -271,8 +269,12 @@ async def _modal(settings: Settings) -> Finding:
         result = await sandboxes.probe()
     finally:
         await sandboxes.close()
+    return _told(result, f"modal: the token opens the app {settings.modal_app}.")
+
+
+def _told(result: ProbeResult, good: str) -> Finding:
     if result.ok:
-        return Finding("ok", "sandbox", f"modal: the token opens the app {settings.modal_app}.")
+        return Finding("ok", "sandbox", good)
     return Finding("fail", "sandbox", result.reason, result.remedy)
 
 

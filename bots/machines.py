@@ -14,6 +14,8 @@ from core.outside.guard import Guard
 from core.ports import SandboxProvider
 from core.prompt import system_prompt
 from core.sandboxes import SandboxRecords
+from sandbox.docker import DockerContainers
+from sandbox.docker_command import DockerPlan
 from sandbox.egress import Egress, EgressPolicy, egress_policy
 from sandbox.lifecycle import Patience
 from sandbox.local import LocalJails
@@ -91,10 +93,7 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
         case "modal":
             return await _modal(settings, records)
         case "docker":
-            raise ConfigurationError(
-                "THREADHAND_SANDBOX=docker is not part of this version; "
-                "use local, modal, unsafe-process or none."
-            )
+            return await _docker(settings)
 
 
 def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
@@ -107,6 +106,25 @@ def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
         return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
     off = f"The browser tools are off: {jails.browser_lack}"
     return Machines(name="local", provider=jails, lacks=(off,), for_the_model=told)
+
+
+async def _docker(settings: Settings) -> Machines:
+    provider = containers(settings)
+    tried = await provider.probe()
+    if tried.ok:
+        await provider.begin()
+        told = IN_SANDBOX.format(network=NO_WAY_OUT)
+        return Machines(name="docker", provider=provider, for_the_model=told)
+    await provider.close()
+    off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
+    return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+
+
+def containers(settings: Settings) -> DockerContainers:
+    """The provider `docker`; nothing is started."""
+    plan = DockerPlan(image=settings.docker_image, home=str(settings.data_dir))
+    folder = settings.data_dir / "sandboxes"
+    return DockerContainers(plan, folder, patience=_patience(settings))
 
 
 def _egress(settings: Settings) -> Egress:

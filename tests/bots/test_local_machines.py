@@ -1,7 +1,8 @@
-"""What the model is told of a local sandbox: its way to the internet, as it is set."""
+"""Sandboxes on this machine as the settings have them, and what the model is told of their way to the internet."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ async def found_with(**named: str) -> AsyncGenerator[Machines]:
     [
         ("", "it reaches the internet through the HTTP proxy"),
         ("on,!example.org", "it reaches the internet through the HTTP proxy"),
-        ("pypi.org, *.pythonhosted.org", "of the internet pypi.org, *.pythonhosted.org alone"),
+        ("example.net, *.example.com", "of the internet example.net, *.example.com alone"),
         ("off", "it has no way to the internet"),
     ],
 )
@@ -60,3 +61,14 @@ async def test_a_setting_that_means_nothing_is_told_in_one_sentence() -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_SANDBOX_EGRESS: http://x is no name"):
         async with found_with(sandbox_egress="http://x"):
             pass
+
+
+async def test_docker_that_does_not_answer_turns_the_tools_off_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    values = {"THREADHAND_DATA_DIR": str(tmp_path), "THREADHAND_SANDBOX": "docker"}
+    found = await machines(load(values, None), MemorySandboxRecords())
+    assert found.provider is None
+    assert found.lacks == ("The sandbox tools are off: docker is not installed. Install it.",)
+    assert "no sandbox" in prompt(found)

@@ -127,6 +127,8 @@ NOT_PASSED = {
     "slack.oauth": "only asks; whoever installs begins again",
     "sandbox.pack": "tests/sandbox/test_local_life.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",
+    "docker.start": "needs an engine; tests/sandbox/test_docker.py has the container that a killed process leaves",
+    "docker.remove": "as docker.start",
     "sandbox.egress": "a program inside connects, not the run: the crash ends the jail, and with it that program",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
     "outside.request": "as outside.fetch; what changes something there asks first, as at mcp.call",

@@ -10,7 +10,14 @@ from core.ports import Sandbox, SandboxProvider
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
 from tests.sandbox.modal_stage import modal_stage
-from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+from tests.sandbox.providers import (
+    content,
+    docker_containers,
+    local_jails,
+    pieces,
+    reachable_folder,
+    run,
+)
 
 ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
 SCRIPTS = {
@@ -21,13 +28,16 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture(params=["local", "unsafe-process", "modal", "memory"])
+@pytest.fixture(params=["local", "unsafe-process", "modal", "docker", "memory"])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     if request.param == "memory":
         yield MemorySandboxes(SCRIPTS)
     elif request.param == "local":
         async with local_jails() as jails:
             yield jails
+    elif request.param == "docker":
+        async with docker_containers() as containers:
+            yield containers
     elif request.param == "modal":
         async with modal_stage() as stage:
             yield stage.worker()

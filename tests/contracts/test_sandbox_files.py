@@ -10,27 +10,17 @@ import pytest
 from core.errors import ToolError
 from core.ports import Sandbox
 from sandbox.limits import Limits
-from sandbox.unsafe_process import UnsafeProcesses
-from tests.sandbox.modal_stage import modal_stage
-from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
+from tests.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.sandbox.providers import content, pieces, run
 
 MEBIBYTE = 1 << 20
 LIMITS = Limits(file_bytes=300 * MEBIBYTE)
 
 
-@pytest.fixture(params=["local", "unsafe-process", "modal"])
+@pytest.fixture(params=PROVIDERS)
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    if request.param == "local":
-        async with local_jails(LIMITS) as jails:
-            yield await jails.open("thread", fence=1)
-    elif request.param == "modal":
-        async with modal_stage() as stage:
-            yield await stage.worker(limits=LIMITS).open("thread", fence=1)
-    else:
-        async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder, limits=LIMITS)
-            yield await processes.open("thread", fence=1)
-            await processes.close()
+    async with sandbox_of(request.param, LIMITS) as opened:
+        yield opened
 
 
 async def zeros(mebibytes: int) -> AsyncIterator[bytes]:

@@ -8,9 +8,8 @@ import pytest
 
 from core.errors import ToolError
 from core.ports import PortStream, Sandbox
-from sandbox.unsafe_process import UnsafeProcesses
-from tests.sandbox.modal_stage import modal_stage
-from tests.sandbox.providers import local_jails, pieces, reachable_folder
+from tests.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.sandbox.providers import pieces
 
 SERVER = """
 import hashlib, socket, sys, threading
@@ -42,19 +41,10 @@ threading.Event().wait()
 """
 
 
-@pytest.fixture(params=["local", "unsafe-process", "modal"])
+@pytest.fixture(params=PROVIDERS)
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    if request.param == "local":
-        async with local_jails() as jails:
-            yield await jails.open("thread", fence=1)
-    elif request.param == "modal":
-        async with modal_stage() as stage:
-            yield await stage.worker().open("thread", fence=1)
-    else:
-        async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder)
-            yield await processes.open("thread", fence=1)
-            await processes.close()
+    async with sandbox_of(request.param) as opened:
+        yield opened
 
 
 async def serving(sandbox: Sandbox, *, ipv6: bool = False) -> int:

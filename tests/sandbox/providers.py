@@ -6,7 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from bots.settings import Settings
 from core.ports import CommandOutput, Sandbox
+from sandbox.docker import DockerContainers
+from sandbox.docker_command import DockerPlan
 from sandbox.egress import Egress
 from sandbox.limits import Limits
 from sandbox.local import LocalJails
@@ -38,6 +41,23 @@ async def local_jails(
         try:
             yield provider
         finally:
+            await provider.close()
+
+
+@asynccontextmanager
+async def docker_containers(limits: Limits | None = None) -> AsyncGenerator[DockerContainers]:
+    async with reachable_folder() as folder:
+        image = Settings.model_fields["docker_image"].default
+        plan = DockerPlan(image=image, home=str(folder), limits=limits or Limits())
+        provider = DockerContainers(plan, folder)
+        result = await provider.probe()
+        if not result.ok:
+            lacking("docker", f"{result.reason} {result.remedy}")
+        try:
+            yield provider
+        finally:
+            for thread_id in list(provider._machines.running()):
+                await provider.destroy(thread_id)
             await provider.close()
 
 
