@@ -22,19 +22,10 @@ class _Answer(Protocol):
     data: object
 
 
-class _OAuth(Protocol):
-    """The SDK's method with its types; the secrets go in the body and a header, never in the address."""
+class _Calls(Protocol):
+    """The SDK's method with its types; the secrets go in the body, never in the address."""
 
-    async def oauth_v2_access(
-        self,
-        *,
-        client_id: str,
-        client_secret: str,
-        code: str | None = None,
-        redirect_uri: str | None = None,
-        grant_type: str | None = None,
-        refresh_token: str | None = None,
-    ) -> _Answer: ...
+    async def api_call(self, api_method: str, *, data: dict[str, str]) -> _Answer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +45,11 @@ class OAuthClient:
         return await self._call({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def _call(self, arguments: Mapping[str, str]) -> JsonObject:
-        oauth = cast(_OAuth, self.client.web)
+        calls = cast(_Calls, self.client.web)
+        client = {"client_id": self.client_id, "client_secret": self.client_secret}
         try:
             with EXCHANGE:
-                answer = await oauth.oauth_v2_access(
-                    client_id=self.client_id, client_secret=self.client_secret, **arguments
-                )
+                answer = await calls.api_call("oauth.v2.access", data={**client, **arguments})
         except SlackApiError as error:
             code = text(_object(cast(_Answer, error.response).data), "error")
             raise SurfaceRefused(f"Slack refused ({code or 'unreadable'})", code=code) from error

@@ -74,7 +74,10 @@ class StoredTokens:
         now = await self.installations.find("slack", found.workspace_id)
         if now is None or now.sealed_token == found.sealed_token:
             return otherwise
-        return self.vault.open(found.workspace_id, now.sealed_token)
+        try:
+            return self.vault.open(found.workspace_id, now.sealed_token)
+        except Unreadable:
+            return otherwise
 
 
 def _identity_of(found: Installation) -> Identity:
