@@ -40,7 +40,7 @@ class ScriptedDialog:
 
 async def auth_test(request: web.Request) -> web.Response:
     good = request.headers["Authorization"] == "Bearer xoxb-good"
-    reply = {"ok": True, "user": "agent", "team": "Acme"} if good else {"ok": False}
+    reply = {"ok": True, "user": "agent", "team": "Test team"} if good else {"ok": False}
     return web.json_response(reply if good else {**reply, "error": "invalid_auth"})
 
 
@@ -110,7 +110,7 @@ async def test_what_works_is_saved_beside_the_lines_of_others(services: Path) ->
     assert len(settings.api_token.get_secret_value()) >= 40
     assert services.read_text().startswith("# mine\nFOREIGN=1\n")
     assert services.stat().st_mode & 0o777 == 0o600
-    assert "Slack knows the bot as agent in Acme. Saved." in dialog.said
+    assert "Slack knows the bot as agent in Test team. Saved." in dialog.said
     assert all("xoxb-good" not in text for text in dialog.said)
 
 

@@ -271,7 +271,7 @@ async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, pla
 
 
 async def test_a_sandbox_is_asked_for_as_planned_and_gets_no_secret(stage: Stage) -> None:
-    await stage.worker(egress=("pypi.org",)).open("thread", fence=1)
+    await stage.worker(egress=("example.net",)).open("thread", fence=1)
     (made,) = stage.modal.world.living()
     definition = made.definition
     assert (definition.resources.milli_cpu, definition.resources.milli_cpu_max) == (500, 2000)
