@@ -1,13 +1,16 @@
 """Bots and workers that freeze, die and come back: what people see is what one healthy process would show them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
+from core.failpoints import Failpoint
 from storage.runs import WORKER_GONE_SECONDS
 from tests.chaos.crew import NO_WORKER, WORKER, Crew, crew
 from tests.chaos.harness import PlatformName
-from tests.chaos.invariants import settle_and_check
+from tests.chaos.invariants import check, settle_and_check
 from tests.servers import redis
 from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
 
@@ -224,3 +227,26 @@ async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
         assert await told.bots[0].ended(60) == 0
         assert not await told.rows("SELECT run_id FROM rendering WHERE is_open"), told.report()
         await settle_and_check(told)
+
+
+async def test_the_check_sees_what_is_lost_doubled_or_left_over(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, workers=1) as told:
+        await told.start()
+        said = await told.say("Work", "a1")
+        await settle_and_check(told)
+        told.told.append(replace(said, token="never", message_id="0.0"))
+        with pytest.raises(AssertionError, match="never has 0 answers"):
+            await check(told)
+        told.told[:] = [replace(said, files=("a1.txt", "lost.txt"))]
+        with pytest.raises(AssertionError, match=r"lost\.txt came 0 times"):
+            await check(told)
+        told.told[:] = [said]
+        await told.database.write(
+            Failpoint("test.forge"),
+            lambda c: c.execute(text("UPDATE run SET status = 'running'")).close(),
+        )
+        with pytest.raises(AssertionError, match="have the runs"):
+            await check(told)

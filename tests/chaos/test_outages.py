@@ -63,7 +63,7 @@ async def test_connections_to_the_database_may_break() -> None:
         await settle_and_check(told)
 
 
-async def test_a_model_that_hangs_is_asked_again() -> None:
+async def test_a_model_that_hangs_and_breaks_off_is_asked_again() -> None:
     scenario = """
 conversations:
   - name: talk
@@ -71,7 +71,7 @@ conversations:
     capture: {token: 'token (\\w+)'}
     steps:
       - text: "Done {{token}}."
-        fault: {kind: cut, after_characters: 2, times: 2}
+        fault: {kind: hang, after_characters: 2, hang_seconds: 2, times: 2}
 """
     async with (
         servers() as (_, cache, url),
