@@ -1,11 +1,12 @@
 """What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentDefinition
-from core.budget import day_start, exhausted
+from core.budget import day_start, exhausted, priced
 from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
 from core.engine import Engine
@@ -14,7 +15,7 @@ from core.interrupt import Stopped, StopSwitch
 from core.knowledge.asking import asking
 from core.knowledge.desk import KnowledgeDesk
 from core.prompt import PromptLayers, layered
-from core.recorder import RunRecorder
+from core.recorder import Charge, RunRecorder
 from core.stores import UsageEntry
 from core.threads import Run, Thread, Usage
 from core.tools.tool import Toolbox
@@ -103,16 +104,32 @@ def _desk(
 ) -> KnowledgeDesk | None:
     if engine.library is None:
         return None
-
-    def spent(answering: str, usage: Usage) -> None:
-        recorder.used(UsageEntry(turn_id="", model=answering, usage=usage))
-
     return KnowledgeDesk(
         library=engine.library,
         thread_id=thread_id,
         agent_id=agent.agent_id if agent and agent.knowledge else None,
-        ask=asking(engine.ask_model, model, on_usage=spent),
+        ask=asking(engine.ask_model, model, on_usage=booking(recorder)),
     )
+
+
+def booking(recorder: RunRecorder) -> Callable[[str, Usage], None]:
+    """Books what a model has cost the run beside its turns."""
+
+    def book(model: str, usage: Usage) -> None:
+        recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
+
+    return book
+
+
+def charging(engine: Engine) -> Charge:
+    """Prices what is booked, and counts it."""
+
+    def charge(entry: UsageEntry) -> UsageEntry:
+        usage = priced(entry.usage, engine.price_of(entry.model))
+        engine.figures.used(entry.model, usage)
+        return replace(entry, usage=usage)
+
+    return charge
 
 
 async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> None:

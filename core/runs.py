@@ -4,16 +4,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
-from core.budget import priced
 from core.context.summary import turns_in
 from core.endings import DRAWING_TOOL, ending_of, with_pictures
 from core.engine import Engine
-from core.equipment import Equipment, check_budget, equipped
+from core.equipment import Equipment, booking, charging, check_budget, equipped
 from core.errors import AgentError, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed
 from core.flow.planner import Ended
@@ -28,8 +26,7 @@ from core.loop import Surroundings, run_agent
 from core.machine import Machine
 from core.mending import Workshop, mend
 from core.messages import Message
-from core.recorder import Charge, RunRecorder
-from core.stores import UsageEntry
+from core.recorder import RunRecorder
 from core.tasks import cancel, spawn
 from core.threads import Address, Lease, Run, Thread, ThreadInput
 from core.tools.tool import ToolContext
@@ -57,7 +54,7 @@ async def _executed(lease: Lease, engine: Engine) -> str:
     run = await engine.conversations.run(run_id)
     if run is None:
         return HANDED_BACK
-    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=_charge(engine))
+    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=charging(engine))
     execution = _Execution(lease, run, engine, recorder)
     watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
     try:
@@ -74,15 +71,6 @@ async def _executed(lease: Lease, engine: Engine) -> str:
         await cancel(watcher)
         execution.rest()
     return execution.state
-
-
-def _charge(engine: Engine) -> Charge:
-    def charge(entry: UsageEntry) -> UsageEntry:
-        usage = priced(entry.usage, engine.price_of(entry.model))
-        engine.figures.used(entry.model, usage)
-        return replace(entry, usage=usage)
-
-    return charge
 
 
 async def _released(lease: Lease, engine: Engine) -> None:
@@ -242,6 +230,7 @@ class _Execution:
                 outside=engine.outside,
                 figures=engine.figures,
                 knowledge=kit.desk,
+                spent=booking(self._recorder),
             ),
             policy=engine.policy,
             run_log=self._recorder,

@@ -126,22 +126,28 @@ class LiteLLM:
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
         """The provider's answer, in the shape of OpenAI's embeddings. Raises ModelError."""
         wanted = {"model": model, "input": list(texts), "encoding_format": "float"}
-        return await self._whole(EMBED, lambda module: module.aembedding, wanted)
+        answer = await self._whole(EMBED, lambda module: module.aembedding, wanted)
+        return answer.model_dump(exclude_none=True)
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError."""
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.
+
+        `cost_usd` beside it is what litellm reckons that it cost; none where it does not know.
+        """
         wanted: dict[str, object] = {"model": model, "prompt": prompt, "n": 1}
         if picture is None:
-            return await self._whole(DRAW, lambda module: module.aimage_generation, wanted)
-        edit = {**wanted, "image": io.BytesIO(picture)}
-        return await self._whole(DRAW, lambda module: module.aimage_edit, edit)
+            answer = await self._whole(DRAW, lambda module: module.aimage_generation, wanted)
+        else:
+            edit = {**wanted, "image": io.BytesIO(picture)}
+            answer = await self._whole(DRAW, lambda module: module.aimage_edit, edit)
+        return answer.model_dump(exclude_none=True) | _reckoned(answer)
 
     async def _whole(
         self,
         failpoint: Failpoint,
         function: Callable[[_LiteLLM], Callable[..., Awaitable[_Answer]]],
         wanted: Mapping[str, object],
-    ) -> dict[str, object]:
+    ) -> _Answer:
         """Calls what answers in one piece."""
         deadline = asyncio.get_running_loop().time() + self._silence_seconds
         common = {
@@ -155,8 +161,7 @@ class LiteLLM:
         try:
             module = await self._loaded()
             with failpoint:
-                answer = await self._timed(function(module)(**given), deadline=deadline)
-            return answer.model_dump(exclude_none=True)
+                return await self._timed(function(module)(**given), deadline=deadline)
         except Exception as error:
             raise self._translated(error) from error
 
@@ -250,6 +255,12 @@ def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFi
         return finished
     cost = usage.cost_usd or _cost(module, model, usage)
     return replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
+
+
+def _reckoned(answer: _Answer) -> dict[str, object]:
+    hidden = cast(Mapping[str, object], getattr(answer, "hidden_params", None) or {})
+    cost = hidden.get("response_cost")
+    return {} if cost is None else {"cost_usd": cost}
 
 
 def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +13,10 @@ from core.errors import ModelError, ModelUnavailable, ToolError
 from core.outside.fetch import FetchLimits, fetch
 from core.outside.guard import Guard
 from core.outside.pictures import Picture
+from core.threads import Usage
 
 DRAWN_BYTES_MAX = 30_000_000
+_TOKENS_MAX = 100_000_000
 _UNKNOWN = "The model of pictures answered in a form that is not known. Try it once more."
 
 
@@ -21,7 +24,10 @@ class DrawingSource(Protocol):
     """How a model of pictures is reached: `core.llm.litellm_adapter.LiteLLM`."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError."""
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.
+
+        An estimate of what it cost may stand beside it as `cost_usd`.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -40,6 +46,19 @@ class _Answer(BaseModel):
     data: list[_Image] = Field(min_length=1)
 
 
+class _Tokens(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    input_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
+    output_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
+
+
+class _Cost(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    cost_usd: float = Field(default=0, ge=0, allow_inf_nan=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Drawer:
     """One model of pictures."""
@@ -48,11 +67,22 @@ class Drawer:
     model: str
     guard: Guard
 
-    async def draw(self, prompt: str, picture: Picture | None = None) -> bytes:
-        """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model."""
+    async def draw(
+        self,
+        prompt: str,
+        picture: Picture | None = None,
+        *,
+        spent: Callable[[str, Usage], None],
+    ) -> bytes:
+        """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model.
+
+        `spent` is told the model and what its answer cost, also where no picture can be made of it.
+        """
         given = picture.content if picture is not None else None
         try:
-            answer = _Answer.model_validate(await self.source.draw(self.model, prompt, given))
+            told = await self.source.draw(self.model, prompt, given)
+            spent(self.model, usage_in(told))
+            answer = _Answer.model_validate(told)
         except ModelUnavailable as error:
             raise ToolError(f"No picture was made. {error}") from error
         except ModelError as error:
@@ -74,3 +104,18 @@ class Drawer:
 
     async def close(self) -> None:
         await self.source.close()
+
+
+def usage_in(answer: Mapping[str, object]) -> Usage:
+    """What the answer says that it used. A figure that cannot be one counts as not told."""
+    tokens, cost = _Tokens(), _Cost()
+    with suppress(ValidationError):
+        tokens = _Tokens.model_validate(answer.get("usage") or {})
+    with suppress(ValidationError):
+        cost = _Cost.model_validate(answer)
+    return Usage(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cost_usd=cost.cost_usd,
+        estimated_usd=cost.cost_usd,
+    )

@@ -54,7 +54,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     if drawer is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
     given = await _given(params, context)
-    content = await drawer.draw(params.prompt, given)
+    content = await drawer.draw(params.prompt, given, spent=context.spent)
     picture = await _seen(content)
     path = f"{FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
     await _save(path, content, context)

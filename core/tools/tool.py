@@ -17,7 +17,7 @@ from core.messages import JsonObject, Message
 from core.outside.services import Outside
 from core.plans import PlanStore
 from core.ports import Sandbox
-from core.threads import Reply
+from core.threads import Reply, Usage
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 TITLE_CHARACTERS_MAX = 120
@@ -34,7 +34,8 @@ class ToolContext:
     `takeover_url` makes a link on which one person can take over the browser, or None where there is none.
     `message` reads a stored message of this thread by its id, `history` all of them that models see. `knowledge` is
     what the run may look things up in.
-    `outside` are the services of the world outside that the program has.
+    `outside` are the services of the world outside that the program has. `spent` books what a model that is asked
+    beside the conversation has cost, by its name.
     """
 
     thread_id: str
@@ -51,6 +52,7 @@ class ToolContext:
     knowledge: KnowledgeDesk | None = None
     outside: Outside = field(default_factory=Outside)
     figures: Figures = NO_FIGURES
+    spent: Callable[[str, Usage], None] = lambda _model, _usage: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

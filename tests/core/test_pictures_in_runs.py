@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.budget import Budget, Limit
 from core.endings import with_pictures
 from core.events import RunFinished
 from core.outside.drawing import Drawer
@@ -24,7 +25,7 @@ class Painter:
     """A source of drawings in this process."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
-        return encoded_answer()
+        return {**encoded_answer(), "cost_usd": 0.04}
 
     async def close(self) -> None:
         return None
@@ -96,3 +97,20 @@ async def test_the_model_sees_what_was_drawn_in_its_next_call(studio: World) -> 
 async def test_a_run_without_drawings_attaches_nothing(studio: World) -> None:
     studio.model.turns = [text("Hello.")]
     assert await attachments(studio, await studio.run("hi")) == ()
+
+
+async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(
+    studio: World,
+) -> None:
+    studio.with_engine(budget=Budget(run=Limit(usd=0.03)))
+    studio.model.turns = [calls(DRAW), text("Here it is.")]
+    run_id = await studio.run("draw a field")
+
+    usage = await studio.engine.conversations.usage(run_id=run_id)
+    assert usage.cost_usd == pytest.approx(0.041)
+    assert usage.estimated_usd == pytest.approx(0.04)
+    assert (usage.input_tokens, usage.output_tokens) == (10 + 8, 5 + 1000)
+    last = (await studio.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.finish_reason == "budget"
+    assert len(studio.model.requests) == 1

@@ -11,10 +11,12 @@ from PIL import Image
 
 from bots.outside import outside_services
 from bots.settings import load
+from core.outside.drawing import usage_in
+from core.threads import Usage
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
 from tests.core.tools.conftest import Bench
-from tests.fakes.drawing import DRAWING, DRAWN, KEY
+from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture
 from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
 
@@ -56,6 +58,41 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) 
     with Image.open(io.BytesIO(shown)) as image:
         assert image.size == (80, 60)
     assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
+
+
+async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
+    bench: Bench, model: StandIn
+) -> None:
+    told: list[tuple[str, Usage]] = []
+    bench.context = replace(bench.context, spent=lambda *one: told.append(one))
+    await bench.put("logo.png", picture())
+    for mode in ("generate", "edit"):
+        await bench.call(
+            "image_edit_or_generate", mode=mode, prompt="a field", image_path="logo.png"
+        )
+    empty = {**encoded_answer(), "data": [{"b64_json": "###"}]}
+    model.trouble.append(says(json.dumps(empty).encode()))
+    await bench.error("image_edit_or_generate", mode="generate", prompt="a field")
+
+    # litellm's list has 5 dollars for a million tokens read, 40 for a million drawn
+    cost = pytest.approx((8 * 5 + 1000 * 40) / 1e6)
+    assert [name for name, _ in told] == ["openai/gpt-image-1"] * 3
+    for _, usage in told:
+        assert (usage.input_tokens, usage.output_tokens) == (8, 1000)
+        assert usage.cost_usd == usage.estimated_usd == cost
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"usage": "much", "cost_usd": "cheap"},
+        {"usage": {"input_tokens": -1}, "cost_usd": -1},
+        {"usage": {"output_tokens": 10**30}, "cost_usd": float("inf")},
+        {},
+    ],
+)
+def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object]) -> None:
+    assert usage_in(answer) == Usage()
 
 
 async def test_a_picture_is_edited_from_a_file_and_from_an_address(
