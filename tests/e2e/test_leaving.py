@@ -1,0 +1,71 @@
+"""A workspace installs the bot, works with it, and takes it away: the real program against a simulated Slack."""
+
+import socket
+
+import aiohttp
+from cryptography.fernet import Fernet
+from yarl import URL
+
+from bots.simulator.slack.server import SlackSimulator
+from tests.chaos.harness import Stage, staged
+
+SCENARIO = """
+conversations:
+  - name: sleeps
+    when: {user: {contains: "Sleep"}}
+    steps:
+      - calls: [{name: execute_command, arguments: {command: "sleep 60", blocking: true}}]
+      - text: "Awake."
+  - name: talks
+    when: {user: {contains: "Talk"}}
+    steps:
+      - text: "Here I am."
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+async def install(slack: SlackSimulator, stage: Stage, team_id: str) -> None:
+    base = URL(f"http://127.0.0.1:{stage.http_port}")
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(cookie_jar=jar) as browser:
+        async with browser.get(base / "slack/install", allow_redirects=False) as begin:
+            page = URL(begin.headers["Location"]).update_query(team=team_id)
+        async with browser.get(page) as end:
+            assert end.status == 200, await end.text()
+    assert team_id in slack.workspaces
+
+
+async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
+    port = free_port()
+    async with staged("slack", SCENARIO) as stage:
+        slack = stage.platform
+        assert isinstance(slack, SlackSimulator)
+        second = slack.add_workspace("second", bot_token="xoxb-2", people=("carol",))
+        stage.program.change(
+            slack_bot_token="",
+            slack_client_id=slack.oauth.client_id,
+            slack_client_secret=slack.oauth.client_secret,
+            encryption_keys=Fernet.generate_key().decode(),
+            public_url=f"http://127.0.0.1:{port}",
+            http_port=port,
+        )
+        stage.program.start()
+        await stage.connected()
+        first_id, second_id = slack.workspace.team_id, second.workspace.team_id
+        for team_id in (first_id, second_id):
+            await install(slack, stage, team_id)
+        await stage.say("Sleep, please.")
+        await stage.until(lambda: stage.runs() == ["running"], "it runs")
+        general = second.workspace.channel_names["general"].channel_id
+        slack.oauth.uninstall(first_id)
+        await stage.until(lambda: stage.runs() == ["stopped"], "its run is stopped")
+        await second.say("carol", general, "@threadhand Talk to me.")
+        await stage.until(lambda: stage.runs() == ["stopped", "completed"], "the other goes on")
+        assert stage.rows("SELECT workspace_id FROM workspace") == [(second_id,)]
+        assert f"the bot was taken out of {first_id}; 1 runs stopped" in stage.program.log()
+        assert "xoxb" not in stage.program.log()
