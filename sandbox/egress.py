@@ -75,7 +75,9 @@ def egress_policy(setting: str) -> EgressPolicy:
         allowed = ["*"]
     for entry in (*denied, *allowed):
         if entry in ("on", "off") or not (entry == "*" or is_place(entry)):
-            raise ValueError(f"{entry[:100]} is no name of a host such as example.net or *.example.net")
+            raise ValueError(
+                f"{entry[:100]} is no name of a host such as example.net or *.example.net"
+            )
     return EgressPolicy(allowed=tuple(allowed), denied=(*BROWSERS_OWN, *denied))
 
 

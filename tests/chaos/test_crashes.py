@@ -125,7 +125,7 @@ NOT_PASSED = {
     "storage.reseal_token": "one row; what is lost is a new token, and the old one holds for a while",
     "storage.leave_workspace": "Slack tells it again where it was not taken",
     "slack.oauth": "only asks; whoever installs begins again",
-    "sandbox.pack": "tests/sandbox/test_local_life.py has the folder as a crash leaves it at each step",
+    "sandbox.pack": "tests/sandbox/test_archive.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",
     "docker.start": "needs an engine; tests/sandbox/test_docker.py has the container that a killed process leaves",
     "docker.remove": "as docker.start",

@@ -232,8 +232,16 @@ async def test_the_way_out_ends_with_the_jail(outside: StandIn) -> None:
     ("setting", "good", "bad"),
     [
         ("on", ["example.net", "1.2.3.4"], ["update.googleapis.com"]),
-        ("example.net", ["example.net"], ["files.example.net", "xexample.net", "example.net.evil"]),
-        ("*.example.net, example.net", ["a.b.example.net", "example.net"], ["xexample.net", "org"]),
+        (
+            "example.net",
+            ["example.net"],
+            ["files.example.net", "notexample.net", "example.net.evil"],
+        ),
+        (
+            "*.example.net, example.net",
+            ["a.b.example.net", "example.net"],
+            ["notexample.net", "org"],
+        ),
         ("!*.example.org", ["example.net", "example.org"], ["a.example.org"]),
         ("on,!example.net", ["x"], ["example.net"]),
         ("off", [], ["example.net", "localhost"]),
