@@ -102,7 +102,11 @@ async def fleet(scenario: str, *, workers: int, channels: int = 20) -> AsyncGene
         stack.push_async_callback(database.close)
         script = await stack.enter_async_context(serve(load_scenario(scenario)))
         slack = await stack.enter_async_context(
-            SlackSimulator(settings=SlackSettings(rate_scale=0, channels=names))
+            SlackSimulator(
+                settings=SlackSettings(
+                    rate_scale=0, channels=names, retry_seconds=(0.1, 60.0, 300.0)
+                )
+            )
         )
         acks = Watched(slack.outbox.transport)
         slack.outbox.transport = acks
