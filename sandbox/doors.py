@@ -104,6 +104,8 @@ class Doors:
 
     async def end_elsewhere(self, thread_id: str) -> None:
         """Asks the process that runs the sandbox to end it. Nothing where there is none, or it does not answer."""
+        if not self._workspaces.has(thread_id):
+            return
         try:
             self._workspaces.take(thread_id).close()
         except WorkspaceInUse as taken:

@@ -115,6 +115,10 @@ class Workspaces:
             raise
         return workspace
 
+    def has(self, thread_id: str) -> bool:
+        """Whether the thread ever had a workspace that is not deleted."""
+        return (self._folder / thread_id).is_dir()
+
     def advance(self, thread_id: str, fence: int) -> None:
         """Notes the newest run that used the workspace. Raises LeaseLost for an older one, OSError."""
         home = self._folder / thread_id
@@ -137,11 +141,10 @@ class Workspaces:
 
     def delete(self, thread_id: str) -> None:
         """Deletes the thread's folder, if there is one. Its jail has been stopped."""
-        home = self._folder / thread_id
-        if not home.is_dir():
+        if not self.has(thread_id):
             return
         self.take(thread_id).close()
-        _remove(home)
+        _remove(self._folder / thread_id)
 
     def used(self, thread_id: str, at: float) -> None:
         """Notes when, in seconds since 1970."""

@@ -152,7 +152,15 @@ async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing() -> No
 async def test_the_limits_are_stated() -> None:
     async with local_jails() as provider:
         states = {state.name: state for state in await provider.describe()}
-        assert set(states) == {"memory", "processes", "user", "open files", "disk", "time", "network"}
+        assert set(states) == {
+            "memory",
+            "processes",
+            "user",
+            "open files",
+            "disk",
+            "time",
+            "network",
+        }
         assert states["user"].is_active == (os.geteuid() == 0)
 
 
@@ -271,3 +279,12 @@ async def test_an_unsafe_process_ends_with_its_sessions() -> None:
         shell = int(done.output.split()[0])
         await provider.close()
         await until_gone([shell])
+
+
+async def test_what_never_was_is_destroyed_by_a_provider_that_has_just_started(
+    tmp_path: Path,
+) -> None:
+    provider = UnsafeProcesses(tmp_path / "none yet")
+    await provider.destroy("never-seen")
+    assert list(tmp_path.rglob("never-seen")) == []
+    await provider.close()
