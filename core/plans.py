@@ -1,7 +1,7 @@
 """Plans of a thread: steps with their states, the changes that a model makes to them, and how they are shown."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from core.errors import ToolError
@@ -44,7 +44,7 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`run_id`: the run that carries it out now, or did last. `seen_message_id`: the newest message of a person that
-    the plan takes into account."""
+    the plan takes into account. `members`: the agent versions of that run's team, by name."""
 
     plan_id: str
     title: str
@@ -53,6 +53,7 @@ class Plan:
     stage: Stage = "own"
     run_id: str = ""
     seen_message_id: str = ""
+    members: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 Plans = tuple[Plan, ...]

@@ -37,11 +37,26 @@ class Roster:
         if run.agent_version_id is not None:
             return await self._begun(run.agent_version_id)
         agent_id = run.agent_id or self.agent_in(thread.address.channel_id, thread.agent_id)
-        definition = (await self.agents()).get(agent_id)
-        if definition is None:
+        version = await self._newest(agent_id)
+        if version is None:
             raise AgentError(
                 f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one."
             )
+        return version
+
+    async def member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
+        """The version that somebody of a team began with, else today's; None where there is no such agent.
+
+        Raises AgentError where the version cannot be had any more.
+        """
+        if agent_version_id is not None:
+            return await self._begun(agent_version_id)
+        return await self._newest(agent_id)
+
+    async def _newest(self, agent_id: str) -> AgentVersion | None:
+        definition = (await self.agents()).get(agent_id)
+        if definition is None:
+            return None
         key = (agent_id, definition.content_hash)
         if key not in self.recorded:
             self.recorded[key] = await self.versions.record(definition)

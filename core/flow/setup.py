@@ -27,8 +27,10 @@ class FlowPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Somebody whom steps can name: what the planner is told of them, and what they work with."""
+    """Somebody whom steps can name: what the planner is told of them, and what they work with, which that version of
+    their agent says."""
 
+    agent_version_id: str
     description: str
     around: Surroundings
 
@@ -78,6 +80,11 @@ class Flow:
     @property
     def descriptions(self) -> Mapping[str, str]:
         return {name: member.description for name, member in self.team.items()}
+
+    @property
+    def members(self) -> Mapping[str, str]:
+        """The versions of the team, as a plan keeps them."""
+        return {name: member.agent_version_id for name, member in self.team.items()}
 
     def is_used_up(self, history: Sequence[Message]) -> bool:
         """Whether the run has had all its turns."""

@@ -1,6 +1,6 @@
 """The states of a plan that is carried out, and every change from one to the next. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from core.plans import Plan, Plans, Step
@@ -77,6 +77,17 @@ def seen(plan: Plan, message_id: str) -> Plan:
     return replace(plan, seen_message_id=message_id)
 
 
+def worked_on_by(plan: Plan, members: Mapping[str, str]) -> Plan:
+    """With the versions of the team written down."""
+    return replace(plan, members={**plan.members, **members})
+
+
+def members_of(plans: Plans, run_id: str) -> Mapping[str, str]:
+    """The versions that the run's team has worked as, whatever plan it was for."""
+    mine = [plan.members for plan in plans if plan.run_id == run_id]
+    return {name: version for members in mine for name, version in members.items()}
+
+
 def begun(plan: Plan, key: str) -> Plan:
     """With one more try of the next step under way."""
     step = next_step(plan)
@@ -122,7 +133,7 @@ def settled(plan: Plan, why: str) -> Plan:
 def taken_up(plan: Plan, run_id: str) -> Plan:
     """With a run that goes on with it: what was blocked is tried again from the start of its count."""
     steps = tuple(_afresh(step, plan.stage) for step in plan.steps)
-    return replace(plan, run_id=run_id, stage="going", is_active=True, steps=steps)
+    return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=steps)
 
 
 def skipped(plan: Plan, step: Step | None, note: str) -> Plan:
@@ -134,7 +145,7 @@ def answered(plan: Plan, choice: str | None, run_id: str, message_id: str) -> Pl
     """With what people have chosen, or said, where it had stopped. Their own words are for the planner to look at, but
     for those that a step waits for."""
     if choice == "stop":
-        return replace(closed(seen(plan, message_id), "stopped here"), run_id=run_id)
+        return _handed_to(closed(seen(plan, message_id), "stopped here"), run_id)
     if choice == "skip":
         plan = skipped(plan, blocked(plan), "skipped")
     if choice in ("again", "skip") or (plan.stage == "answer" and message_id):
@@ -166,6 +177,12 @@ def noted(text: str) -> str:
 
 
 _NO_STEP = Step(text="")
+
+
+def _handed_to(plan: Plan, run_id: str) -> Plan:
+    """Another run works with today's versions of its team."""
+    members: Mapping[str, str] = plan.members if plan.run_id == run_id else {}
+    return replace(plan, run_id=run_id, members=members)
 
 
 def _afresh(step: Step, stage: str) -> Step:

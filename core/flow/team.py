@@ -7,6 +7,7 @@ from functools import partial
 from core.engine import Engine
 from core.equipment import Equipment, kit_of
 from core.flow.setup import Board, Flow, Member
+from core.flow.steps import members_of
 from core.loop import Surroundings
 from core.messages import Message
 from core.recorder import RunRecorder
@@ -16,18 +17,26 @@ from core.threads import Run
 async def flow_of(
     kit: Equipment, run: Run, around: Surroundings, engine: Engine, recorder: RunRecorder
 ) -> Flow | None:
-    """None: the agent of the run does not plan, or there is no place for plans. Members that are gone are left out."""
+    """None: the agent of the run does not plan, or there is no place for plans.
+
+    A team that has begun goes on as it began; of one that has not, members that are gone are left out. Raises
+    AgentError where a version cannot be had any more.
+    """
     agent = kit.agent
     if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
         return None
-    known = await engine.roster.agents()
+    begun = members_of(await engine.plans.read(run.thread_id), run.run_id)
     team: dict[str, Member] = {}
     for name in agent.team:
-        definition = known.get(name)
-        if definition is None:
+        version = await engine.roster.member(name, begun.get(name))
+        if version is None:
             continue
-        own = await kit_of(definition, run, engine, recorder, around.switch)
-        team[name] = Member(description=definition.description, around=with_kit(around, own))
+        own = await kit_of(version.definition, run, engine, recorder, around.switch)
+        team[name] = Member(
+            agent_version_id=version.agent_version_id,
+            description=version.definition.description,
+            around=with_kit(around, own),
+        )
     return Flow(
         planner=around,
         team=team,

@@ -12,7 +12,7 @@ from core.flow.messages import Sign, newest_sign, step_text
 from core.flow.names import member_named, name_in, words_of
 from core.flow.planner import Ended, is_end_of_run
 from core.flow.setup import Flow
-from core.flow.steps import at_work, begun, completed, failed, waiting
+from core.flow.steps import at_work, begun, completed, failed, waiting, worked_on_by
 from core.ids import new_id
 from core.loop import Surroundings
 from core.messages import Message
@@ -60,8 +60,10 @@ def agent_for(flow: Flow, step: Step) -> str:
 
 
 async def started(flow: Flow, plan: Plan) -> Plan | None:
-    """With the next step under way, if people have left one."""
-    return plan if at_work(plan) else await flow.change(plan, lambda plan: begun(plan, new_id()))
+    """With the next step under way, if people have left one. Who takes the run over works with the same versions."""
+    if at_work(plan) and flow.members.items() <= plan.members.items():
+        return plan
+    return await flow.change(plan, lambda plan: begun(worked_on_by(plan, flow.members), new_id()))
 
 
 async def worked(

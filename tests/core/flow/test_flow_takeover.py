@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ from storage.journal import SqlRunJournal
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims
 from tests.core.conftest import World
-from tests.core.flow.conftest import Played, plan_of, said
+from tests.core.flow.conftest import AGENTS, Played, plan_of, planned, said
 from tests.fakes.played_model import calls, invokes, text
 
 LINK = "https://example.com/two.csv"
@@ -176,3 +177,42 @@ async def is_whole(world: World, run_id: str) -> None:
         str(one.content["tool_call_id"]) for one in history if "tool_call_id" in one.content
     ]
     assert asked == answered
+
+
+async def test_a_team_goes_on_as_it_began_after_a_takeover(
+    flow_world: World, tmp_path: Path
+) -> None:
+    world, folder = flow_world, tmp_path / "agents"
+    world.model.turns = [
+        planned("[research] One", "[data-analysis] Two"),
+        calls(("wait", '{"text": "first"}')),
+    ]
+    run_id = await world.say("do one and two")
+    worker_id = new_id()
+    healthy = world.engine
+    world.with_engine(claims=Vanishing(world.database), worker_id=worker_id)
+    dying = asyncio.ensure_future(execute(run_id, world.engine))
+    await world.bench.has_started("first").wait()
+    dying.cancel()
+    with suppress(asyncio.CancelledError):
+        await dying
+    await SqlRunClaims(world.database).bury(worker_id)
+
+    changed = AGENTS["data-analysis"].replace("You count", "You guess").replace("counter", "other")
+    (folder / "data-analysis.yaml").write_text(changed)
+    (folder / "research.yaml").unlink()
+    before = len(world.model.requests)
+    world.model.turns = [text("one"), text("two"), text("one and two")]
+    await execute(run_id, replace(healthy, worker_id=new_id()))
+    assert await said(world, run_id) == "one and two"
+    later = world.model.requests[before:]
+    roles = ["You find", "You count", "You lead"]
+    prompts = [str(one.messages[0]["content"]) for one in later]
+    assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True)), prompts
+    assert [one.model for one in later] == ["test", "openai/counter", "test"]
+
+    world.with_engine(claims=healthy.claims, worker_id=healthy.worker_id)
+    world.model.turns = [planned("[data-analysis] Three"), text("three"), text("all")]
+    await world.run("now do three")
+    assert "You guess" in str(world.model.requests[-2].messages[0]["content"])
+    assert world.model.requests[-2].model == "openai/other"
