@@ -221,6 +221,8 @@ class _Show:
             await _wait_at_most(self._over, limited.retry_after_seconds)
         except SurfaceError as error:
             log.warning("the status of run %s was not shown: %s", self.run_id, error)
+        except LeaseLost:
+            log.info("another process shows run %s now", self.run_id)
 
     async def _leave(self, run: Run, status: Delivery, poster: Poster) -> None:
         """Everything that the ended run left: the answer first, then the status message in its last state."""

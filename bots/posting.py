@@ -94,6 +94,8 @@ class Poster:
                 return
             message_ref = record.message_ref
             if not is_final:
+                # whoever slept meanwhile must not paint over what another one has shown since
+                await self._record(record)
                 # newer ones follow; to wait for the platform here would keep the answer waiting
                 await self.surface.edit(self.address, message_ref, content)
                 return
