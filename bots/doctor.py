@@ -219,7 +219,7 @@ def _discord(settings: Settings) -> Finding:
 
 
 def _allowed(settings: Settings) -> tuple[Finding, ...]:
-    has_platform = bool(settings.slack_bot_token or settings.discord_token)
+    has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
     if has_platform and settings.allow_notice:
         return (Finding("fail", "access", settings.allow_notice),)
     return ()

@@ -49,10 +49,8 @@ class Policy:
         return self._problem_with(standing)
 
     def admits_workspace(self, workspace_id: str) -> bool:
-        """Whether the list of workspaces holds it; where there is none, people and channels are what is looked at."""
-        return (
-            not self.workspaces or EVERYBODY in self.workspaces or workspace_id in self.workspaces
-        )
+        """Whether a workspace may install the bot: the list of workspaces must hold it."""
+        return EVERYBODY in self.workspaces or workspace_id in self.workspaces
 
     def _fits_place(self, workspace_id: str, channel_id: str) -> bool:
         """False also where no list is set at all."""

@@ -119,6 +119,8 @@ def _settings(
         "slack_bot_token": SecretStr(slack.settings.bot_token),
         "slack_app_token": SecretStr(slack.settings.app_token),
         "slack_signing_secret": SecretStr(slack.settings.signing_secret),
+        "slack_client_id": "",
+        "slack_client_secret": SecretStr(""),
         "slack_api_url": slack.api_url,
         "discord_token": SecretStr(discord.world.token),
         "discord_api_url": discord.api_url,

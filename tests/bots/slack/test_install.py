@@ -105,8 +105,8 @@ async def shop(slack: SlackSimulator, desk: Desk, tmp_path: Path) -> AsyncIterat
     left: list[tuple[str, str]] = []
 
     async def leave(platform: str, workspace_id: str) -> None:
-        left.append((platform, workspace_id))
         await Stores(database, Wires()).installations.leave(platform, workspace_id)
+        left.append((platform, workspace_id))
 
     app = SlackApp(
         bot_token="",
@@ -130,7 +130,7 @@ def general(people: BusyPeople) -> str:
 
 async def said(shop: Shop, people: BusyPeople, person: str, words: str, **more: object) -> Address:
     before = len(shop.desk.taken)
-    await people.say(person, general(people), f"@threadhand {words}", **more)  # pyright: ignore[reportArgumentType] - files
+    await people.say(person, general(people), f"@threadhand {words}", **more)
     await eventually(lambda: len(shop.desk.taken) > before)
     return shop.desk.taken[-1].address
 
