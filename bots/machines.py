@@ -33,9 +33,12 @@ THROUGH_THE_PROXY = (
 )
 OF_THE_MACHINE = "it has the network of this machine"
 
+HAS_BROWSER = "It has a browser for {pages}."
 WITH_BROWSER = (
     "It has a browser for {pages}; matplotlib and pandas are in /opt/toolbox/bin/python3."
 )
+NO_BROWSER = "It has no browser: the browser tools do not work."
+ALL_PAGES = "all that it can reach"
 PAGES_INSIDE = "pages of the workspace and servers inside"
 NO_WAY_OUT = "it has no way to the internet"
 AT_MODAL = (
@@ -49,8 +52,8 @@ IDLE_MARGIN_SECONDS = 300
 class Machines:
     """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
 
-    `has_browser`: a browser was found for its sandboxes, by a probe. `found` is a sentence on what else was found in
-    them, empty as long as nobody has looked.
+    `has_browser`: a browser was found for its sandboxes, or their image is not made without one. `found` says in
+    sentences what else was found in them, empty as long as nobody has looked.
     """
 
     name: str
@@ -99,9 +102,7 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
 def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
     told = IN_SANDBOX.format(network=_way_out(policy))
     if not jails.browser_lack:
-        browser = WITH_BROWSER.format(
-            pages="all that it can reach" if policy.is_open else PAGES_INSIDE
-        )
+        browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
         told = f"{told} {browser}"
         return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
     off = f"The browser tools are off: {jails.browser_lack}"
@@ -161,7 +162,11 @@ async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
         provider=provider,
         lacks=() if tried.ok else (lack,),
         for_the_model=AT_MODAL.format(network=_network(settings.modal_egress)),
-        found=lambda: _listed(provider.found.programs, provider.found.modules),
+        has_browser=True,
+        found=lambda: " ".join(
+            _listed(provider.found.programs, provider.found.modules)
+            + _browser(provider.found.has_browser, settings.modal_egress)
+        ),
     )
 
 
@@ -205,9 +210,16 @@ def _network(egress: tuple[str, ...]) -> str:
     return f"of the internet it can reach {', '.join(egress)} alone"
 
 
-def _listed(programs: tuple[str, ...], modules: tuple[str, ...]) -> str:
-    told = f"It has {', '.join(programs)}." if programs else ""
-    return f"{told} Python has {', '.join(modules)}.".strip() if modules else told
+def _listed(programs: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
+    told = [f"It has {', '.join(programs)}."] if programs else []
+    return [*told, f"Python has {', '.join(modules)}."] if modules else told
+
+
+def _browser(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
+    if has_browser is None:
+        return []
+    pages = ALL_PAGES if egress else PAGES_INSIDE
+    return [HAS_BROWSER.format(pages=pages) if has_browser else NO_BROWSER]
 
 
 def prompt(sandboxes: Machines) -> str:

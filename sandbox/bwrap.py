@@ -9,7 +9,7 @@ from pathlib import Path
 from sandbox import seccomp
 from sandbox.inside import gate
 from sandbox.limits import Limits
-from sandbox.toolbox import INSIDE_FOLDER, Toolbox
+from sandbox.toolbox import Toolbox
 
 INSIDE_UID = 1000
 PROGRAM_FOLDER = "/opt/threadhand"
@@ -130,7 +130,6 @@ def _own(plan: JailPlan) -> list[str]:
         flags += ["--ro-bind", prefix, prefix]
         flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
     if plan.toolbox is not None:
-        flags += ["--ro-bind", str(plan.toolbox.folder), INSIDE_FOLDER]
-        for folder in plan.toolbox.more_folders:
-            flags += ["--ro-bind", str(folder), str(folder)]
+        for folder, inside in plan.toolbox.bound():
+            flags += ["--ro-bind", str(folder), inside]
     return flags

@@ -22,6 +22,8 @@ NODE_INSTALLED = (
     f"curl -fsSL https://nodejs.org/dist/{NODE}/node-{NODE}-linux-x64.tar.xz"
     " | tar -xJ -C /usr/local --strip-components=1 --exclude='*.md' --exclude=LICENSE"
 )
+BROWSER_TRIED = "chromium --version && python3 -c 'import playwright.async_api'"
+"""There is no image without a browser."""
 PROBED = (
     "antiword", "bc", "catdoc", "chromium", "csvcut", "curl", "file", "gawk", "git", "jq", "node", "npm",
     "pandoc", "pdftotext", "rg", "rsync", "sudo", "tmux", "tree", "unrtf", "vim", "wget", "wkhtmltopdf",
@@ -38,7 +40,7 @@ def sandbox_image() -> modal.Image:
         .apt_install(*APT)
         .run_commands(NODE_INSTALLED)
         .pip_install(*PIP)
-        .run_commands(f"mkdir -p {WORKSPACE}")
+        .run_commands(BROWSER_TRIED, f"mkdir -p {WORKSPACE}")
         .workdir(WORKSPACE)
     )
 

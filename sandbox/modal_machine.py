@@ -10,6 +10,7 @@ from core.failpoints import Failpoint
 from sandbox.connection import Connection
 from sandbox.modal_image import WORKSPACE
 from sandbox.modal_plan import ModalPlan
+from sandbox.modal_probe import BROWSER_PLACES
 from sandbox.modal_program import packed_program
 from sandbox.modal_stream import Input, InputWriter, OutputReader
 
@@ -63,6 +64,7 @@ async def connected(sandbox: modal.Sandbox, plan: ModalPlan, *, label: str) -> C
             "limits": plan.limits_inside(),
             "command_seconds_max": plan.limits.command_seconds,
             "silence_seconds_max": plan.silence_seconds,
+            "browser_places": BROWSER_PLACES,
         }
     )
     with EXEC:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import sandbox
 
-LEFT_OUT = "browser"
-"""The folder of the browser's server, which takes files of its own."""
 START = """\
 import os, sys
 size, digest, told = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -57,12 +55,15 @@ def packed_program() -> Packed:
         tempfile.TemporaryDirectory() as folder,
     ):
         archive.writestr(_entry("sandbox/__init__.py"), b"")
-        for path in sorted((origin / "inside").rglob("*.py")):
-            if LEFT_OUT in path.relative_to(origin).parts:
+        for path in sorted((origin / "inside").rglob("*")):
+            if path.suffix not in (".py", ".js"):
                 continue
             name = f"sandbox/{path.relative_to(origin).as_posix()}"
             archive.writestr(_entry(name), path.read_bytes())
-            archive.writestr(_entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled"))
+            if path.suffix == ".py":
+                archive.writestr(
+                    _entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled")
+                )
     content = written.getvalue()
     return Packed(content=content, digest=hashlib.sha256(content).hexdigest()[:16])
 

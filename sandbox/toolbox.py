@@ -46,6 +46,10 @@ class Toolbox:
             :16
         ]
 
+    def bound(self) -> tuple[tuple[Path, str], ...]:
+        """The folders of the host, and where each is seen inside."""
+        return ((self.folder, INSIDE_FOLDER), *((path, str(path)) for path in self.more_folders))
+
     def for_the_browser(self) -> dict[str, str]:
         """What the program inside needs to know to start the browser."""
         return {"python": self.python, "chromium": self.chromium}

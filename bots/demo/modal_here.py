@@ -11,6 +11,7 @@ from core.errors import ConfigurationError
 from sandbox import programs
 from sandbox.jail import is_root
 from sandbox.local import LocalJails
+from sandbox.toolbox import find_toolbox
 
 USER = 29_999
 """Whom containers run as on this machine where the demo runs as root."""
@@ -24,6 +25,7 @@ NO_ACCOUNT = (
 class ModalHere:
     """What became of it: what is lacking, and what to tell who watches."""
 
+    has_browser: bool
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -34,7 +36,8 @@ async def modal_here(stack: AsyncExitStack, folder: Path, *, is_scripted: bool) 
     Raises ConfigurationError for a real model without an account.
     """
     if has_account():
-        return ModalHere(notes=("Sandboxes run at Modal, in the account that is set up.",))
+        notes = ("Sandboxes run at Modal, in the account that is set up.",)
+        return ModalHere(has_browser=True, notes=notes)
     if not is_scripted:
         raise ConfigurationError(NO_ACCOUNT)
     jail, why = await _jail(folder)
@@ -51,8 +54,9 @@ async def modal_here(stack: AsyncExitStack, folder: Path, *, is_scripted: bool) 
     notes = ("There is no Modal account here: sandboxes run in a simulated Modal on this machine.",)
     if jail is None:
         loud = f"THIS MACHINE ALLOWS NO JAIL: the simulated Modal runs plain processes. {why}"
-        return ModalHere(skipped=("jail",), notes=(*notes, loud))
-    return ModalHere(notes=notes)
+        return ModalHere(has_browser=False, skipped=("jail",), notes=(*notes, loud))
+    lacks = (f"The simulated Modal has no browser: {why}",) if why else ()
+    return ModalHere(has_browser=not why, notes=(*notes, *lacks))
 
 
 def has_account() -> bool:
@@ -63,7 +67,7 @@ def has_account() -> bool:
 
 
 async def _jail(folder: Path) -> tuple[Jail | None, str]:
-    """The jail for containers, or None and why."""
+    """The jail for containers, or None and why; or a jail without a browser, and why."""
     jails = LocalJails(folder / "jail")
     tried = await jails.probe()
     await jails.close()
@@ -74,4 +78,8 @@ async def _jail(folder: Path) -> tuple[Jail | None, str]:
     python = programs.find_python(drops_user=drops_user)
     bwrap = programs.find_bwrap(place, drops_user=drops_user)
     user = USER if drops_user else None
-    return Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user), ""
+    more: tuple[tuple[Path, str], ...] = ()
+    if not jails.browser_lack:
+        more = find_toolbox(python, drops_user=drops_user).bound()
+    jail = Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user, more=more)
+    return jail, jails.browser_lack

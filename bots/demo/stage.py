@@ -154,7 +154,12 @@ async def _ground(
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
         here = await modal_here(stack, folder, is_scripted=is_scripted)
-        return _Ground(sandbox="modal", skipped=here.skipped, notes=here.notes)
+        return _Ground(
+            sandbox="modal",
+            has_browser=here.has_browser,
+            skipped=here.skipped,
+            notes=here.notes,
+        )
     if settings.sandbox != "local":
         return _Ground(sandbox=settings.sandbox)
     jails = LocalJails(folder / "sandboxes")

@@ -1,7 +1,8 @@
 """The program inside, for a host at the other end of a network that may vanish without a word.
 
-Started like `agent.py`. One more setting: `silence_seconds_max`, after which it ends because nobody calls any more. The
-root is the folder it starts in. The programs of one sandbox find each other in its folder for temporary files.
+Started like `agent.py`. Two more settings: `silence_seconds_max`, after which it ends because nobody calls any more,
+and `browser_places`, where to look for a browser (see `places`). The root is the folder it starts in. The programs of
+one sandbox find each other in its folder for temporary files.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sandbox.inside import frames
 from sandbox.inside.agent import Program, forget, set_limits
 from sandbox.inside.link import Call, Link
 from sandbox.inside.loop import Loop
+from sandbox.inside.places import browser_at
 from sandbox.inside.succession import Succession
 
 
@@ -55,10 +57,19 @@ class Vigil:
             self._loop.later(min(5.0, self._silence_seconds_max - quiet_seconds), self._look)
 
 
+def forget_browser(state_folder: str) -> None:
+    """What need not last would be saved with the sandbox."""
+    if os.path.isdir(f"{state_folder}-browser"):
+        import shutil  # only here: it takes its time
+
+        shutil.rmtree(f"{state_folder}-browser", ignore_errors=True)
+
+
 def main() -> None:
     settings: dict[str, Any] = {**json.loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    settings["browser"] = browser_at(settings["browser_places"])
     set_limits(settings.get("limits", {}))
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
@@ -75,3 +86,4 @@ def main() -> None:
         program.close()
         succession.leave()
         forget(state_folder)
+        forget_browser(state_folder)

@@ -13,6 +13,7 @@ from sandbox import programs
 from sandbox.modal_plan import ModalPlan
 from sandbox.modal_sandboxes import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
+from sandbox.toolbox import find_toolbox
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import local_jails
 
@@ -43,7 +44,7 @@ class Stage:
     workers: list[ModalSandboxes] = field(default_factory=list[ModalSandboxes])
 
     def worker(self, **changes: object) -> ModalSandboxes:
-        plan = replace(PLAN, **changes)  # pyright: ignore[reportArgumentType]
+        plan = replace(PLAN, **changes)
         provider = ModalSandboxes(plan, self.records, now=self.clock)
         self.workers.append(provider)
         return provider
@@ -62,11 +63,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def modal_stage(*, jailed: bool = False) -> AsyncIterator[Stage]:
+async def modal_stage(*, jailed: bool = False, with_browser: bool = False) -> AsyncIterator[Stage]:
     """Plain processes by default: what is tried out is ours, and Modal keeps its own walls."""
     with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
         Path(folder).chmod(0o711)
-        jail = await modal_jail(Path(folder)) if jailed else None
+        jail = await modal_jail(Path(folder), with_browser=with_browser) if jailed else None
         async with ModalSimulator(jail) as modal:
             environ = os.environ  # noqa: TID251 - where the SDK looks
             wanted = environment_of(modal)
@@ -98,13 +99,18 @@ def environment_of(modal: ModalSimulator) -> dict[str, str]:
     }
 
 
-async def modal_jail(folder: Path) -> Jail:
+async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
     """Skips the test where the machine allows none."""
     async with local_jails() as jails:
         drops_user = jails._drops_user
+        if with_browser and jails.browser_lack:
+            lacking("chromium", jails.browser_lack)
+    more: tuple[tuple[Path, str], ...] = ()
     try:
         python = programs.find_python(drops_user=drops_user)
         bwrap = programs.find_bwrap(folder, drops_user=drops_user)
+        if with_browser:
+            more = find_toolbox(python, drops_user=drops_user).bound()
     except programs.Lacking as why:
         lacking("jail", str(why))
     return Jail(
@@ -112,4 +118,5 @@ async def modal_jail(folder: Path) -> Jail:
         python=python.path,
         prefix=python.prefix,
         user=JAIL_USER if drops_user else None,
+        more=more,
     )

@@ -26,12 +26,17 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jail:
     """With what containers are kept apart. `prefix`: where the Python lies if not under /usr. `user`: whom to become
-    on the host; None: nobody else."""
+    on the host; None: nobody else. `more`: folders besides, and where they lie inside."""
 
     bwrap: Path
     python: Path
     prefix: Path | None
     user: int | None
+    more: tuple[tuple[Path, str], ...] = ()
+
+    def bound(self) -> tuple[tuple[Path, str], ...]:
+        prefix = () if self.prefix is None else ((self.prefix, str(self.prefix)),)
+        return (*prefix, *self.more)
 
 
 class CommandRefused(Exception):
@@ -247,8 +252,8 @@ class Container:
                 flags += ["--ro-bind", str(path), str(path)]
         for path in ("/etc/ssl", "/etc/alternatives", "/etc/ld.so.cache", "/etc/fonts"):
             flags += ["--ro-bind-try", path, path]
-        if jail.prefix is not None:
-            flags += ["--ro-bind", str(jail.prefix), str(jail.prefix)]
+        for folder, inside in jail.bound():
+            flags += ["--ro-bind", str(folder), inside]
         return [*flags, "--proc", "/proc", "--dev", "/dev", "--clearenv", "--", str(jail.python)]
 
     def _link(self, name: str, target: str) -> None:

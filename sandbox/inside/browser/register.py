@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from playwright.async_api import ElementHandle, Error, Frame, JSHandle, Page
 
 from sandbox.inside.browser.setting import Refused
 
-INDEX = (Path(__file__).parent / "index.js").read_text("utf-8")
+INDEX = files("sandbox.inside.browser").joinpath("index.js").read_text("utf-8")
 NEW = "() => ({ numbers: new WeakMap(), elements: new Map(), fresh: [] })"
 NUMBER = """(register, first) => register.fresh.forEach((element, n) => {
   register.numbers.set(element, first + n);
