@@ -72,9 +72,11 @@ def chromium() -> str:
 
 
 @asynccontextmanager
-async def program(scenario: str | None = None) -> AsyncGenerator[Stage, None]:
+async def program(
+    scenario: str | None = None, *, sandbox: str = "unsafe-process"
+) -> AsyncGenerator[Stage, None]:
     """The whole program with both platforms; the story, or another scenario in YAML."""
-    settings = load({"THREADHAND_SANDBOX": "unsafe-process"}, None)
+    settings = load({"THREADHAND_SANDBOX": sandbox}, None)
     chosen = load_scenario(scenario) if scenario else None
     async with staged(settings, scenario=chosen) as stage:
         yield stage

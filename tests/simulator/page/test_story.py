@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from bots.demo.notice_board import notices
+from tests.requirements_of_the_machine import lacking
 from tests.simulator.page.browser import PHONE, Reader, chromium, program, reading
 
 
@@ -92,6 +93,26 @@ async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path)
         assert not {"\u2060", "\u200b", "\u200c"} & set(seen)
         assert "-#" not in seen
         await reader.keep_picture("discord")
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(platform: str) -> None:
+    async with program(sandbox="local") as stage, reading(stage) as reader:
+        if not stage.has_browser:
+            lacking("chromium", "the sandbox has no browser; run: scripts/setup --toolbox")
+        side = reader.side(platform)
+        await reader.begin(platform)
+        await reader.button(platform, "Markdown").click()
+        for name in ("chart.png", "page.png"):
+            picture = side.get_by_role("img", name=name)
+            await expect(picture).to_be_visible()
+            await reader.page.wait_for_function(
+                "picture => picture.complete && picture.naturalWidth > 900",
+                arg=await picture.element_handle(),
+            )
+        await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
+        await expect(side.get_by_role("img", name="page.png")).to_be_in_viewport(ratio=0.9)
+        await reader.keep_picture(f"{platform}-browser")
 
 
 async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
