@@ -145,7 +145,7 @@ class Storm:
             tokens = [one.token for one in self._said if one.thread_id == thread_id]
             await self._told.until(
                 lambda: all(self._told.has_ended(token) for token in tokens),
-                "an earlier word is answered",
+                f"all of {tokens} are answered, with no button left",
                 seconds=SETTLE_SECONDS,
             )
             await self._speak(which, thread_id)
