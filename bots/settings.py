@@ -205,7 +205,11 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
     secrets = [value for value in values if isinstance(value, SecretStr)]
     return tuple(
         secret.get_secret_value()
-        for secret in (*secrets, *settings.provider_keys.values())
+        for secret in (
+            *secrets,
+            *settings.provider_keys.values(),
+            *map(SecretStr, settings.token_keys),
+        )
         if secret.get_secret_value()
     )
 
