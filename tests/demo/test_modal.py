@@ -23,7 +23,7 @@ def test_without_namespaces_its_commands_are_plain_processes_and_it_says_so(tmp_
     ended = play(tmp_path, AT_MODAL, prefix=without_namespaces())
     check_told(ended)
     assert ended.verdict["sandbox"] == "modal"
-    assert ended.verdict["skipped"] == ["jail"]
+    assert ended.skipped == ["jail", "browser"]
     loud = [line for line in ended.lines if line.startswith("THIS MACHINE ALLOWS NO JAIL")]
     assert len(loud) == 1
 
