@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 
 from tests.chaos.storm import storm
@@ -12,6 +13,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
+    )  # so that no process is left behind
     try:
         asyncio.run(storm(wanted.seed, wanted.seconds, _say))
     except AssertionError as error:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -33,6 +34,9 @@ MODES: Mapping[str, Mode] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/load", description=__doc__)
     parser.add_argument("mode", nargs="*", help=f"of {', '.join(MODES)}; all without a name")
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
+    )  # so that no process is left behind
     wanted: list[str] = parser.parse_args().mode
     if unknown := set(wanted) - set(MODES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
