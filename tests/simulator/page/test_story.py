@@ -8,7 +8,7 @@ from playwright.async_api import expect
 
 from bots.demo.notice_board import notices
 from tests.requirements_of_the_machine import lacking
-from tests.simulator.page.browser import PHONE, Reader, chromium, program, reading
+from tests.simulator.page.browser import PATIENCE_MS, PHONE, Reader, chromium, program, reading
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(pla
         await reader.button(platform, "Markdown").click()
         for name in ("chart.png", "page.png"):
             picture = side.get_by_role("img", name=name)
-            await expect(picture).to_be_visible()
+            await expect(picture).to_be_visible(timeout=2 * PATIENCE_MS)  # Chromium starts cold
             await reader.page.wait_for_function(
                 "picture => picture.complete && picture.naturalWidth > 900",
                 arg=await picture.element_handle(),
