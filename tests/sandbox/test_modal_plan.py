@@ -30,7 +30,10 @@ def test_names_are_legal_and_differ(thread_id: str) -> None:
     [
         ((), Network(is_blocked=True)),
         (("*",), Network()),
-        (("example.net", "192.0.2.0/24"), Network(networks=["192.0.2.0/24"], names=["example.net"])),
+        (
+            ("example.net", "192.0.2.0/24"),
+            Network(networks=["192.0.2.0/24"], names=["example.net"]),
+        ),
         (("*.example.com",), Network(names=["*.example.com"])),
     ],
 )
