@@ -106,6 +106,7 @@ def _readable_by_nobody(installation: Path, folder: Path) -> Path:
 
 
 def _initialise(initdb: Path, cluster: Path) -> None:
+    user = _user(as_nobody=True)
     command = [str(initdb), "-D", str(cluster), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
     done = subprocess.run(
         [*command, "--no-sync", "--no-instructions", "--locale=C"],
@@ -114,17 +115,17 @@ def _initialise(initdb: Path, cluster: Path) -> None:
         cwd="/",
         env=_PLAIN_ENVIRONMENT,
         check=False,
-        **_identity(as_nobody=True),
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
     )
     if done.returncode != 0:
         lacking("postgres", f"initdb failed: {(done.stderr or done.stdout).strip()[-200:]}")
 
 
-def _identity(*, as_nobody: bool) -> dict[str, object]:
+def _user(*, as_nobody: bool) -> int | None:
     """PostgreSQL refuses to run as root."""
-    if not as_nobody or os.geteuid() != 0:
-        return {}
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    return NOBODY if as_nobody and os.geteuid() == 0 else None
 
 
 @contextmanager
@@ -136,6 +137,7 @@ def _running(
     as_nobody: bool = False,
     stop: signal.Signals = signal.SIGTERM,
 ) -> Iterator[subprocess.Popen[bytes]]:
+    user = _user(as_nobody=as_nobody)
     with (folder / f"{name}.log").open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -145,7 +147,9 @@ def _running(
             cwd="/",
             env=_PLAIN_ENVIRONMENT,
             preexec_fn=_die_with_parent,
-            **_identity(as_nobody=as_nobody),
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
         )
     try:
         yield process

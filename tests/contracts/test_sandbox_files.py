@@ -138,7 +138,7 @@ async def test_a_reader_that_stops_early_leaves_the_sandbox_usable(sandbox: Sand
     for _ in range(50):
         stream = sandbox.files.read("large")
         await anext(stream)
-        await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
+        await stream.aclose()
     assert (await run(sandbox, "true")).exit_code == 0
 
 

@@ -119,7 +119,7 @@ async def test_a_record_keeps_everything(stores: Stores) -> None:
 async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: str) -> None:
     lease, rendering = await _showing(stores)
     (status,) = await stores.deliveries.plan(rendering, [STATUS])
-    ended = replace(status, state=state)  # pyright: ignore[reportArgumentType] - one of two literals
+    ended = replace(status, state=state)
     await stores.deliveries.record(rendering, ended)
     assert not await stores.deliveries.close(rendering)
     draft = DeliveryDraft(slot="answer", body={"text": "done"})

@@ -23,8 +23,8 @@ async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
     steps = tuple(str(number) for number in range(5))
     await stores.plans.change(lease.thread_id, lambda known: created(known, "p", "Trip", steps))
 
-    def done(index: int) -> object:
-        return stores.plans.change(
+    async def done(index: int) -> Plans:
+        return await stores.plans.change(
             lease.thread_id, lambda known: marked(known, "p", index, "completed", None)
         )
 

@@ -1,6 +1,5 @@
 """What is remembered of sandboxes: in memory and on each database the same."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -33,8 +32,7 @@ def record(thread_id: str, **changes: object) -> SandboxRecord:
         snapshot_ref=None,
         last_used_at=NOW,
     )
-    change: Callable[..., SandboxRecord] = replace
-    return change(fresh, **changes)
+    return replace(fresh, **changes)
 
 
 async def test_a_record_comes_back_as_it_was_stored(kept: Kept) -> None:

@@ -184,7 +184,7 @@ async def test_a_model_sees_what_it_called_and_with_what(world: World, dialect: 
     envelopes = [json.loads(str(one["content"]))["tool_execution"] for one in answers]
     assert [one["arguments"] for one in envelopes] == [{"text": "a"}, {"text": "b"}]
     if dialect == "native":
-        ids = [one["id"] for one in asked["tool_calls"]]
+        ids = [one["id"] for one in json.loads(shown)["tool_calls"]]
         assert [one["tool_call_id"] for one in answers] == ids
         assert all("id" not in one for one in answers)
 

@@ -90,7 +90,7 @@ async def test_a_database_of_a_newer_version_is_left_alone() -> None:
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(platform: str) -> None:
-    async with staged(platform, HELLO) as stage:  # pyright: ignore[reportArgumentType] - a name
+    async with staged(platform, HELLO) as stage:
         stage.program.start()
         await stage.connected()
         files = [

@@ -40,13 +40,14 @@ conversations:
 
 def results(stage: Stage) -> list[Any]:
     """What the tools answered, as the model was sent it last."""
-    sent = stage.script.requests[-1]["messages"]
+    sent: Any = stage.script.requests[-1]["messages"]
     told = [json.loads(one["content"]) for one in sent if one["role"] == "tool"]
     return [one["tool_execution"]["result"] for one in told]
 
 
 def offered(stage: Stage) -> set[str]:
-    return {one["function"]["name"] for one in stage.script.requests[-1]["tools"]}
+    tools: Any = stage.script.requests[-1]["tools"]
+    return {one["function"]["name"] for one in tools}
 
 
 async def told(stage: Stage, words: str) -> list[Any]:

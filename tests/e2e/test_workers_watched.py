@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from bots.remarks import NO_LINKS, UNSHARED
+from tests.chaos.crew import crew
 from tests.chaos.program import Program
 from tests.chaos.stories import TALK
-from tests.e2e.test_many_processes import crew
 from tests.e2e.test_watched import figure
 from tests.servers import redis
 from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
@@ -34,7 +34,9 @@ async def test_workers_are_watched_each_at_its_own_port(
     postgresql_url: str,  # noqa: F811 - the fixture above
     redis_url: str,
 ) -> None:
-    async with crew("slack", TALK, postgresql_url, redis_url, worker_http_port="0") as told:
+    async with crew(
+        "slack", postgresql_url, redis_url, scenario=TALK, worker_http_port="0"
+    ) as told:
         await told.start()
         await told.stage.say("Hello")
         await told.stage.until(lambda: told.stage.shows("Hi there."), "it answers")
@@ -58,7 +60,7 @@ async def test_without_a_port_a_worker_listens_nowhere(
     redis_url: str,
 ) -> None:
     settings = {"public_url": "https://agent.example.org", "link_secret": "s" * 32}
-    async with crew("slack", TALK, postgresql_url, redis_url, **settings) as told:
+    async with crew("slack", postgresql_url, redis_url, scenario=TALK, **settings) as told:
         await told.start()
         await told.stage.say("Hello")
         await told.stage.until(lambda: told.stage.shows("Hi there."), "it answers")

@@ -14,6 +14,8 @@ from core.ports import (
 from core.threads import Usage
 
 Step = ModelDelta | Exception | Callable[[], asyncio.Event]
+Played = list[ModelDelta | Exception | asyncio.Event]
+"""One turn."""
 USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from core.browsing import Browser
 from core.errors import LeaseLost, SandboxUnavailable, ToolError
-from core.ports import CommandOutput, FileEntry, ShellSession
+from core.ports import CommandOutput, FileEntry, PortStream, ShellSession
 from sandbox.client import inside_path
 from sandbox.machines import check_thread_id
 
@@ -224,6 +225,13 @@ class _Opened:
         self.shell = _Shell(sandbox, fence)
         self.interrupt = sandbox.interrupt
         self.close = sandbox.stop
+
+    @property
+    def browser(self) -> Browser:
+        raise ToolError("There is no browser in this sandbox.")
+
+    async def connect(self, port: int) -> PortStream:
+        raise ToolError(f"Nothing listens on port {port}.")
 
 
 class MemorySandboxes:

@@ -25,7 +25,7 @@ JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http"
 
 
 @pytest.fixture
-async def stage() -> Stage:
+async def stage() -> AsyncIterator[Stage]:
     async with modal_stage() as made:
         yield made
 
@@ -209,7 +209,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     uploads = Uploads(
         sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
     )
-    message = await user_message(one, "run", attached, uploads)  # pyright: ignore[reportArgumentType]
+    message = await user_message(one, "run", attached, uploads)
     told = str(message.content)
     assert "have expired" in told
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in told

@@ -1,6 +1,7 @@
 """The life of a Modal sandbox: saved, stopped, archived, restored, shared by workers, survived by its files."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ MINUTE, HOUR = 60.0, 3600.0
 
 
 @pytest.fixture
-async def stage() -> Stage:
+async def stage() -> AsyncIterator[Stage]:
     async with modal_stage() as made:
         yield made
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -114,7 +115,7 @@ def test_any_answer_is_drawn_within_the_limits(markdown: str, parts: int):
 
 @given(words, st.sampled_from(["info", "warning", "error"]))
 def test_any_notice_is_drawn_within_the_limits(markdown: str, level: str):
-    checked(Notice(markdown=markdown, level=level))  # pyright: ignore[reportArgumentType] - sampled
+    checked(Notice(markdown=markdown, level=level))
 
 
 def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
@@ -269,7 +270,8 @@ APPROVAL = Ask(ask_id="a-1", run_id="r-1", text="May I?", options=CHOICES, kind=
 def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
     drawing = checked(AskPrompt(ask=APPROVAL))
     (row,) = [block for block in drawing.blocks if block["type"] == "actions"]
-    shown = [(one["text"]["text"], one.get("style")) for one in row["elements"]]
+    elements: Any = row["elements"]
+    shown = [(one["text"]["text"], one.get("style")) for one in elements]
     assert shown == list(zip(CHOICES, ("primary", None, "danger"), strict=True))
     assert "counts as a no" in str(drawing.blocks[-1])
 

@@ -170,7 +170,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
 
     async def handle(request: web.Request) -> web.StreamResponse:
         assert app is not None
-        return await app.http_routes()[0].handler(request)  # pyright: ignore - a plain handler
+        return await app.http_routes()[0].handler(request)
 
     application.router.add_post("/slack/events", handle)
     runner = web.AppRunner(application, shutdown_timeout=0.5)

@@ -3,6 +3,8 @@
 import random
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from core.context.tokens import counted
 from core.dialects.native import NativeDialect
 from core.messages import JsonObject, Message, MessageType, ToolCall
@@ -45,7 +47,7 @@ def answered(text: str) -> Message:
     return message("assistant", {"role": "assistant", "content": text, "tool_calls": None})
 
 
-def call_and_result(number: int, *, argument: str, output: object) -> tuple[Message, Message]:
+def call_and_result(number: int, *, argument: str, output: JsonValue) -> tuple[Message, Message]:
     """A native call of a command, and what came back."""
     call = ToolCall(
         name="execute_command", arguments={"command": argument}, call_id=f"call_{number}"

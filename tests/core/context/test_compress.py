@@ -1,6 +1,7 @@
 """Which messages are cut, how, and in which order."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from core.context.compress import fit
 from core.context.cutting import Cut, shortened
 from core.context.tokens import count_message
-from core.messages import Message
+from core.messages import JsonObject, Message
 from tests.core.context.talk import answered, call_and_result, long_thread, message, said, words
 
 
@@ -126,10 +127,15 @@ def test_what_is_sent_follows_from_the_message_and_the_cut_alone() -> None:
     assert shortened(result, cut) == shortened(result, cut)
 
 
+def calls_in(content: JsonObject) -> list[Any]:
+    calls: Any = content.get("tool_calls")
+    return calls or []
+
+
 def test_calls_and_results_stay_together() -> None:
     messages = list(long_thread(50, words_each=900))
     contents = fit(messages, 25_000, {}).contents
-    called = [call["id"] for one in contents for call in one.get("tool_calls") or []]
+    called = [call["id"] for one in contents for call in calls_in(one)]
     assert called == [one["tool_call_id"] for one in contents if one["role"] == "tool"]
     assert len(called) == 50
 
@@ -137,7 +143,7 @@ def test_calls_and_results_stay_together() -> None:
 def test_the_arguments_of_a_cut_call_are_still_an_object() -> None:
     messages = [said("go"), *call_and_result(1, argument=words(9000), output="ok")]
     contents = fit(messages, 3000, {}).contents
-    function = contents[1]["tool_calls"][0]["function"]
+    function = calls_in(contents[1])[0]["function"]
     assert list(json.loads(function["arguments"])) == ["command"]
 
 

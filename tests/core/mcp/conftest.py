@@ -86,7 +86,7 @@ async def guest_of() -> AsyncIterator[MakeGuest]:
 
     def make(*configs: McpServerConfig, **options: object) -> Guest:
         chosen: dict[str, object] = {"wait_seconds": 30, "backoff_seconds": 0.01, **options}
-        made.append(McpServers(configs, **chosen))  # pyright: ignore[reportArgumentType] - as in the product
+        made.append(McpServers(configs, **chosen))
         return Guest(made[-1])
 
     yield make

@@ -8,19 +8,18 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.events import RunFinished, ToolFinished
-from core.ports import ModelDelta
 from tests.core.conftest import World
 from tests.core.mcp.conftest import MakeGuest, stdio
-from tests.fakes.played_model import calls, invokes, text
+from tests.fakes.played_model import Played, calls, invokes, text
 
 
-def native() -> list[list[ModelDelta]]:
+def native() -> list[Played]:
     echo = ("mcp_fake_echo", '{"text": "007", "times": 2}')
     others = (("mcp_fake_mixed", "{}"), ("mcp_fake_sums", '{"numbers": "none"}'))
     return [calls(echo, *others), calls(("mcp_fake_die", "{}")), text("done")]
 
 
-def xml() -> list[list[ModelDelta]]:
+def xml() -> list[Played]:
     echo = ("mcp_fake_echo", {"text": "007", "times": "2"})
     others: tuple[tuple[str, dict[str, str]], ...] = (
         ("mcp_fake_mixed", {}),
@@ -34,7 +33,7 @@ def xml() -> list[list[ModelDelta]]:
     ("dialect", "turns"), [(NativeDialect(), native), (XmlDialect(), xml)], ids=["native", "xml"]
 )
 async def test_a_run_uses_them_in_each_dialect(
-    world: World, guest_of: MakeGuest, dialect: Dialect, turns: Callable[[], list[list[ModelDelta]]]
+    world: World, guest_of: MakeGuest, dialect: Dialect, turns: Callable[[], list[Played]]
 ) -> None:
     guest = guest_of(stdio())
     await guest.look()

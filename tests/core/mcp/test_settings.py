@@ -121,7 +121,7 @@ def test_servers_whose_tools_could_be_confused_are_refused(names: tuple[str, str
 def test_a_server_cannot_be_changed() -> None:
     config = McpServerConfig(name="a", transport="stdio", command="x")
     with pytest.raises(ValueError, match="frozen"):
-        config.command = "y"  # pyright: ignore[reportAttributeAccessIssue] - the point
+        config.command = "y"
 
 
 def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ async def test_each_promised_kind_is_taken(kind: str) -> None:
     assert fit.mime_type in ("image/png", "image/jpeg")
     with Image.open(io.BytesIO(fit.content)) as shown:
         assert shown.size == (fit.width, fit.height) == (60, 40)
-        red, green, blue = shown.convert("RGB").getpixel((20, 20))
+        pixel = shown.convert("RGB").getpixel((20, 20))
+        assert isinstance(pixel, tuple)
+        red, green, blue = pixel
         assert red > 240
         assert max(green, blue) < 20
 

@@ -67,7 +67,7 @@ async def test_without_a_store_the_model_is_told() -> None:
     async def no_sandbox() -> None:
         raise AssertionError
 
-    context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)  # pyright: ignore[reportArgumentType] - never used
+    context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
     with pytest.raises(ToolError, match="cannot be searched"):
         await run_search_conversation(SearchConversationParams(query="x"), context)
 
@@ -75,7 +75,7 @@ async def test_without_a_store_the_model_is_told() -> None:
 def test_summaries_and_the_present_request_are_left_out() -> None:
     def said(kind: str, words: str) -> Message:
         return Message(
-            type=kind,  # pyright: ignore[reportArgumentType] - one of the kinds
+            type=kind,
             content={"role": "user", "content": words},
             is_llm_message=True,
             thread_id="t",

@@ -1,6 +1,7 @@
 """The simulated Modal does for the real SDK what is said of the real Modal."""
 
 import asyncio
+from typing import Any
 
 import modal
 import modal.exception
@@ -11,7 +12,7 @@ from modal_proto import api_pb2
 from tests.emulators.modal.conftest import Account
 
 
-async def ended(sandbox: modal.Sandbox, *argv: str, **more: object) -> tuple[bytes, bytes, int]:
+async def ended(sandbox: modal.Sandbox, *argv: str, **more: Any) -> tuple[bytes, bytes, int]:
     process = await sandbox.exec.aio(*argv, text=False, **more)
     out, err = await asyncio.gather(process.stdout.read.aio(), process.stderr.read.aio())
     return out, err, await process.wait.aio()

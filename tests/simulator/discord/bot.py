@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import discord
@@ -40,7 +41,7 @@ class Rest:
         *,
         token: str | None = TOKEN,
         form: aiohttp.FormData | None = None,
-    ) -> tuple[int, object]:
+    ) -> tuple[int, Any]:
         headers = {"Authorization": f"Bot {token}"} if token else {}
         arguments = (
             {"data": form} if form is not None else {"json": body} if body is not None else {}

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
 from bots.simulator.discord import DiscordSimulator
-from bots.simulator.discord.payload import Json
 from tests.simulator.discord.bot import TOKEN
 
 GUILDS, MESSAGES, REACTIONS, DIRECT, CONTENT = 1 << 0, 1 << 9, 1 << 10, 1 << 12, 1 << 15
@@ -22,7 +22,9 @@ class Socket:
     async def send(self, op: int, payload: object) -> None:
         await self.socket.send_json({"op": op, "d": payload})
 
-    async def identify(self, intents: int = ALL, token: str = TOKEN, **more: object) -> Json:
+    async def identify(
+        self, intents: int = ALL, token: str = TOKEN, **more: object
+    ) -> dict[str, Any]:
         """Answers READY's payload; GUILD_CREATE is the next frame."""
         await self.send(2, {"token": token, "intents": intents, "properties": {}, **more})
         return await self.event("READY")
@@ -30,14 +32,14 @@ class Socket:
     async def resume(self, session_id: str, sequence: int) -> None:
         await self.send(6, {"token": TOKEN, "session_id": session_id, "seq": sequence})
 
-    async def frame(self, op: int) -> Json:
+    async def frame(self, op: int) -> dict[str, Any]:
         frame = await self.socket.receive_json(timeout=5)
         assert frame["op"] == op, frame
         if frame["s"] is not None:
             self.sequence = frame["s"]
         return frame
 
-    async def event(self, name: str) -> Json:
+    async def event(self, name: str) -> dict[str, Any]:
         frame = await self.frame(0)
         assert frame["t"] == name, frame
         return frame["d"]

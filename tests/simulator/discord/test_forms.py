@@ -76,7 +76,7 @@ async def test_selects_of_values_and_of_people(simulator: DiscordSimulator) -> N
 
         async def answer(interaction: discord.Interaction) -> None:
             assert interaction.data is not None
-            heard.append(interaction.data["values"])
+            heard.append(dict(interaction.data)["values"])
             await interaction.response.defer()
 
         bot.answer = answer

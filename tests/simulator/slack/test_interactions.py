@@ -54,7 +54,7 @@ FORM = {
 
 async def asked(slack: SlackSimulator, client: AsyncWebClient) -> str:
     posted = await client.chat_postMessage(channel=general(slack), text="ask", blocks=[ASK])
-    return posted["ts"]
+    return str(posted["ts"])
 
 
 def catching(bot: Recorder, *names: str) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Listener:
     async def __aenter__(self) -> "Listener":
         client = AsyncWebClient(base_url=self.slack.api_url)
         opened = await client.apps_connections_open(app_token=self.slack.settings.app_token)
-        self.url = opened["url"]
+        self.url = str(opened["url"])
         self.socket = await self.session.ws_connect(self.url)
         self.hello = await self.socket.receive_json()
         return self

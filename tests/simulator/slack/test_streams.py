@@ -20,7 +20,7 @@ async def started(slack: SlackSimulator, client: AsyncWebClient, **more: Any) ->
         recipient_team_id=slack.workspace.team_id,
         **more,
     )
-    return root, answer["ts"]
+    return root, str(answer["ts"])
 
 
 async def test_a_stream_grows_and_ends(slack: SlackSimulator, client: AsyncWebClient) -> None:
