@@ -35,8 +35,8 @@ async def stream_with_retries(
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
-    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised. The end
-    of a fallback model's answer bears its name.
+    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised. A
+    fallback's answer ends with its name.
     """
     models = [request.model, *fallbacks]
     while models:
