@@ -31,12 +31,11 @@ async def stream_with_retries(
     wait_seconds_max: float = 60,
     on_wait: OnWait | None = None,
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The answer of the request's model, or of the first fallback model that gives one.
+    """The answer of the request's model, or of the first fallback that gives one, whose end names that model.
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
-    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised. A
-    fallback's answer ends with its name.
+    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised.
     """
     models = [request.model, *fallbacks]
     while models:
