@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
+SURE_SECONDS = 2.0
+"""So long after a record nobody else can have taken the run: less than what a silent worker is given."""
 
 
 class Surface(ChatSurface[Content], ChatPresence, Protocol):
@@ -65,9 +68,11 @@ class Poster:
     surface: Surface
     rendering: Rendering
     deliveries: Deliveries
+    sure_seconds: float = SURE_SECONDS
 
     def __post_init__(self) -> None:
         self._records: dict[str, Delivery] = {}
+        self._was_ours_at = 0.0
 
     def newest(self, delivery: Delivery) -> Delivery:
         return self._records.get(delivery.delivery_id, delivery)
@@ -145,16 +150,24 @@ class Poster:
     async def _post(self, record: Delivery, send: Callable[[], Awaitable[str]]) -> Delivery:
         """Sends at most once: after an unclear try the thread is looked at first."""
         record_id = record.delivery_id
-        record = await self._record(replace(record, state="attempting"))
+        attempting = await self._record(replace(record, state="attempting"))
+
+        async def send_ours() -> str:
+            if time.monotonic() - self._was_ours_at > self.sure_seconds:
+                await self._record(
+                    attempting
+                )  # whoever slept meanwhile finds that another posts it
+            return await send()
+
         for _ in range(TRIES_MAX):
             try:
-                sent = await self._patiently(send, is_repeatable=False)
+                sent = await self._patiently(send_ours, is_repeatable=False)
             except SurfaceUnclear as unclear:
                 log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
                 await asyncio.sleep(PAUSE_SECONDS)
                 sent = await self._patiently(lambda: self.surface.find(self.address, record_id))
             if sent is not None:
-                return await self._record(replace(record, message_ref=sent))
+                return await self._record(replace(attempting, message_ref=sent))
         raise SurfaceUnclear("the platform does not answer")
 
     async def _patiently(
@@ -174,7 +187,9 @@ class Poster:
                 await asyncio.sleep(PAUSE_SECONDS * unclear)
 
     async def _record(self, record: Delivery) -> Delivery:
+        began = time.monotonic()
         await self.deliveries.record(self.rendering, record)
+        self._was_ours_at = began
         self._records[record.delivery_id] = record
         return record
 
