@@ -153,7 +153,7 @@ def _open_sqlite(url: str) -> None:
 
 
 async def _open_postgresql(url: str) -> None:
-    import asyncpg
+    import asyncpg  # pyright: ignore[reportMissingTypeStubs] - has none
 
     address = url.replace("+asyncpg", "", 1)
     connection = cast(

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from asyncpg import InterfaceError, PostgresError
+from asyncpg import InterfaceError, PostgresError  # pyright: ignore[reportMissingTypeStubs] - has none
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
