@@ -29,7 +29,7 @@ class Interrupted(FakeSurface):
             await self._world.engine.claims.bury("worker-1")
             assert await self._deliveries.claim(self._run_id, "worker-2") is not None
             raise SurfaceRateLimited("slowly", retry_after_seconds=0)
-        return await super().post(*arguments, **named)  # pyright: ignore[reportArgumentType]
+        return await super().post(*arguments, **named)
 
 
 async def test_who_slept_before_a_post_does_not_post_what_another_has_taken_over(
