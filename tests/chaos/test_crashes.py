@@ -139,12 +139,18 @@ OVERTAKEN = ("sandbox.interrupt.after",)
 SOURCES = ("bots", "core", "sandbox", "storage")
 
 CASES = [
-    pytest.param(story, f"{place}.{when}:kill:{hit}", id=f"{story}-{place}.{when}-{hit}")
+    pytest.param(
+        story,
+        f"{place}.{when}:kill:{hit}",
+        id=f"{story}-{place}.{when}-{hit}",
+        marks=() if (when, hit) == ("after", hits[0]) else pytest.mark.long,
+    )
     for story, places in PASSED.items()
     for place, hits in places.items()
     for hit in hits
     for when in ("before", "after")
 ]
+"""One death at each place is tried always, the others in the long run of the tests."""
 
 
 def test_every_place_of_the_program_is_tried() -> None:

@@ -1,6 +1,6 @@
 """Bots and workers that freeze, die and come back: what people see is what one healthy process would show them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -41,6 +41,11 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
+def few(failpoints: Sequence[str]) -> list[object]:
+    """The first two are tried always, the others in the long run of the tests."""
+    return [*failpoints[:2], *(pytest.param(one, marks=pytest.mark.long) for one in failpoints[2:])]
+
+
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_conversation_goes_on_at_whichever_worker(
     platform: PlatformName,
@@ -57,7 +62,7 @@ async def test_a_conversation_goes_on_at_whichever_worker(
         assert all("takes up run" in worker.log() for worker in told.workers), told.report()
 
 
-@pytest.mark.parametrize("failpoint", FATAL_FOR_WORKERS)
+@pytest.mark.parametrize("failpoint", few(FATAL_FOR_WORKERS))
 async def test_what_a_killed_worker_had_goes_on_at_another(
     failpoint: str,
     postgresql_url: str,  # noqa: F811 - the fixture above
@@ -74,7 +79,7 @@ async def test_what_a_killed_worker_had_goes_on_at_another(
         await settle_and_check(told)
 
 
-@pytest.mark.parametrize("failpoint", FATAL_FOR_BOTS)
+@pytest.mark.parametrize("failpoint", few(FATAL_FOR_BOTS))
 async def test_what_a_killed_bot_had_is_shown_by_the_other(
     failpoint: str,
     postgresql_url: str,  # noqa: F811 - the fixture above
@@ -95,7 +100,7 @@ def _deadly(failpoint: str) -> str:
     return failpoint if ":" in failpoint else f"{failpoint}:kill"
 
 
-@pytest.mark.parametrize("kind", ["Stream", "Nap"])
+@pytest.mark.parametrize("kind", ["Stream", pytest.param("Nap", marks=pytest.mark.long)])
 async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
     kind: str,
     postgresql_url: str,  # noqa: F811 - the fixture above

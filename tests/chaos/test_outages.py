@@ -25,6 +25,7 @@ async def test_an_emptied_redis_loses_nothing() -> None:
         await settle_and_check(told)
 
 
+@pytest.mark.long
 async def test_redis_may_go_away_and_come_back() -> None:
     async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
@@ -36,7 +37,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
         await settle_and_check(told)
 
 
-@pytest.mark.parametrize("with_redis", [False, True])
+@pytest.mark.parametrize("with_redis", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
     async with servers() as (database, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
@@ -51,6 +52,7 @@ async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
         await settle_and_check(told, seconds=120)
 
 
+@pytest.mark.long
 async def test_connections_to_the_database_may_break() -> None:
     async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
