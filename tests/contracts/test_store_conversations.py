@@ -69,7 +69,9 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert await stores.conversations.snapshot(old.thread_id) is not None
 
 
-async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost(stores: Stores) -> None:
+async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(
+    stores: Stores,
+) -> None:
     asked, _ = await stores.asked()
     rendering = await stores.deliveries.claim(asked.run_id, "w1")
     assert rendering is not None
@@ -80,7 +82,8 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost(stores: Stores
     await stores.conversations.forget(lease.thread_id)
 
     counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
-    assert {name for name, rows in counts.items() if rows} == {"claimed_key", "usage", "worker"}
+    kept = {"audit_entry", "claimed_key", "usage", "worker"}
+    assert {name for name, rows in counts.items() if rows} == kept
     with pytest.raises(LeaseLost):
         await stores.journal.write(lease, added(lease, 2, "more"))
     with pytest.raises(LeaseLost):
