@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from core.outside.guard import Guard
 from core.ports import Sandbox
@@ -22,7 +23,13 @@ from tests.sandbox.egress_stage import jail_with_a_way_out, stand_in
 from tests.sandbox.providers import local_jails, run
 
 HERE = "outside.example"
+ARCHIVE = "/archive"
 WHEEL = "parcel-1.0-py3-none-any.whl"
+
+
+def there(port: int, path: str) -> str:
+    """An address outside the jail, which is a stand-in of this test."""
+    return str(URL.build(scheme="http", host=HERE, port=port, path=path))
 
 
 @asynccontextmanager
@@ -40,7 +47,7 @@ async def registry() -> AsyncGenerator[int]:
         return web.Response(body=packed_wheel())
 
     async def described(_: web.Request) -> web.Response:
-        return web.json_response(description(f"http://{HERE}:{port}/parcel.tgz"))
+        return web.json_response(description(there(port, ARCHIVE)))
 
     async def tarball(_: web.Request) -> web.Response:
         return web.Response(body=PACKED_MODULE)
@@ -50,7 +57,7 @@ async def registry() -> AsyncGenerator[int]:
             web.get("/simple/parcel/", index),
             web.get(f"/{WHEEL}", wheel),
             web.get("/parcel", described),
-            web.get("/parcel.tgz", tarball),
+            web.get(ARCHIVE, tarball),
         ]
     )
     await runner.setup()
@@ -126,7 +133,8 @@ async def needs(sandbox: Sandbox, command: str) -> None:
 async def test_pip_installs_and_what_it_installs_stays() -> None:
     async with registry() as port, jail_with_a_way_out(port) as sandbox:
         await needs(sandbox, "python3 -m pip --version")
-        install = f"python3 -m pip install -q --index-url http://{HERE}:{port}/simple/ --trusted-host {HERE} parcel"
+        told = f"PIP_INDEX_URL={there(port, '/simple/')} PIP_TRUSTED_HOST={HERE}"
+        install = f"{told} python3 -m pip install -q parcel"
         done = await run(sandbox, install, seconds=60)
         assert done.exit_code == 0, done.output
         found = await run(
@@ -140,7 +148,8 @@ async def test_pip_installs_and_what_it_installs_stays() -> None:
 async def test_npm_installs() -> None:
     async with registry() as port, jail_with_a_way_out(port) as sandbox:
         await needs(sandbox, "npm --version")
-        install = f"npm install --no-audit --no-fund --loglevel error --registry http://{HERE}:{port}/ parcel"
+        told = f"npm_config_registry={there(port, '/')}"
+        install = f"{told} npm install --no-audit --no-fund --loglevel error parcel"
         done = await run(sandbox, install, seconds=60)
         assert done.exit_code == 0, done.output
         found = await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")
@@ -158,7 +167,7 @@ async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
                 lacking("chromium", jails.browser_lack)
             sandbox = await jails.open("thread", fence=1)
             for path in ("/one", "/two", "/one"):
-                url = f"http://{HERE}:{shop.port}{path}"
+                url = there(shop.port, path)
                 seen = await sandbox.browser.act("navigate_to", {"url": url}, timeout_seconds=60)
                 assert seen.error is None, seen
     assert {"/one", "/two"} <= set(shop.asked)
