@@ -128,6 +128,7 @@ $('note').addEventListener('input', () => send({ t: 'note', text: $('note').valu
 $('type').addEventListener('click', () => keyboard.focus());
 $('address').addEventListener('submit', (event) => {
   event.preventDefault();
+  $('news').textContent = '';
   send({ t: 'go', url: $('url').value });
   $('screen').focus();
 });

@@ -11,6 +11,7 @@ export function openPanels(send) {
   const dialog = $('ask'), body = $('ask-body');
   const waiting = [];
   let shown = null;
+  let drawn = '', told = '';
 
   // one question at a time; each is answered once, also by Escape
   function ask(question) {
@@ -93,7 +94,7 @@ export function openPanels(send) {
     }
   }
 
-  function showTabs({ tabs, url, notes, file }) {
+  function drawTabs(tabs) {
     const lines = tabs.map((tab) => {
       const title = made('button', { className: 'title', type: 'button', textContent: tab.title || 'New tab' });
       title.setAttribute('role', 'tab');
@@ -108,10 +109,17 @@ export function openPanels(send) {
     more.setAttribute('aria-label', 'New tab');
     more.addEventListener('click', () => send({ t: 'new' }));
     $('tabs').replaceChildren(...lines, made('div', { className: 'tab new' }, more));
+  }
+
+  function showTabs({ tabs, url, notes, file }) {
+    const wanted = JSON.stringify(tabs);
+    if (wanted !== drawn) drawTabs(tabs); // a button that is made anew loses the press that is on it
+    drawn = wanted;
     if (document.activeElement !== $('url')) $('url').value = url === 'about:blank' ? '' : url;
-    const told = [...(notes || [])];
-    if (file) told.push('The page asks for a file. Hand back and let the agent give it one.');
-    $('news').textContent = told.at(-1) || '';
+    const now = file
+      ? 'The page asks for a file. Hand back and let the agent give it one.' : (notes || []).at(-1) || '';
+    if (now !== told) $('news').textContent = now; // else what was told since stays
+    told = now;
   }
 
   return { askDialog, pick, pickValue, copy, showTabs };

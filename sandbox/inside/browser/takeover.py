@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import time
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from sandbox.inside.browser.state import line
 from sandbox.inside.browser.tab import Tab
 
 LOOK_SECONDS = 0.2
+BLANK_SECONDS = 1.0
+BLANK_SECONDS_MAX = 30.0
 WAITING_MAX = 300
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 QUALITY = 70
@@ -41,6 +44,9 @@ class TakeOver:
         self._unacknowledged: list[int] = []
         self._dialog: Dialog | None = None
         self._size = (WIDTH, HEIGHT)
+        self._seen: tuple[int, int] | None = None
+        self._blank_since = 0.0
+        self._patience_seconds = BLANK_SECONDS
         self._is_over = asyncio.Event()
 
     async def play(self) -> None:
@@ -75,6 +81,7 @@ class TakeOver:
         elif kind == "size":
             self._size = (_side(message.get("w"), WIDTH), _side(message.get("h"), HEIGHT))
             self._told = {}
+            self._blank_since = time.monotonic()
         elif kind == "move" and self._waiting.qsize() > 3:
             return  # the next one says where the pointer is
         else:
@@ -98,6 +105,9 @@ class TakeOver:
             with contextlib.suppress(Error, TimeoutError):
                 tab = await self._chromium.tab()
                 if tab is not self._tab:
+                    self._patience_seconds = BLANK_SECONDS
+                    await self._film(tab)
+                elif self._is_blank():
                     await self._film(tab)
                 await self._resize(tab)
                 await self._tell(tab)
@@ -106,11 +116,22 @@ class TakeOver:
     async def _film(self, tab: Tab) -> None:
         await self._stop_filming()
         self._tab, self._told = tab, {}
+        self._seen, self._blank_since = None, time.monotonic()
         session = self._session = await tab.page.context.new_cdp_session(tab.page)
         cdp.listen(session, "Page.screencastFrame", partial(self._show, tab))
         await asyncio.wait_for(tab.page.bring_to_front(), 3)
         wanted = {"format": "jpeg", "quality": QUALITY, "maxWidth": SIDE_MAX, "maxHeight": SIDE_MAX}
         await cdp.send(session, "Page.startScreencast", wanted)
+
+    def _is_blank(self) -> bool:
+        """Whether the person waits for a picture that should be there: Chromium sends one when something changes only,
+        so one that was lost, or a start that failed, would leave them before an empty screen."""
+        if self._seen == self._size or self._dialog is not None:
+            return False
+        if time.monotonic() - self._blank_since < self._patience_seconds:
+            return False
+        self._patience_seconds = min(2 * self._patience_seconds, BLANK_SECONDS_MAX)
+        return True
 
     async def _stop_filming(self) -> None:
         session, self._session = self._session, None
@@ -153,6 +174,9 @@ class TakeOver:
         about: dict[str, Any] = frame.get("metadata", {})
         width, height = about.get("deviceWidth", WIDTH), about.get("deviceHeight", HEIGHT)
         facts = {"t": "frame", "w": int(width), "h": int(height)}
+        self._seen = (int(width), int(height))
+        if self._seen == self._size:
+            self._patience_seconds = BLANK_SECONDS
         self._send(facts, base64.b64decode(frame["data"]))
 
     async def _acknowledge(self) -> None:

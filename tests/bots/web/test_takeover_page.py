@@ -1,6 +1,7 @@
 """People in the agent's browser: real browsers on both sides, at a desk and on a phone."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from sandbox.local import LocalJails
-from tests.bots.web.takeover_stage import Helper, helper, waiting
+from tests.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
 from tests.sandbox.providers import local_jails
 from tests.simulator.page.browser import PHONE
 
@@ -36,6 +37,9 @@ PAGE = """<meta charset=utf-8><meta name=viewport content="width=device-width"><
   addEventListener('scroll', () => { if (scrollY > 200) document.title = 'Scrolled'; });
   addEventListener('resize', () => { size.textContent = 'Size ' + innerWidth; });
   if (location.search) document.title = 'Second';
+</script>"""
+LIVELY = """<title>Lively</title><p id="count"><script>
+  (function draw() { count.textContent = performance.now(); requestAnimationFrame(draw) })();
 </script>"""
 
 
@@ -229,3 +233,36 @@ async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: P
     async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
         await person.begin()
         await person.sees("<img src=x onerror=alert(1)>")
+
+
+async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, LIVELY) as scene:
+        async with asyncio.timeout(MINUTE), scene.sandbox.browser.take_over() as hands:
+            is_asked = False
+            async for told, picture in hands.receive():
+                if picture and not is_asked:
+                    await asyncio.sleep(
+                        1
+                    )  # in which Chromium sends all that it sends without receipts
+                    await hands.send({"t": "size", "w": 640, "h": 480})
+                    is_asked = True
+                if told.get("w") == 640:
+                    break
+
+
+async def test_tabs_that_stay_as_they_are_are_not_made_anew(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.page.evaluate("document.querySelector('.tab .close').dataset.mark = 'kept'")
+        await person.page.get_by_label("Address").fill("file:///etc/passwd")
+        await person.page.keyboard.press("Enter")
+        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await person.page.get_by_label("Address").fill("/workspace/page.html?second")
+        await person.page.set_viewport_size({"width": 900, "height": 700})  # all is told anew
+        await expect(person.screen).to_have_attribute("data-size", re.compile("^900 "))
+        await expect(person.page.locator(".tab .close")).to_have_attribute("data-mark", "kept")
+        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
