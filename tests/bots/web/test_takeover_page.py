@@ -238,18 +238,19 @@ async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: P
 async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
     jails: LocalJails, tmp_path: Path
 ) -> None:
-    async with waiting(tmp_path, jails, LIVELY) as scene:
-        async with asyncio.timeout(MINUTE), scene.sandbox.browser.take_over() as hands:
-            is_asked = False
-            async for told, picture in hands.receive():
-                if picture and not is_asked:
-                    await asyncio.sleep(
-                        1
-                    )  # in which Chromium sends all that it sends without receipts
-                    await hands.send({"t": "size", "w": 640, "h": 480})
-                    is_asked = True
-                if told.get("w") == 640:
-                    break
+    async with (
+        asyncio.timeout(MINUTE),
+        waiting(tmp_path, jails, LIVELY) as scene,
+        scene.sandbox.browser.take_over() as hands,
+    ):
+        is_asked = False
+        async for told, picture in hands.receive():
+            if picture and not is_asked:
+                await asyncio.sleep(1)  # in which Chromium sends all that it sends without receipts
+                await hands.send({"t": "size", "w": 640, "h": 480})
+                is_asked = True
+            if told.get("w") == 640:
+                break
 
 
 async def test_tabs_that_stay_as_they_are_are_not_made_anew(
