@@ -5,18 +5,15 @@ import hashlib
 import json
 import logging
 import signal
-import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import IO
 
 from pydantic import TypeAdapter, ValidationError
 
-import core
+from core.children import ChildStopped, run_child
 from core.errors import DocumentError
 from core.failpoints import Failpoint
 from core.knowledge.document import Document, Page, ParseLimits
@@ -24,9 +21,7 @@ from core.knowledge.document import Document, Page, ParseLimits
 log = logging.getLogger(__name__)
 
 _PARSE = Failpoint("knowledge.parse")
-_ROOT = Path(core.__file__).parents[1]
 _BYTES_PER_CHARACTER = 4
-_PIECE_BYTES = 1 << 16
 _TITLE_CHARACTERS_MAX = 300
 _PAGE = TypeAdapter(Page)
 _DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
@@ -84,44 +79,23 @@ async def parse(file: IO[bytes], *, name: str, limits: ParseLimits | None = None
     """
     limits = limits or ParseLimits()
     with _PARSE:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "core.knowledge.parse_child"),
-            *(_argument(name), json.dumps(asdict(limits))),
-            stdin=file,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            cwd=_ROOT,
-            env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
-        )
         try:
-            async with asyncio.timeout(limits.wall_seconds_max):
-                output = await _output(process, limits)
-                code = await process.wait()
-        except TimeoutError as error:
-            raise _error("time") from error
-        finally:
-            await _end(process)
+            output, code = await run_child(
+                "core.knowledge.parse_child",
+                *(_argument(name), json.dumps(asdict(limits))),
+                stdin=file,
+                seconds_max=limits.wall_seconds_max,
+                bytes_max=limits.text_characters_max * _BYTES_PER_CHARACTER,
+            )
+        except ChildStopped as error:
+            if error.reason == "time":
+                raise _error("time") from error
+            raise _error("text", str(limits.text_characters_max)) from error
     return await asyncio.to_thread(_document, output, code)
 
 
 def _argument(name: str) -> str:
     return name.replace("\0", "")[-200:].encode("utf-8", "replace").decode()
-
-
-async def _output(process: Process, limits: ParseLimits) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - asked for above
-    output = bytearray()
-    while piece := await process.stdout.read(_PIECE_BYTES):
-        output += piece
-        if len(output) > limits.text_characters_max * _BYTES_PER_CHARACTER:
-            raise _error("text", str(limits.text_characters_max))
-    return bytes(output)
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
 
 
 def _document(output: bytes, code: int) -> Document:

@@ -2,17 +2,11 @@
 
 import asyncio
 import json
-import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import asdict
-from pathlib import Path
 
-import core
+from core.children import ChildStopped, run_child
 from core.knowledge.document import ParseLimits
-
-_ROOT = Path(core.__file__).parents[1]
-_PIECE_BYTES = 1 << 16
 
 
 class ChildFailed(Exception):
@@ -31,34 +25,17 @@ async def child_output(
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(file.write, content)
         file.seek(0)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module, json.dumps(arguments), json.dumps(asdict(limits))),
-            stdin=file,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            cwd=_ROOT,
-            env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
-        )
         try:
-            async with asyncio.timeout(limits.wall_seconds_max):
-                output = await _output(process, bytes_max)
-                code = await process.wait()
-        except TimeoutError as error:
-            raise ChildFailed("it takes too long") from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            output, code = await run_child(
+                module,
+                *(json.dumps(arguments), json.dumps(asdict(limits))),
+                stdin=file,
+                seconds_max=limits.wall_seconds_max,
+                bytes_max=bytes_max,
+            )
+        except ChildStopped as error:
+            why = "it takes too long" if error.reason == "time" else "it unpacks to too much"
+            raise ChildFailed(why) from error
     if code != 0:
         raise ChildFailed("it is broken, or takes more than it may")
     return output
-
-
-async def _output(process: Process, bytes_max: int) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - asked for above
-    output = bytearray()
-    while piece := await process.stdout.read(_PIECE_BYTES):
-        output += piece
-        if len(output) > bytes_max:
-            raise ChildFailed("it unpacks to too much")
-    return bytes(output)

@@ -5,7 +5,9 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
@@ -67,3 +69,22 @@ async def empty(database: Database) -> None:
             _EMPTY,
             lambda c, name=name: c.execute(text(f'DELETE FROM "{name}"')).close(),  # noqa: S608 - our own tables
         )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that nobody has opened."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/new.db"
+        return
+    url: str = request.getfixturevalue("postgresql_url")
+    name = f"new_{uuid4().hex}"
+    asyncio.run(_administer(url, f"CREATE DATABASE {name}"))
+    yield url.replace("/postgres?", f"/{name}?")
+    asyncio.run(_administer(url, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def _administer(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()

@@ -4,12 +4,9 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -25,25 +22,6 @@ from storage.opening import migrate, open_database
 from storage.tables import METADATA
 
 TEST = Failpoint("test.migrations")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database that nobody has opened."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/new.db"
-        return
-    url: str = request.getfixturevalue("postgresql_url")
-    name = f"new_{uuid4().hex}"
-    asyncio.run(_administer(url, f"CREATE DATABASE {name}"))
-    yield url.replace("/postgres?", f"/{name}?")
-    asyncio.run(_administer(url, f"DROP DATABASE {name} WITH (FORCE)"))
-
-
-async def _administer(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(statement)
-    await connection.close()
 
 
 def test_the_newest_revision_is_the_one_that_the_program_knows() -> None:

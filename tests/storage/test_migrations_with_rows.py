@@ -1,14 +1,11 @@
 """A database of any earlier version comes to this one with every row that it held."""
 
-import asyncio
 import shutil
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
 import sqlalchemy as sa
 from alembic import command
@@ -37,25 +34,6 @@ def revisions() -> list[str]:
     """Oldest first; the newest is where they all come to."""
     scripts = ScriptDirectory.from_config(storage.migrations._config()).walk_revisions()
     return [script.revision for script in scripts][::-1]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database that nobody has opened."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/old.db"
-        return
-    url: str = request.getfixturevalue("postgresql_url")
-    name = f"old_{uuid4().hex}"
-    asyncio.run(_administer(url, f"CREATE DATABASE {name}"))
-    yield url.replace("/postgres?", f"/{name}?")
-    asyncio.run(_administer(url, f"DROP DATABASE {name} WITH (FORCE)"))
-
-
-async def _administer(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(statement)
-    await connection.close()
 
 
 @asynccontextmanager
