@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
+from core.errors import SandboxUnavailable
 from core.mcp.server import serve_stdio
 from core.ports import Sandbox
 from core.tools.tool import Tool, Toolbox, ToolContext
@@ -53,7 +54,7 @@ pin = Tool(name="pin", params=PinParams, run=run_pin, title=lambda params: f"Pin
 
 
 async def _no_sandbox() -> Sandbox:
-    raise NotImplementedError("the board needs no machine")
+    raise SandboxUnavailable("The notice board has no sandbox.")
 
 
 if __name__ == "__main__":
