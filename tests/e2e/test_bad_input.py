@@ -46,7 +46,7 @@ async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
         ({"data_dir": "/proc/nothing"}, "/proc/nothing"),
         ({"failpoints": "x:explode"}, "THREADHAND_FAILPOINTS"),
         ({"http_port": "70000"}, "THREADHAND_HTTP_PORT"),
-        ({"sandbox": "docker"}, "THREADHAND_SANDBOX"),
+        ({"sandbox": "chroot"}, "THREADHAND_SANDBOX"),
     ],
     ids=str,
 )
