@@ -25,7 +25,6 @@ ROUND_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 10.0
 SILENCE_SECONDS = 24 * 3600
-SUCCESSION = "/tmp/threadhand-programs"  # noqa: S108 - the sandbox's own
 PATIENCE = Patience()
 NOT_STARTED = "The sandbox could not be started."
 NOT_DELETED = "The files of this conversation could not be deleted."
@@ -187,7 +186,6 @@ class DockerContainers:
                 "limits": plan.limits_inside(),
                 "command_seconds_max": plan.limits.command_seconds,
                 "silence_seconds_max": SILENCE_SECONDS,
-                "succession": SUCCESSION,
             }
         )
         try:

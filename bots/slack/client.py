@@ -27,7 +27,7 @@ from core.errors import (
 from core.messages import JsonObject
 
 API_URL = "https://slack.com/api/"
-CALL_SECONDS_MAX = 30
+CALL_SECONDS_MAX = 15
 WAIT_SECONDS_MAX = 30
 RATE_LIMIT_ATTEMPTS = 3
 

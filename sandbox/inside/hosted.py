@@ -1,8 +1,8 @@
 """The program inside, for a host at the other end of a network that may vanish without a word.
 
 Started like `agent.py`. Two more settings: `silence_seconds_max`, after which it ends because nobody calls any more,
-and `browser_places`, where to look for a browser (see `places`). The root is the folder it starts in. The programs of
-one sandbox find each other in its folder for temporary files.
+and `browser_places`, where to look for a browser (see `places`; may be missing). The root is the folder it starts in.
+The programs of one sandbox find each other in its folder for temporary files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def main() -> None:
     settings: dict[str, Any] = {**json.loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    settings["browser"] = browser_at(settings["browser_places"])
+    places = settings.get("browser_places")
+    settings["browser"] = browser_at(places) if places else None
     set_limits(settings.get("limits", {}))
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
