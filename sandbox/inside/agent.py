@@ -55,6 +55,7 @@ class Program:
         link.on_call = self._call
 
     def close(self) -> None:
+        self._link.fall_silent()
         self._browsers.close()
         self._sessions.close()
 

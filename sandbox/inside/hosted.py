@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from types import FrameType
 from typing import Any
 
 from sandbox.inside import frames
@@ -65,10 +66,16 @@ def forget_browser(state_folder: str) -> None:
         shutil.rmtree(f"{state_folder}-browser", ignore_errors=True)
 
 
+def end_once(number: int, frame: FrameType | None) -> None:
+    """A successor asks until it is done; the second time must not cut short what ends the sessions."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
 def main() -> None:
     settings: dict[str, Any] = {**json.loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, end_once)
     places = settings.get("browser_places")
     settings["browser"] = browser_at(places) if places else None
     set_limits(settings.get("limits", {}))

@@ -74,6 +74,7 @@ class Link:
         self._senders: deque[Call] = deque()
         self._calls: dict[int, Call] = {}
         self._is_writing = False
+        self._is_silent = False
         self.on_call: Callable[[Call], None] = lambda call: None
         self.on_hello: Callable[[dict[str, Any]], None] = lambda hello: None
         os.set_blocking(read_fd, False)
@@ -82,6 +83,10 @@ class Link:
 
     def send_hello(self, hello: dict[str, Any]) -> None:
         self._send_urgent(frames.encode_json(frames.HELLO, 0, hello))
+
+    def fall_silent(self) -> None:
+        """Nothing is said any more: what ends now ends with this program, and is no answer to anybody."""
+        self._is_silent = True
 
     def add_sender(self, call: Call) -> None:
         self._senders.append(call)
@@ -167,6 +172,8 @@ class Link:
             self._senders.append(call)
 
     def _write(self) -> None:
+        if self._is_silent:
+            return
         if self._is_writing:
             return  # a callback of _fill came back here; the outer call goes on
         self._is_writing = True

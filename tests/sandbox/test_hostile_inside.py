@@ -138,6 +138,9 @@ async def test_more_data_than_the_window_loses_the_sandbox(liar: Liar) -> None:
     for _ in range(20):
         liar.send(frames.DATA, 1, bytes(frames.DATA_BYTES_MAX))
     await first
+    async with asyncio.timeout(10):
+        while not liar.connection.is_lost:  # though nobody has taken what came
+            await asyncio.sleep(0)
     with pytest.raises(SandboxUnavailable):
         _ = [piece async for piece in stream]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import SandboxUnavailable
-from sandbox import programs
+from sandbox import doors, programs
 from sandbox.limits import Limits
 from sandbox.local import LocalJails
 from sandbox.processes import with_descendants
@@ -136,7 +136,11 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
         assert open_descriptors() < before - 50
 
 
-async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing() -> None:
+async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doors, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(doors, "HELLO_SECONDS", 0.2)
     async with local_jails() as provider:
         await (await provider.open("thread", fence=1)).close()
         lock = os.open(provider._folder / "threads" / "thread" / "lock", os.O_RDWR)
