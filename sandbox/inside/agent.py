@@ -13,15 +13,18 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
 
-from sandbox.inside import frames, gate
-from sandbox.inside.browsers import Browsers
+from sandbox.inside import frames
 from sandbox.inside.files import Files, explained
 from sandbox.inside.link import Call, CallError, Link
 from sandbox.inside.loop import Loop
-from sandbox.inside.ports import Ports
 from sandbox.inside.sessions import Sessions
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sandbox.inside.browsers import Browsers
 
 Operation = Callable[[Call], None]
 
@@ -29,10 +32,12 @@ Operation = Callable[[Call], None]
 class Program:
     def __init__(self, loop: Loop, link: Link, settings: dict[str, Any], state_folder: str) -> None:
         root = str(settings["root"])
+        self._loop = loop
         self._link = link
         self._sessions = Sessions(loop, root, state_folder, float(settings["command_seconds_max"]))
         self._files = Files(loop, root)
-        self._browsers = Browsers(loop, root, state_folder, settings.get("browser"))
+        self._browser_parts = (loop, root, state_folder, settings.get("browser"))
+        self._browsers: Browsers | None = None
         self._operations: dict[str, Operation] = {
             "ping": lambda call: call.answer({}),
             "fence": self._raise_fence,
@@ -48,15 +53,16 @@ class Program:
             "write": self._files.write,
             "list": self._files.list,
             "delete": self._files.delete,
-            "browser": self._browsers.open,
-            "connect": Ports(loop).connect,
+            "browser": self._browse,
+            "connect": self._connect,
         }
         link.on_hello = self._greeted
         link.on_call = self._call
 
     def close(self) -> None:
         self._link.fall_silent()
-        self._browsers.close()
+        if self._browsers is not None:
+            self._browsers.close()
         self._sessions.close()
 
     def _greeted(self, hello: dict[str, Any]) -> None:
@@ -80,6 +86,18 @@ class Program:
     def _raise_fence(self, call: Call) -> None:
         self._sessions.raise_fence(int(call.request["fence"]), lambda: call.answer({}))
 
+    def _browse(self, call: Call) -> None:
+        from sandbox.inside.browsers import Browsers  # only here: sockets are a tenth of the start
+
+        if self._browsers is None:
+            self._browsers = Browsers(*self._browser_parts)
+        self._browsers.open(call)
+
+    def _connect(self, call: Call) -> None:
+        from sandbox.inside.ports import Ports  # only here, as above
+
+        Ports(self._loop).connect(call)
+
     def _set_quota(self, call: Call) -> None:
         self._files.full_message = str(call.request["full_message"])
         call.answer({})
@@ -93,6 +111,8 @@ def main() -> None:
     os.set_inheritable(read_fd, False)
     os.set_inheritable(write_fd, False)
     if settings.get("egress") is not None:
+        from sandbox.inside import gate  # only here, as above
+
         gate.hand_out(int(settings["egress"]))
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)

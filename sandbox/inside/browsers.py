@@ -7,12 +7,15 @@ import json
 import os
 import signal
 import socket
-from typing import Any
 
 from sandbox.inside import processes
 from sandbox.inside.link import Call, CallError
 from sandbox.inside.loop import Loop, Timer
 from sandbox.inside.relay import Relay
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 START_SECONDS = 30.0
 NO_BROWSER = "This sandbox has no browser."

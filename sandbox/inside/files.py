@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import threading
-from typing import Any
 
 from sandbox.inside import frames, paths
 from sandbox.inside.link import Call, CallError
 from sandbox.inside.loop import Loop
 from sandbox.inside.paths import opened_parent, shown
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 ENTRIES_MAX = 10_000
 PART_PREFIX = ".threadhand-"
@@ -90,6 +92,8 @@ class Files:
                 call.answer({})
                 return
             holder = os.dup(parent)
+        import threading  # only here: every sandbox waits for what stands above
+
         threading.Thread(target=self._delete_folder, args=(call, holder, name), daemon=True).start()
 
     def _delete_folder(self, call: Call, parent: int, name: str) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 PROTOCOL = 1
 

@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import Any
 
 from sandbox.inside import frames
 from sandbox.inside.agent import Program, forget, set_limits
@@ -21,6 +20,10 @@ from sandbox.inside.link import Call, Link
 from sandbox.inside.loop import Loop
 from sandbox.inside.places import browser_at
 from sandbox.inside.succession import Succession
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Vigil:

@@ -6,10 +6,13 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from sandbox.inside import frames
 from sandbox.inside.loop import Loop
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 BULK_UNSENT_MAX = 128 * 1024
 

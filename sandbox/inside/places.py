@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def browser_at(places: dict[str, Any]) -> dict[str, str] | None:

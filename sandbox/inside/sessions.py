@@ -6,13 +6,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 from sandbox.inside import processes
 from sandbox.inside.link import Call, CallError
 from sandbox.inside.loop import Loop, Timer
 from sandbox.inside.output import OutputFiles
 from sandbox.inside.shell import Shell
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
 
 SESSIONS_MAX = 64
 COMMAND_BYTES_MAX = 1024 * 1024
