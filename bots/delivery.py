@@ -143,8 +143,8 @@ class _Show:
         typist = spawn(self._keep_typing(address, surface), name=f"typing of {self.run_id}")
         try:
             await self._fold()
-        except BaseException:
-            editor.cancel()
+        except asyncio.CancelledError:
+            editor.cancel()  # else it comes to the end of its post: one that is cut off may arrive all the same
             raise
         finally:
             self._over.set()

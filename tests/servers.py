@@ -40,8 +40,7 @@ def postgresql(folder: Path | None = None) -> Iterator[Callable[[str], str]]:
         options = {
             "listen_addresses": "",
             "unix_socket_directories": str(folder),
-            "fsync": "off",
-            "synchronous_commit": "off",
+            "fsync": "off",  # what is committed must outlive the server all the same, not the machine
             "full_page_writes": "off",
             "max_connections": "200",
             "shared_buffers": "32MB",
