@@ -70,6 +70,6 @@ async def connected(sandbox: modal.Sandbox, plan: ModalPlan, *, label: str) -> C
     with EXEC:
         process = await sandbox.exec.aio(*command, workdir=WORKSPACE, text=False, bufsize=-1)
     reader = OutputReader(cast("AsyncIterator[bytes]", aiter(process.stdout)))
-    writer = InputWriter(cast("Input", process.stdin), label=label)
+    writer = InputWriter(cast("Input", process.stdin), process.wait.aio, label=label)
     writer.write(packed.content)
     return Connection(reader, writer, label=label)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from core.tasks import spawn
 
 UNSENT_BYTES_MAX = 512 * 1024
 PIECE_BYTES = 1024 * 1024
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 5.0
 BROKEN = (
     modal.exception.Error,
     grpclib.GRPCError,
@@ -62,10 +62,14 @@ class OutputReader:
 
 
 class InputWriter:
-    """Satisfies `sandbox.connection.ByteWriter`. One call at a time carries all that was written meanwhile."""
+    """Satisfies `sandbox.connection.ByteWriter`. One call at a time carries all that was written meanwhile.
 
-    def __init__(self, stdin: Input, *, label: str) -> None:
+    `ended` returns when the program that reads it has ended.
+    """
+
+    def __init__(self, stdin: Input, ended: Callable[[], Awaitable[object]], *, label: str) -> None:
         self._stdin = stdin
+        self._ended = ended
         self._unsent = bytearray()
         self._is_closing = False
         self._problem: str | None = None
@@ -92,9 +96,12 @@ class InputWriter:
         self._changed.set()
 
     async def wait_closed(self) -> None:
-        with suppress(TimeoutError):
+        """What the program inside tidies up at its end is not to be in a snapshot."""
+        with suppress(TimeoutError, *BROKEN):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.wait([self._pump])
+                if self._problem is None:
+                    await self._ended()
         self._pump.cancel()
 
     async def _send(self) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import cast
 
 import aiohttp
 import discord
@@ -41,6 +40,7 @@ REFUSED_INTENT = (
     "the Discord developer portal (Bot, Privileged Gateway Intents)."
 )
 CLOSED_FOR_GOOD = "Discord closed the connection for good, with code"
+CLOSE_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 RECONNECT_SECONDS_MAX = 60.0
 BUILT_IN_BASE = Route.BASE
@@ -59,8 +59,11 @@ def intents() -> discord.Intents:
     )
 
 
-class Client(discord.Client):
-    """discord.py's client with our ears. An error in a handler is logged and ends nothing."""
+class Client(discord.AutoShardedClient):
+    """discord.py's client with our ears, on as many connections as Discord asks for.
+
+    An error in a handler is logged and ends nothing.
+    """
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class Client(discord.Client):
         self.tree = commands.build(self, self.interactions, agents)
         self.add_dynamic_items(AskControl, RunControl)
         self.left: Callable[[str, str], Awaitable[None]] | None = None
+        self._was_ready = False
 
     async def setup_hook(self) -> None:
         try:
@@ -101,7 +105,13 @@ class Client(discord.Client):
         self.lanes.reset()
 
     async def on_ready(self) -> None:
+        """Once all shards are there; later again only where there is a single one."""
+        self._was_ready = True
         await catchup.catch_up(self, self.lanes)
+
+    async def on_shard_ready(self, _shard_id: int) -> None:
+        if self._was_ready:
+            await catchup.catch_up(self, self.lanes)
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
         await catchup.remember(guild, self.lanes)
@@ -170,12 +180,13 @@ class DiscordApp:
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
         self.talk = DiscordTalk(self.client.rest)
         self._connection: asyncio.Task[str | None] | None = None
+        self._is_closing = False
 
     @property
     def is_ready(self) -> bool:
         """Whether Discord's events arrive right now."""
-        socket = cast(DiscordWebSocket | None, self.client.ws)
-        return self.client.is_ready() and socket is not None and socket.open
+        shards = self.client.shards.values()
+        return self.client.is_ready() and not any(shard.is_closed() for shard in shards)
 
     async def start(self) -> None:
         """Logs in and returns once events arrive. Raises ConfigurationError, and is closed then."""
@@ -198,10 +209,12 @@ class DiscordApp:
 
     async def close(self) -> None:
         """Disconnects. Safe to call in any state."""
+        self._is_closing = True
         await self.client.lanes.close()
         await self.client.close()
         if self._connection is not None:
-            await asyncio.wait({self._connection})
+            await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS)
+            await cancel(self._connection)  # a shard that never came tries for ever
         await self.files.close()
 
     async def sign_in(self) -> None:
@@ -248,11 +261,17 @@ class DiscordApp:
     async def _connect(self) -> str | None:
         """Runs until closed; answers the sentence for the operator when it may not go on.
 
-        discord.py reconnects by itself, but falls over where a gateway hangs up before its first word.
+        discord.py reconnects by itself, but gives up where a gateway sends what it cannot read.
         """
         pause = RECONNECT_SECONDS
-        while not self.client.is_closed():
+        while not self._is_closing:
             try:
+                if self.client.is_closed():
+                    self.client.clear()
+                    self.client.http.connector = (
+                        discord.utils.MISSING
+                    )  # it was closed with the rest
+                    await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
                 return REFUSED_INTENT

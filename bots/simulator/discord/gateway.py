@@ -243,6 +243,11 @@ class Gateway:
             if connection.session is not None and not is_resumable:
                 self._sessions.pop(connection.session.session_id, None)
 
+    def say_nonsense(self) -> None:
+        """Sends what is no JSON, to every connection."""
+        for connection in self._connections:
+            connection.outbox.put_nowait("{")
+
     def drop(self) -> None:
         """Breaks every connection without a close frame."""
         for connection in list(self._connections):

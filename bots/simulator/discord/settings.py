@@ -14,7 +14,8 @@ class DiscordSettings:
     """May be changed while the simulator runs.
 
     `missing_permissions` are globs over "PUT /channels/1/messages/2/..." that answer 50013,
-    `hidden_channels` are ids that answer 50001. `rate_limit_scale` stretches every window; 0 turns limits off.
+    `hidden_channels` are ids that answer 50001. `shards` is how many connections a bot is told to make.
+    `rate_limit_scale` stretches every window; 0 turns limits off.
     """
 
     has_message_content_intent: bool = True
@@ -28,6 +29,7 @@ class DiscordSettings:
     nonce_seconds: float = 300.0
     rate_limit_scale: float = 1.0
     guild_tier: int = 0
+    shards: int = 1
     missing_permissions: set[str] = field(default_factory=set[str])
     hidden_channels: set[str] = field(default_factory=set[str])
 

@@ -6,6 +6,7 @@ import pytest
 
 from bots.discord.app import DiscordApp
 from core.errors import ConfigurationError
+from core.tasks import spawn
 
 
 async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
@@ -125,3 +126,45 @@ async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
         await asyncio.sleep(0.05)
     await world.say("@threadhand still there?")
     assert (await world.received()).text == "still there?"
+
+
+async def test_of_several_shards_each_tells_its_part(discord, world, connect) -> None:
+    await world.app.close()
+    discord.settings.shards = 3
+    again = await connect(world.program)
+    assert len(again.app.client.shards) == 3
+    await again.say("@threadhand one")
+    await again.received()
+    await again.discord.say("alice", again.direct.channel_id, "direct")
+    await again.received(2)
+    await again.until(lambda: again.general.threads)
+    again.discord.misbehave("invalid_session")
+    again.discord.misbehave("reconnect")
+    await again.say("two", thread_id=again.thread.thread_id)
+    await again.received(3)
+    await asyncio.sleep(0.2)
+    assert [one.text for one in again.program.received] == ["one", "direct", "two"]
+    await again.until(lambda: again.app.is_ready)
+
+
+async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:
+    await world.say("@threadhand one")
+    await world.received()
+    world.discord.gateway.say_nonsense()
+    await world.say("@threadhand two")
+    await world.received(2)
+    assert [one.text for one in world.program.received] == ["one", "two"]
+    await world.until(lambda: world.app.is_ready)
+
+
+async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
+    discord.world.gateway_url = "ws://127.0.0.1:1/"
+    app = DiscordApp(
+        token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
+    )
+    starting = spawn(app.start(), name="start")
+    await asyncio.sleep(0.3)
+    starting.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await starting

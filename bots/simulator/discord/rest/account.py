@@ -35,7 +35,8 @@ def gateway(world: World, call: Call) -> Reply:
 
 def gateway_for_bots(world: World, call: Call) -> Reply:
     limit: Json = {"total": 1000, "remaining": 999, "reset_after": 1, "max_concurrency": 1}
-    return Reply(body={"url": world.gateway_url, "shards": 1, "session_start_limit": limit})
+    shards = world.settings.shards
+    return Reply(body={"url": world.gateway_url, "shards": shards, "session_start_limit": limit})
 
 
 def guild(world: World, call: Call) -> Reply:
