@@ -60,10 +60,7 @@ def intents() -> discord.Intents:
 
 
 class Client(discord.AutoShardedClient):
-    """discord.py's client with our ears, on as many connections as Discord asks for.
-
-    An error in a handler is logged and ends nothing.
-    """
+    """discord.py's client with our ears, in as many shards as Discord asks for. What a handler raises is logged."""
 
     def __init__(
         self,
@@ -180,6 +177,7 @@ class DiscordApp:
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
         self.talk = DiscordTalk(self.client.rest)
         self._connection: asyncio.Task[str | None] | None = None
+        self._is_begun = False
         self._is_closing = False
 
     @property
@@ -211,7 +209,8 @@ class DiscordApp:
         """Disconnects. Safe to call in any state."""
         self._is_closing = True
         await self.client.lanes.close()
-        await self.client.close()
+        if self._is_begun:  # before that there is nothing to close, and discord.py stumbles over it
+            await self.client.close()
         if self._connection is not None:
             await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS)
             await cancel(self._connection)  # a shard that never came tries for ever
@@ -226,6 +225,7 @@ class DiscordApp:
             raise
 
     async def _login(self) -> None:
+        self._is_begun = True
         Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
         try:
             await self.client.login(self._token)

@@ -1,5 +1,6 @@
 """Workers of their own tell their health and figures, and make links that open at the bot."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -25,9 +26,12 @@ def redis_url() -> Iterator[str]:
 async def told_by(worker: Program, path: str) -> str:
     (port,) = re.findall(r"listens on 127.0.0.1 port (\d+)", worker.log())
     url = f"http://127.0.0.1:{port}{path}"
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
-        assert response.status == 200, await response.text()
-        return await response.text()
+    async with asyncio.timeout(20), aiohttp.ClientSession() as http:
+        while True:
+            async with http.get(url) as response:
+                if response.status == 200:
+                    return await response.text()
+            await asyncio.sleep(0.05)  # its first heartbeat may still be to come
 
 
 async def test_workers_are_watched_each_at_its_own_port(

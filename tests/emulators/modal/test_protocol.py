@@ -23,7 +23,12 @@ SEEN = {
     "command": {},
     "save": {"TaskSnapshotFilesystem": 1},
     "save again": {"TaskSnapshotFilesystem": 1, "ImageDelete": 1},
-    "stop": {"TaskSnapshotFilesystem": 1, "ImageDelete": 1, "SandboxTerminateV2": 1},
+    "stop": {
+        "TaskExecWait": 1,
+        "TaskSnapshotFilesystem": 1,
+        "ImageDelete": 1,
+        "SandboxTerminateV2": 1,
+    },
     "restore": {"ImageFromId": 1, "SandboxCreateV2": 1, "TaskExecStart": 1},
     "join": {
         "AppGetOrCreate": 0,
@@ -35,6 +40,7 @@ SEEN = {
         "TaskExecStart": 1,
     },
     "destroy": {
+        "TaskExecWait": 1,
         "SandboxTerminateV2": 1,
         "SandboxGetFromNameV2": 1,
         "SandboxGetFromName": 1,
