@@ -268,9 +268,8 @@ class DiscordApp:
             try:
                 if self.client.is_closed():
                     self.client.clear()
-                    self.client.http.connector = (
-                        discord.utils.MISSING
-                    )  # it was closed with the rest
+                    # it was closed with the rest, and `clear` leaves it so
+                    self.client.http.connector = discord.utils.MISSING
                     await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
