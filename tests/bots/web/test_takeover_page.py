@@ -251,6 +251,8 @@ async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
                 is_asked = True
             if told.get("w") == 640:
                 break
+        else:
+            raise AssertionError("the browser went away")
 
 
 async def test_tabs_that_stay_as_they_are_are_not_made_anew(
