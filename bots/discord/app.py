@@ -10,7 +10,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord import catchup, commands
+from bots.discord import catchup, commands, heartbeats
 from bots.discord.controls import AskControl, RunControl, form_submitted
 from bots.discord.doors import Doors
 from bots.discord.files import DiscordFiles
@@ -214,6 +214,7 @@ class DiscordApp:
         if self._connection is not None:
             await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS)
             await cancel(self._connection)  # a shard that never came tries for ever
+            heartbeats.end(self.client)
         await self.files.close()
 
     async def sign_in(self) -> None:

@@ -1,8 +1,10 @@
 """Logging in, staying connected, and reading what was missed."""
 
 import asyncio
+import threading
 
 import pytest
+from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
 from core.errors import ConfigurationError
@@ -168,3 +170,35 @@ async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> No
     async with asyncio.timeout(10):
         with pytest.raises(asyncio.CancelledError):
             await starting
+
+
+async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(
+    discord, program
+) -> None:
+    discord.settings.shards = 2  # five seconds lie between their identifications
+    app = DiscordApp(
+        token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
+    )
+    starting = spawn(app.start(), name="start")
+    async with asyncio.timeout(10):
+        while len(heartbeats()) < 2:
+            await asyncio.sleep(0.02)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert await asyncio.to_thread(all_ended, heartbeats())
+
+
+def heartbeats() -> list[KeepAliveHandler]:
+    here = asyncio.get_running_loop()
+    return [
+        one
+        for one in threading.enumerate()
+        if isinstance(one, KeepAliveHandler) and one.ws.loop is here
+    ]
+
+
+def all_ended(threads: list[KeepAliveHandler]) -> bool:
+    for one in threads:
+        one.join(2)
+    return not any(one.is_alive() for one in threads)
