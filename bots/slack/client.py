@@ -1,5 +1,6 @@
 """The connection to Slack's Web API: one session, one retry policy, one table of errors."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -206,20 +207,27 @@ class SlackClient:
             await self.web.session.close()
 
     async def checked(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
-        """A call of the start: its failure is told to the operator, naming the setting of the token."""
+        """A call of the start: its failure is told to the operator, naming the setting of the token.
+
+        A limit of Slack's is no failure, and is waited for as long as it lasts.
+        """
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        try:
-            return await self._call(method, "POST", headers=headers)
-        except SurfaceRefused as error:
-            raise ConfigurationError(
-                f"Slack refuses the token in {setting} ({error.code}):"
-                " copy it again from your app's page at api.slack.com/apps."
-            ) from error
-        except SurfaceError as error:
-            raise ConfigurationError(
-                f"Slack cannot be reached at {self.api_url}:"
-                " check the network, the proxy and THREADHAND_SLACK_API_URL."
-            ) from error
+        while True:
+            try:
+                return await self._call(method, "POST", headers=headers)
+            except SurfaceRateLimited as limit:
+                log.warning("slack asks for patience: the start waits")
+                await asyncio.sleep(limit.retry_after_seconds)
+            except SurfaceRefused as error:
+                raise ConfigurationError(
+                    f"Slack refuses the token in {setting} ({error.code}):"
+                    " copy it again from your app's page at api.slack.com/apps."
+                ) from error
+            except SurfaceError as error:
+                raise ConfigurationError(
+                    f"Slack cannot be reached at {self.api_url}:"
+                    " check the network, the proxy and THREADHAND_SLACK_API_URL."
+                ) from error
 
     async def read(self, method: str, parameters: Parameters) -> JsonObject:
         """Asks for something. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""

@@ -51,6 +51,7 @@ class Chromium:
         self.asks_person: Any = None
         self._playwright: Playwright | None = None
         self._context: BrowserContext | None = None
+        self._was_lost = False
         self._tabs: dict[Page, Tab] = {}
         self._current: Tab | None = None
         self._count = 0
@@ -67,6 +68,11 @@ class Chromium:
     def front(self) -> Tab | None:
         """The tab in front, if there is one already."""
         return self._current
+
+    def lost(self) -> bool:
+        """Whether the browser has crashed since this was last asked."""
+        was_lost, self._was_lost = self._was_lost, False
+        return was_lost
 
     async def tab(self) -> Tab:
         """The tab in front, of a browser that runs. Raises Refused when it cannot be started."""
@@ -176,6 +182,7 @@ class Chromium:
 
     def _lost(self, context: BrowserContext) -> None:
         if context == self._context:
+            self._was_lost = True
             self._context = None
             self._tabs.clear()
             self._current = None

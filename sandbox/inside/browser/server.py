@@ -97,6 +97,8 @@ class Server:
         tab = await chromium.tab()
         chromium.happened.clear()
         tab.dialogs = 0
+        if chromium.lost() and name != "navigate_to":  # what was meant is not there any more
+            return await self._with_state({"error": CRASHED})
         answer: dict[str, Any] = {}
         try:
             work = action(Act(chromium, tab, told))
@@ -113,8 +115,8 @@ class Server:
         chromium = self._chromium
         before = chromium.tabs
         tab = await chromium.tab()
-        if not before and "error" in answer:
-            answer["error"] = CRASHED
+        if chromium.lost() or (not before and "error" in answer):
+            answer = {"error": CRASHED}
         await tab.settle()
         tab = await chromium.tab()
         if is_outside(tab.page.url, chromium.setting.root):
@@ -136,6 +138,7 @@ class Server:
         finally:
             if self._takeover is taking:
                 self._takeover = None
+            self._chromium.lost()  # whoever had the browser has seen it
             await self._chromium.keep_cookies()
 
 

@@ -132,6 +132,14 @@ async def test_a_slack_out_of_reach_is_told_to_the_operator():
         await app.start()
 
 
+async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
+    slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    assert app.identity.team_id
+    await app.close()
+
+
 async def test_an_app_that_cannot_hear_is_told_to_the_operator(desk: Desk):
     with pytest.raises(ConfigurationError, match="THREADHAND_SLACK_SIGNING_SECRET"):
         SlackApp(bot_token="xoxb-1", receive=desk.receive)

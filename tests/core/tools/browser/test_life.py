@@ -1,5 +1,6 @@
 """The browser's life: killed and started again, its profile kept over the end of its sandbox, told where it lacks."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,24 @@ async def test_a_crash_of_the_browser_is_one_error_and_a_restart(desk: Desk) -> 
 
     assert "crashed" in said
     assert "Open the page again" in said
+    await desk.open("index.html")
+    assert desk.title == "Start"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("browser_click_element", {"index": 0}), ("browser_wait", {"seconds": 0})],
+)
+async def test_a_crash_between_two_calls_is_told_to_the_next_one(
+    desk: Desk, tool: str, arguments: dict[str, int]
+) -> None:
+    await desk.open("index.html")
+    await run(desk.sandbox, f"kill -9 {' '.join(map(str, await chromiums(desk)))}", session="look")
+    await asyncio.sleep(0.5)  # long enough for the server to notice
+
+    assert "crashed" in await desk.error(tool, **arguments)
+
+    await desk.do("browser_wait", seconds=0)
     await desk.open("index.html")
     assert desk.title == "Start"
 
