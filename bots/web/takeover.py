@@ -124,9 +124,9 @@ async def connect(request: web.Request) -> web.WebSocketResponse:
     sandbox = await sandboxes.open(taking.claim.thread_id, fence=0)
     socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=MESSAGE_BYTES_MAX)
     await socket.prepare(request)
-    for other in list(taking.sockets):
+    for other in list(taking.visits):
         await other.close(code=4001, message=b"opened again")
-    taking.sockets.add(socket)
+    is_over = taking.visits[socket] = asyncio.Event()
     try:
         async with sandbox.browser.take_over() as hands:
             showing = spawn(_show(hands, socket), name="browser of a take-over")
@@ -137,7 +137,8 @@ async def connect(request: web.Request) -> web.WebSocketResponse:
     except (AgentError, ToolError) as error:
         await _say(socket, {"t": "lost", "text": str(error)})
     finally:
-        taking.sockets.discard(socket)
+        del taking.visits[socket]
+        is_over.set()
         await socket.close()
     return socket
 

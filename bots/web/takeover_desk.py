@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -19,6 +20,7 @@ from core.threads import Person, ThreadSnapshot
 IDLE_SECONDS = 10 * 60.0
 NOTE_CHARACTERS_MAX = 4000
 RETRY_SECONDS = 5.0
+LET_GO_SECONDS = 5.0
 DONE = "I am done in the browser; it is yours again."
 IDLE = "(The browser comes back to you because nobody used it for some minutes.)"
 EXPIRED = "(The browser comes back to you because the time for it was over.)"
@@ -29,12 +31,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Taking:
-    """One person's take-over. `note` is what they have written so far, sent off or not."""
+    """One person's take-over. `note` is what they have written so far, sent off or not; `visits` are the pages that
+    are open, each with the event that its hands have let go of the browser."""
 
     claim: Claim
     used_at: float
     note: str = ""
-    sockets: set[web.WebSocketResponse] = field(default_factory=set[web.WebSocketResponse])
+    visits: dict[web.WebSocketResponse, asyncio.Event] = field(
+        default_factory=dict[web.WebSocketResponse, asyncio.Event]
+    )
     watcher: asyncio.Task[None] | None = None
 
 
@@ -138,8 +143,11 @@ class TakeoverDesk:
 
 
 async def _hang_up(taking: Taking) -> None:
-    for socket in list(taking.sockets):
+    """The agent hears nothing before the browser is free: its first look would be refused."""
+    for socket, is_over in list(taking.visits.items()):
         await socket.close(code=4000, message=b"handed back")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(is_over.wait(), LET_GO_SECONDS)
 
 
 def _told(why: str, note: str) -> str:

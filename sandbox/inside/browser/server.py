@@ -42,35 +42,41 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: any number of actions one after the other, or a take-over."""
-        with contextlib.suppress(
-            packets.Broken, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
-        ):
-            while True:
-                request, _ = await packets.receive(reader)
-                if request.get("op") == "takeover":
-                    await self._take_over(reader, writer)
-                    break
-                working = asyncio.ensure_future(self._answer(request))
-                while not working.done():
-                    await asyncio.wait({working}, timeout=LOOK_SECONDS)
-                    if reader.at_eof():  # nobody waits for the answer any more
-                        working.cancel()
-                answer, picture = await working
-                writer.write(packets.encode(answer, picture))
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(
+                packets.Broken, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
+            ):
+                while True:
+                    request, _ = await packets.receive(reader)
+                    if request.get("op") == "takeover":
+                        await self._take_over(reader, writer)
+                        break
+                    working = asyncio.ensure_future(self._answer(request))
+                    while not working.done():
+                        await asyncio.wait({working}, timeout=LOOK_SECONDS)
+                        if reader.at_eof():  # nobody waits for the answer any more
+                            working.cancel()
+                    answer, picture = await working
+                    writer.write(packets.encode(answer, picture))
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    @property
+    def _is_taken(self) -> bool:
+        return self._takeover is not None and not self._takeover.is_ending
 
     async def close(self) -> None:
         await self._chromium.keep_cookies()
         await self._chromium.close()
 
     async def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        if self._takeover is not None:
+        if self._is_taken:
             return {"error": TAKEN}, b""
         if request.get("action") == "name":
             return self._name(request)
         async with self._lock:
-            if self._takeover is not None:
+            if self._is_taken:
                 return {"error": TAKEN}, b""
             try:
                 return await self._act(request)

@@ -28,7 +28,8 @@ SIDE_MIN, SIDE_MAX = 320, 1600
 
 
 class TakeOver:
-    """Lasts as long as its connection. While it does the agent's actions are refused by the server."""
+    """Lasts as long as its connection. While it does the agent's actions are refused by the server; once it
+    `is_ending`, they wait until the browser is as the agent knows it."""
 
     def __init__(
         self, chromium: Chromium, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -47,17 +48,19 @@ class TakeOver:
         self._seen: tuple[int, int] | None = None
         self._blank_since = 0.0
         self._patience_seconds = BLANK_SECONDS
+        self.is_ending = False
         self._is_over = asyncio.Event()
 
     async def play(self) -> None:
-        """Returns when the person's side has closed the connection."""
-        tasks = [asyncio.ensure_future(work()) for work in (self._watch, self._work)]
+        """Returns when the person's side has closed the connection; raises what broke it otherwise."""
+        tasks = [asyncio.ensure_future(do()) for do in (self._listen, self._watch, self._work)]
         self._chromium.asks_person = self._ask
         try:
-            with contextlib.suppress(packets.Broken, OSError, asyncio.IncompleteReadError):
-                while True:
-                    await self._take((await packets.receive(self._reader))[0])
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
+            self.is_ending = True
             self._chromium.asks_person = None
             for task in tasks:
                 task.cancel()
@@ -70,6 +73,11 @@ class TakeOver:
         self._reader.feed_eof()
         self._writer.close()
         await self._is_over.wait()
+
+    async def _listen(self) -> None:
+        with contextlib.suppress(packets.Broken, OSError, asyncio.IncompleteReadError):
+            while True:
+                await self._take((await packets.receive(self._reader))[0])
 
     async def _take(self, message: dict[str, Any]) -> None:
         """What must not wait behind an action of a page that is stuck in a dialog is done at once."""
@@ -149,14 +157,15 @@ class TakeOver:
             )
 
     async def _tell(self, tab: Tab) -> None:
-        titles = await asyncio.gather(*(each.title() for each in self._chromium.tabs))
+        there = self._chromium.tabs  # others may come and go while these tell their titles
+        titles = await asyncio.gather(*(each.title() for each in there))
         tabs = [
             {
                 "id": each.number,
                 "title": line(title, 80) or line(each.page.url, 80),
                 "current": each is tab,
             }
-            for each, title in zip(self._chromium.tabs, titles, strict=True)
+            for each, title in zip(there, titles, strict=True)
         ]
         told: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": line(tab.page.url, 2000)}
         told["notes"] = [line(sentence, 300) for sentence in self._chromium.happened[-5:]]

@@ -38,6 +38,8 @@ PAGE = """<meta charset=utf-8><meta name=viewport content="width=device-width"><
   addEventListener('resize', () => { size.textContent = 'Size ' + innerWidth; });
   if (location.search) document.title = 'Second';
 </script>"""
+BUSY = """<title>Busy</title><a href="http://localhost:9" target="_blank" style="font-size: 90px"
+  onclick="setTimeout(() => { for (const end = Date.now() + 1500; Date.now() < end;); })">Open</a>"""
 LIVELY = """<title>Lively</title><p id="count"><script>
   (function draw() { count.textContent = performance.now(); requestAnimationFrame(draw) })();
 </script>"""
@@ -269,3 +271,25 @@ async def test_tabs_that_stay_as_they_are_are_not_made_anew(
         await expect(person.screen).to_have_attribute("data-size", re.compile("^900 "))
         await expect(person.page.locator(".tab .close")).to_have_attribute("data-mark", "kept")
         await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+
+
+async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, BUSY) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.click(100, 60)
+        await expect(person.page.get_by_role("tab")).to_have_count(2)
+
+
+async def test_the_agent_is_not_refused_once_it_has_its_browser_back(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene:
+        for width in (640, 700, 760):
+            async with asyncio.timeout(MINUTE), scene.sandbox.browser.take_over() as hands:
+                await hands.send({"t": "size", "w": width, "h": 480})
+                async for told, _ in hands.receive():
+                    if told.get("w") == width:
+                        break
+            assert await scene.agent_sees() == "Begin"
