@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from core.agents.definition import AgentDefinition, AgentVersion
 from core.errors import ConfigurationError
@@ -14,13 +14,19 @@ from storage.agent_tables import agent_versions
 from storage.audit import record_in_thread
 from storage.database import Database
 from storage.inputs import insert_thread
+from storage.prepared import Prepared
 from storage.rows import Row
-from storage.snapshots import bound_to, lock_thread
+from storage.snapshots import lock_thread_at
 from storage.tables import runs, threads
 from storage.upserts import insert_or_skip
 
 _RECORD = Failpoint("storage.record_agent")
 _CHOOSE = Failpoint("storage.choose_agent")
+_SIGN = Prepared(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(agent_id=bindparam("agent"), agent_version_id=bindparam("version"))
+)
 
 
 class SqlAgentVersions:
@@ -77,7 +83,7 @@ def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersi
 
 
 def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None) -> None:
-    thread = lock_thread(connection, bound_to(address)) or insert_thread(connection, address)
+    thread = lock_thread_at(connection, address) or insert_thread(connection, address)
     connection.execute(
         update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
     )
@@ -86,14 +92,12 @@ def _choose(connection: Connection, address: Address, agent_id: str, by: Person 
 
 def sign_run(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
     """The run of the lease, which is locked, is that version's from now on."""
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == lease.run_id)
-        .values(
-            agent_id=agent.definition.agent_id,
-            agent_version_id=agent.agent_version_id,
-        )
-    )
+    signed = {
+        "run": lease.run_id,
+        "agent": agent.definition.agent_id,
+        "version": agent.agent_version_id,
+    }
+    _SIGN.run(connection, signed)
 
 
 def _version_of(row: Row) -> AgentVersion:

@@ -2,20 +2,27 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from core.approval import CHOICES, Approval, tools_always_allowed
 from core.ids import new_id
 from core.stores import DeliveryDraft
 from core.threads import Ask, Lease
 from storage.endings import insert_drafts
+from storage.prepared import Prepared
 from storage.queued_runs import resume_run, touch_thread
 from storage.rows import ask_of
 from storage.snapshots import lock_thread
-from storage.tables import leases, pending_asks, runs, threads
+from storage.tables import leases, pending_asks, runs
 
 EXPIRED_AT_ONCE_MAX = 100
 _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
+
+_ANSWERED = Prepared(
+    _APPROVALS.where(
+        pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "answered"
+    )
+)
 
 
 def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
@@ -62,7 +69,7 @@ def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[st
     found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
     expired: list[str] = []
     for row in found:
-        lock_thread(connection, threads.c.thread_id == row["thread_id"])
+        lock_thread(connection, row["thread_id"])
         this = select(pending_asks).where(pending_asks.c.ask_id == row["ask_id"])
         ask = ask_of(connection.execute(this).mappings().one())
         if ask.state == "open":
@@ -80,8 +87,5 @@ def newest_approval(connection: Connection, run_id: str) -> Ask | None:
 
 
 def approved_tools(connection: Connection, thread_id: str) -> frozenset[str]:
-    statement = _APPROVALS.where(
-        pending_asks.c.thread_id == thread_id, pending_asks.c.state == "answered"
-    )
-    rows = connection.execute(statement).mappings()
+    rows = _ANSWERED.rows(connection, {"thread": thread_id})
     return frozenset[str]().union(*(tools_always_allowed(ask_of(row)) for row in rows))

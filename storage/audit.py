@@ -10,11 +10,13 @@ from core.failpoints import Failpoint
 from core.ids import new_id
 from core.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
 from storage.database import Database
+from storage.prepared import Prepared
 from storage.rows import Row
 from storage.tables import audit_entries
 
 SUBJECT_CHARACTERS_MAX = 300
 _RECORD = Failpoint("storage.record_audit")
+_ADD_ENTRY = Prepared(audit_entries.insert())
 
 
 class SqlAuditLog:
@@ -40,23 +42,21 @@ class SqlAuditLog:
 
 
 def insert_entry(connection: Connection, entry: AuditEntry) -> None:
-    connection.execute(
-        audit_entries.insert(),
-        {
-            "entry_id": new_id(),
-            "happened_at": entry.happened_at,
-            "action": entry.action,
-            "actor_id": entry.actor.person_id,
-            "actor_name": entry.actor.name,
-            "platform": entry.address.platform,
-            "workspace_id": entry.address.workspace_id,
-            "channel_id": entry.address.channel_id,
-            "thread_key": entry.address.thread_key,
-            "thread_id": entry.thread_id,
-            "run_id": entry.run_id,
-            "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
-        },
-    )
+    values = {
+        "entry_id": new_id(),
+        "happened_at": entry.happened_at,
+        "action": entry.action,
+        "actor_id": entry.actor.person_id,
+        "actor_name": entry.actor.name,
+        "platform": entry.address.platform,
+        "workspace_id": entry.address.workspace_id,
+        "channel_id": entry.address.channel_id,
+        "thread_key": entry.address.thread_key,
+        "thread_id": entry.thread_id,
+        "run_id": entry.run_id,
+        "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
+    }
+    _ADD_ENTRY.run(connection, values)
 
 
 def record_act(

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Integer, bindparam, delete, func, select, tuple_, update
 
 from core.events import Cursor, RunEvent
 from core.failpoints import Failpoint
@@ -11,15 +11,35 @@ from core.threads import Address, Person, Run, Thread, ThreadSnapshot, Usage
 from storage.audit import record_in_thread
 from storage.database import Database
 from storage.inputs import insert_thread
+from storage.prepared import Prepared
 from storage.recent import recent_messages
 from storage.rows import event_of, message_of, run_of
-from storage.snapshots import bound_to, lock_thread, read_thread, snapshot_of
+from storage.snapshots import (
+    lock_thread,
+    lock_thread_at,
+    read_thread,
+    read_thread_at,
+    snapshot_of,
+)
 from storage.tables import messages, run_events, runs, threads, usages
 
 _CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
-_RUN = select(runs).where(runs.c.run_id == bindparam("of_run"))
+_RUN = Prepared(select(runs).where(runs.c.run_id == bindparam("of_run")))
+_IS_AFTER = (
+    run_events.c.run_id == bindparam("of_run"),
+    tuple_(run_events.c.attempt, run_events.c.n)
+    > tuple_(bindparam("attempt", type_=Integer()), bindparam("n", type_=Integer())),
+)
+_EVENTS = Prepared(
+    select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n)
+)
+_TOLD = Prepared(
+    select(messages)
+    .join(run_events, run_events.c.message_id == messages.c.message_id)
+    .where(*_IS_AFTER, run_events.c.body.is_(None))
+)
 
 
 class SqlConversations:
@@ -30,14 +50,14 @@ class SqlConversations:
 
     async def find(self, address: Address) -> ThreadSnapshot | None:
         def work(connection: Connection) -> ThreadSnapshot | None:
-            thread = read_thread(connection, bound_to(address))
+            thread = read_thread_at(connection, address)
             return snapshot_of(connection, thread) if thread else None
 
         return await self._database.read(work)
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
         def work(connection: Connection) -> ThreadSnapshot | None:
-            thread = read_thread(connection, threads.c.thread_id == thread_id)
+            thread = read_thread(connection, thread_id)
             return snapshot_of(connection, thread) if thread else None
 
         return await self._database.read(work)
@@ -46,14 +66,14 @@ class SqlConversations:
         """Answers the thread that is there where the address is bound already."""
 
         def work(connection: Connection) -> Thread:
-            known = lock_thread(connection, bound_to(address))
+            known = lock_thread_at(connection, address)
             return known or insert_thread(connection, address, title=title)
 
         return await self._database.write(_CREATE, work)
 
     async def renew(self, address: Address, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:
-            thread = lock_thread(connection, bound_to(address))
+            thread = lock_thread_at(connection, address)
             if thread is not None:
                 unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
                 connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
@@ -63,7 +83,7 @@ class SqlConversations:
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:
-            thread = lock_thread(connection, threads.c.thread_id == thread_id)
+            thread = lock_thread(connection, thread_id)
             if thread is not None:
                 connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
                 record_in_thread(connection, "conversation_forgotten", thread, by)
@@ -104,8 +124,7 @@ class SqlConversations:
         return message_of(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
-        wanted = {"of_run": run_id}
-        row = await self._database.read(lambda c: c.execute(_RUN, wanted).mappings().one_or_none())
+        row = await self._database.read(lambda c: _RUN.first(c, {"of_run": run_id}))
         return run_of(row) if row else None
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
@@ -142,18 +161,9 @@ class SqlConversations:
 
 def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:
     """Messages are stored once, in their own table, and put back into their events here."""
-    of_run = run_events.c.run_id == run_id
-    if after is not None:
-        place = tuple_(run_events.c.attempt, run_events.c.n)
-        of_run &= place > tuple_(after.attempt, after.n)
-    told = (
-        select(messages)
-        .join(run_events, run_events.c.message_id == messages.c.message_id)
-        .where(of_run, run_events.c.body.is_(None))
-    )
-    found = {row["message_id"]: message_of(row) for row in connection.execute(told).mappings()}
-    statement = select(run_events).where(of_run).order_by(run_events.c.attempt, run_events.c.n)
+    start = after or Cursor(-1, 0)
+    wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
+    found = {row["message_id"]: message_of(row) for row in _TOLD.rows(connection, wanted)}
     return tuple(
-        event_of(row, found.get(row["message_id"]))
-        for row in connection.execute(statement).mappings()
+        event_of(row, found.get(row["message_id"])) for row in _EVENTS.rows(connection, wanted)
     )

@@ -41,6 +41,29 @@ _HELD = Prepared(
     .where(renderings.c.run_id == bindparam("of_run"))
     .with_for_update()
 )
+_OF_RUN = renderings.c.run_id == bindparam("of_run")
+_CLAIMED = Prepared(
+    select(
+        renderings.c.is_open,
+        renderings.c.fence,
+        renderings.c.worker_id,
+        is_alive(renderings.c.worker_id).label("is_held"),
+    ).where(_OF_RUN)
+)
+_GRANT = Prepared(
+    update(renderings)
+    .where(_OF_RUN)
+    .values(fence=bindparam("new_fence"), worker_id=bindparam("worker"))
+)
+_SHUT = Prepared(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
+_STATUS = Prepared(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
+_IN_PLAN = deliveries.c.run_id == bindparam("of_run")
+_PLANNED = Prepared(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
+_UNSENT = Prepared(
+    select(deliveries.c.delivery_id)
+    .where(_IN_PLAN, deliveries.c.state != "delivered", deliveries.c.state != "failed")
+    .limit(1)
+)
 _THIS = update(deliveries).where(
     deliveries.c.delivery_id == bindparam("of_delivery"),
     deliveries.c.run_id == bindparam("of_run"),
@@ -83,8 +106,7 @@ class SqlDeliveries:
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
             insert_drafts(connection, rendering.run_id, tuple(drafts))
-            statement = select(deliveries).where(deliveries.c.run_id == rendering.run_id)
-            rows = connection.execute(statement.order_by(*_ORDER)).mappings()
+            rows = _PLANNED.rows(connection, {"of_run": rendering.run_id})
             return tuple(map(delivery_of, rows))
 
         return await self._database.write(_PLAN, work)
@@ -99,22 +121,16 @@ class SqlDeliveries:
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
     """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
-    of_run = renderings.c.run_id == run_id
-    connection.execute(select(renderings.c.run_id).where(of_run).with_for_update()).close()
-    statement = select(
-        renderings.c.is_open,
-        renderings.c.fence,
-        renderings.c.worker_id,
-        is_alive(renderings.c.worker_id).label("is_held"),
-    ).where(of_run)
-    row = connection.execute(statement).one_or_none()
+    _HELD.found(connection, {"of_run": run_id})
+    row = _CLAIMED.first(connection, {"of_run": run_id})
     record_heartbeat(connection, worker_id)
-    if row is None or not row.is_open or (row.is_held and row.worker_id != worker_id):
+    if row is None or not row["is_open"]:
         return None
-    connection.execute(
-        update(renderings).where(of_run).values(fence=row.fence + 1, worker_id=worker_id)
-    )
-    return Rendering(run_id=run_id, worker_id=worker_id, fence=row.fence + 1)
+    if row["is_held"] and row["worker_id"] != worker_id:
+        return None
+    fence = row["fence"] + 1
+    _GRANT.run(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
+    return Rendering(run_id=run_id, worker_id=worker_id, fence=fence)
 
 
 def _hold(connection: Connection, rendering: Rendering) -> None:
@@ -140,18 +156,9 @@ def _record(connection: Connection, rendering: Rendering, delivery: Delivery) ->
 
 def _close(connection: Connection, rendering: Rendering) -> bool:
     _hold(connection, rendering)
-    status = select(runs.c.status).where(runs.c.run_id == rendering.run_id)
-    if connection.execute(status).scalar_one() in UNENDED:
+    this = {"of_run": rendering.run_id}
+    ((status,),) = _STATUS.found(connection, this)
+    if status in UNENDED or _UNSENT.found(connection, this):
         return False
-    unsent = select(deliveries.c.delivery_id).where(
-        deliveries.c.run_id == rendering.run_id,
-        deliveries.c.state.not_in(("delivered", "failed")),
-    )
-    if connection.execute(unsent.limit(1)).first() is not None:
-        return False
-    connection.execute(
-        update(renderings)
-        .where(renderings.c.run_id == rendering.run_id)
-        .values(is_open=False, worker_id=None)
-    )
+    _SHUT.run(connection, this)
     return True

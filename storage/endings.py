@@ -1,37 +1,51 @@
 """The end of a run: its status, what it leaves to deliver, its ask, and the run that follows it."""
 
 from datetime import UTC, datetime
+from functools import partial
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, update
 
 from core.ids import new_id
 from core.messages import JsonObject
 from core.stores import DeliveryDraft, RunEnding
 from core.threads import Lease, Reply
 from storage.inputs import next_input
+from storage.prepared import Prepared
 from storage.queued_runs import end_ask, queue_run, touch_thread
-from storage.rows import Values, ask_of, thread_of
-from storage.tables import deliveries, leases, pending_asks, runs, threads
-from storage.upserts import insert_or_skip
+from storage.rows import Values
+from storage.snapshots import open_ask, read_thread
+from storage.tables import deliveries, leases, pending_asks, runs
+from storage.upserts import skipping
+
+_END = Prepared(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(
+        status=bindparam("new_status"),
+        finish_reason=bindparam("reason"),
+        error=bindparam("new_error"),
+        finished_at=bindparam("now"),
+    )
+)
+_FREE = Prepared(
+    update(leases)
+    .where(leases.c.thread_id == bindparam("thread"))
+    .values(run_id=None, worker_id=None)
+)
+_ADD_DELIVERIES = Prepared(partial(skipping, deliveries))
 
 
 def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
     """Ends the run of the lease, which is locked and is free afterwards."""
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == lease.run_id)
-        .values(
-            status=ending.status,
-            finish_reason=ending.finish_reason,
-            error=ending.error,
-            finished_at=datetime.now(UTC),
-        )
-    )
-    connection.execute(
-        update(leases)
-        .where(leases.c.thread_id == lease.thread_id)
-        .values(run_id=None, worker_id=None)
-    )
+    ended = {
+        "run": lease.run_id,
+        "new_status": ending.status,
+        "reason": ending.finish_reason,
+        "new_error": ending.error,
+        "now": datetime.now(UTC),
+    }
+    _END.run(connection, ended)
+    _FREE.run(connection, {"thread": lease.thread_id})
     _withdraw_open_ask(connection, lease.thread_id)
     ask_id = None
     if ending.reply is not None and ending.reply.kind != "answer":
@@ -66,17 +80,14 @@ def insert_drafts(
             }
         )
     if rows:
-        insert_or_skip(connection, deliveries, rows)
+        _ADD_DELIVERIES.run(connection, *rows)
 
 
 def _withdraw_open_ask(connection: Connection, thread_id: str) -> None:
-    """A thread has one open ask at most; one that was passed over is closed when the next run ends."""
-    statement = select(pending_asks).where(
-        pending_asks.c.thread_id == thread_id, pending_asks.c.state == "open"
-    )
-    row = connection.execute(statement).mappings().one_or_none()
-    if row is not None:
-        end_ask(connection, ask_of(row), answer=None, person=None)
+    """One that was passed over is closed when the next run ends."""
+    ask = open_ask(connection, thread_id)
+    if ask is not None:
+        end_ask(connection, ask, answer=None, person=None)
 
 
 def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
@@ -101,6 +112,6 @@ def _queue_follower(connection: Connection, thread_id: str) -> None:
     waiting = next_input(connection, thread_id)
     if waiting is None:
         return
-    row = connection.execute(select(threads).where(threads.c.thread_id == thread_id)).mappings()
-    author, message_ref = waiting
-    queue_run(connection, thread_of(row.one()), author, message_ref)
+    thread, (author, message_ref) = read_thread(connection, thread_id), waiting
+    if thread is not None:
+        queue_run(connection, thread, author, message_ref)

@@ -1,8 +1,9 @@
 """What comes in: claimed, decided on and stored in one transaction."""
 
 from datetime import UTC, datetime
+from functools import partial
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from core.audit import AuditEntry
 from core.failpoints import Failpoint
@@ -11,14 +12,22 @@ from core.threads import Accept, Arrival, Ignore, Receipt, StopRun, ThreadSnapsh
 from storage.audit import insert_entry, record_arrival
 from storage.database import Database
 from storage.inputs import amend, take_in
+from storage.prepared import Prepared
 from storage.queued_runs import resume_run
-from storage.snapshots import bound_to, lock_thread, snapshot_of
+from storage.snapshots import lock_thread_at, snapshot_of
 from storage.tables import claimed_keys, inbound_cursors, runs
-from storage.upserts import insert_or_replace, insert_or_skip
+from storage.upserts import insert_or_replace, skipping
 
 _ACCEPT = Failpoint("storage.accept")
 _CLAIM = Failpoint("storage.claim_key")
 _FORWARD = Failpoint("storage.forward")
+_CLAIM_KEY = Prepared(partial(skipping, claimed_keys))
+_CLAIMED = Prepared(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
+_KEY_LED_TO = Prepared(
+    update(claimed_keys)
+    .where(claimed_keys.c.dedupe_key == bindparam("key"))
+    .values(thread_id=bindparam("to_thread"), run_id=bindparam("to_run"))
+)
 
 
 class SqlInbox:
@@ -57,12 +66,12 @@ def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> b
 
 def claim_key(connection: Connection, dedupe_key: str) -> bool:
     """Claims the key within the transaction; waits for another one that is about to claim it."""
-    values: dict[str, object] = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
-    return insert_or_skip(connection, claimed_keys, [values]) == 1
+    values = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
+    return _CLAIM_KEY.run(connection, values) == 1
 
 
 def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt:
-    thread = lock_thread(connection, bound_to(arrival.address))
+    thread = lock_thread_at(connection, arrival.address)
     if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
         return duplicate
     snapshot = snapshot_of(connection, thread) if thread else None
@@ -74,25 +83,25 @@ def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt
             decision=Ignore(reason="duplicate"), is_duplicate=True
         )
     receipt = _carry_out(connection, arrival, decision, snapshot)
-    connection.execute(
-        update(claimed_keys)
-        .where(claimed_keys.c.dedupe_key == arrival.dedupe_key)
-        .values(thread_id=receipt.thread_id, run_id=receipt.run_id)
-    )
+    led_to = {
+        "key": arrival.dedupe_key,
+        "to_thread": receipt.thread_id,
+        "to_run": receipt.run_id,
+    }
+    _KEY_LED_TO.run(connection, led_to)
     record_arrival(connection, arrival, receipt)
     return receipt
 
 
 def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
-    statement = select(claimed_keys).where(claimed_keys.c.dedupe_key == dedupe_key)
-    row = connection.execute(statement).one_or_none()
+    row = _CLAIMED.first(connection, {"key": dedupe_key})
     if row is None:
         return None
     return Receipt(
         decision=Ignore(reason="duplicate"),
         is_duplicate=True,
-        thread_id=row.thread_id,
-        run_id=row.run_id,
+        thread_id=row["thread_id"],
+        run_id=row["run_id"],
     )
 
 

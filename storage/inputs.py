@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from core.approval import choice_of
 from core.ids import new_id
@@ -17,9 +17,24 @@ from core.threads import (
     Thread,
     ThreadSnapshot,
 )
+from storage.prepared import Prepared
 from storage.queued_runs import end_ask, end_unstarted, queue_run, resume_run, touch_thread
 from storage.rows import run_of, values_of_arrival, values_of_thread
 from storage.tables import runs, thread_inputs, threads
+
+_ADD_THREAD = Prepared(threads.insert())
+_ADD_INPUT = Prepared(thread_inputs.insert())
+_NEXT_POSITION = Prepared(
+    select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
+        thread_inputs.c.thread_id == bindparam("thread")
+    )
+)
+_NEXT_INPUT = Prepared(
+    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
+    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
+    .order_by(thread_inputs.c.position)
+    .limit(1)
+)
 
 
 def take_in(
@@ -75,23 +90,15 @@ def insert_thread(connection: Connection, address: Address, *, title: str = "") 
         created_at=now,
         last_activity_at=now,
     )
-    connection.execute(threads.insert(), values_of_thread(thread))
+    _ADD_THREAD.run(connection, values_of_thread(thread))
     return thread
 
 
 def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> None:
     """The thread is locked, so that no other input gets the same position."""
-    newest = select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
-        thread_inputs.c.thread_id == thread_id
-    )
-    connection.execute(
-        thread_inputs.insert().values(
-            input_id=new_id(),
-            thread_id=thread_id,
-            position=newest.scalar_subquery(),
-            **values_of_arrival(arrival),
-        )
-    )
+    ((position,),) = _NEXT_POSITION.found(connection, {"thread": thread_id})
+    place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
+    _ADD_INPUT.run(connection, {**place, **values_of_arrival(arrival)})
 
 
 def _answer(
@@ -169,13 +176,7 @@ def _inputs_with(
 
 def next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
     """Author and message of the first input that no run has taken up."""
-    statement = (
-        select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
-        .where(thread_inputs.c.thread_id == thread_id, thread_inputs.c.taken_by.is_(None))
-        .order_by(thread_inputs.c.position)
-        .limit(1)
-    )
-    row = connection.execute(statement).one_or_none()
+    row = _NEXT_INPUT.first(connection, {"thread": thread_id})
     if row is None:
         return None
-    return Person(person_id=row.author_id, name=row.author_name), row.message_ref
+    return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]

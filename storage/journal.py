@@ -83,8 +83,16 @@ _IS_WAITING = (
     thread_inputs.c.thread_id == bindparam("thread"),
     thread_inputs.c.taken_by.is_(None),
 )
-_WAITING = select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
+_WAITING = Prepared(select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position))
 _WAITING_IDS = Prepared(select(thread_inputs.c.input_id).where(*_IS_WAITING))
+_TAKE = Prepared(
+    update(thread_inputs)
+    .where(
+        thread_inputs.c.thread_id == bindparam("thread"),
+        thread_inputs.c.input_id == bindparam("taken"),
+    )
+    .values(taken_by=bindparam("taker"))
+)
 
 
 class _Held(NamedTuple):
@@ -188,7 +196,7 @@ def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
     thread = {"thread": lease.thread_id}
     if not _WAITING_IDS.found(connection, thread):
         return ()
-    return tuple(map(input_of, connection.execute(_WAITING, thread).mappings()))
+    return tuple(map(input_of, _WAITING.rows(connection, thread)))
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
@@ -205,14 +213,8 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
     if entry.usage:
         _add_usage(connection, lease, entry.usage, held)
     if entry.taken_input_ids:
-        connection.execute(
-            update(thread_inputs)
-            .where(
-                thread_inputs.c.thread_id == lease.thread_id,
-                thread_inputs.c.input_id.in_(entry.taken_input_ids),
-            )
-            .values(taken_by=lease.run_id)
-        )
+        this = {"thread": lease.thread_id, "taker": lease.run_id}
+        _TAKE.run(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
 
 
 def _add_messages(

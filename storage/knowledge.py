@@ -8,8 +8,8 @@ from itertools import islice
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    RowMapping,
     and_,
+    bindparam,
     delete,
     func,
     insert,
@@ -26,6 +26,8 @@ from core.knowledge.terms import Term, index_terms
 from storage.database import Database
 from storage.full_text import best_chunks
 from storage.knowledge_tables import knowledge_chunks, knowledge_entries
+from storage.prepared import Prepared
+from storage.rows import Row
 from storage.tables import threads
 
 _BEGIN = Failpoint("storage.knowledge_begin")
@@ -91,6 +93,13 @@ class SqlKnowledge:
 
 
 _ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
+_READY = Prepared(
+    select(*_ENTRY_COLUMNS).where(
+        knowledge_entries.c.scope_kind == bindparam("kind"),
+        knowledge_entries.c.owner_id == bindparam("owner"),
+        knowledge_entries.c.is_ready,
+    )
+)
 CHUNK_COLUMNS = [column for column in knowledge_chunks.c if column.name != "terms"]
 
 
@@ -114,8 +123,8 @@ def _of(scope: Scope) -> ColumnElement[bool]:
 
 
 def _ready(connection: Connection, scope: Scope) -> list[KnowledgeEntry]:
-    statement = select(*_ENTRY_COLUMNS).where(_of(scope), knowledge_entries.c.is_ready)
-    return [_entry_of(row) for row in connection.execute(statement).mappings()]
+    wanted = {"kind": scope.kind, "owner": scope.owner_id}
+    return [_entry_of(row) for row in _READY.rows(connection, wanted)]
 
 
 def _with_content(connection: Connection, scope: Scope, content_hash: str) -> KnowledgeEntry | None:
@@ -221,7 +230,7 @@ def _row_of(chunk: Chunk) -> dict[str, object]:
     }
 
 
-def _chunk_of(row: RowMapping) -> Chunk:
+def _chunk_of(row: Row) -> Chunk:
     return Chunk(
         number=row["number"],
         page=row["page"],
@@ -232,7 +241,7 @@ def _chunk_of(row: RowMapping) -> Chunk:
     )
 
 
-def _entry_of(row: RowMapping) -> KnowledgeEntry:
+def _entry_of(row: Row) -> KnowledgeEntry:
     return KnowledgeEntry(
         entry_id=row["entry_id"],
         scope=Scope(row["scope_kind"], row["owner_id"]),

@@ -11,7 +11,6 @@ from core.plans import Plan, Plans
 from storage.agent_tables import plans
 from storage.database import Database
 from storage.snapshots import lock_thread
-from storage.tables import threads
 
 _CHANGE = Failpoint("storage.change_plans")
 _PLAN = TypeAdapter(Plan)
@@ -32,7 +31,7 @@ class SqlPlans:
 
 
 def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
-    if lock_thread(connection, threads.c.thread_id == thread_id) is None:
+    if lock_thread(connection, thread_id) is None:
         return ()
     rows = _rows(connection, thread_id)
     before = tuple(_plan(row) for row in rows)

@@ -1,60 +1,87 @@
 """Statements that are compiled once and then only filled in.
 
-For one of the small statements of a turn SQLAlchemy's own way (finding the compiled form again, naming and ordering the
-parameters, a context and a result of its own) costs several times what the database takes. SQLite's driver is therefore
-called itself, within the transaction that SQLAlchemy has begun; faults are then the driver's own, not SQLAlchemy's.
+For one of the small statements of a turn SQLAlchemy's own way (building it, finding the compiled form again, naming and
+ordering the parameters, a context and a result of its own) costs several times what the database takes. SQLite's driver
+is therefore called itself, within the transaction that SQLAlchemy has begun; faults are then the driver's own, not
+SQLAlchemy's.
 """
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.expression import Insert, Select, Update
+from sqlalchemy.sql.expression import Delete, Insert, Select, Update
+from sqlalchemy.types import TypeEngine
 
-Statement = Insert | Update | Select[*tuple[Any, ...]]
-_Convert = Callable[[object], object] | None
-_Plan = tuple[str, tuple[tuple[str, _Convert], ...]]
+Statement = Insert | Update | Delete | Select[*tuple[Any, ...]]
+_Convert = Callable[[Any], object] | None
+
+
+class _Plan(NamedTuple):
+    """`parameters` in their order, `constants` the values of those that nobody gives; `columns` of a SELECT.
+
+    Beside each name is what makes the driver's value of ours, or ours of the driver's.
+    """
+
+    text: str
+    parameters: tuple[tuple[str, _Convert], ...]
+    constants: dict[str, object]
+    columns: tuple[tuple[str, _Convert], ...]
 
 
 class Prepared:
-    """One statement whose values are all bound by name. State: its text and its parameters, per kind of database.
+    """One statement whose values are bound by name. State: its text and its parameters, per kind of database.
 
-    It may be given as a function of the database's name.
+    It may be given as a function of the database's name. Every row that is given to an INSERT has the same columns.
     """
 
     def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
         self._statement = statement
         self._plans: dict[str, _Plan] = {}
 
-    def run(self, connection: Connection, *rows: Mapping[str, object]) -> None:
-        """Runs it for one row of values, or for each of many in one go."""
-        text, filled = self._filled(connection.dialect, rows)
+    def run(self, connection: Connection, *rows: Mapping[str, object]) -> int:
+        """Runs it for one row of values, or for each of many in one go; answers how many rows it met."""
+        plan = self._plan(connection.dialect, rows[0])
+        filled = [_filled(plan, row) for row in rows]
         driver = connection.connection.driver_connection
         if not isinstance(driver, sqlite3.Connection):
-            connection.exec_driver_sql(text, filled if len(filled) > 1 else filled[0])
-        elif len(filled) > 1:
-            driver.executemany(text, filled).close()
-        else:
-            driver.execute(text, filled[0]).close()
+            given = filled if len(filled) > 1 else filled[0]
+            return connection.exec_driver_sql(plan.text, given).rowcount
+        if len(filled) > 1:
+            return driver.executemany(plan.text, filled).rowcount
+        return driver.execute(plan.text, filled[0]).rowcount
 
     def found(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         """The rows of a SELECT as the driver gives them."""
-        text, filled = self._filled(connection.dialect, (row,))
+        plan = self._plan(connection.dialect, row)
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
-            return driver.execute(text, filled[0]).fetchall()
-        return connection.exec_driver_sql(text, filled[0]).all()
+            return driver.execute(plan.text, _filled(plan, row)).fetchall()
+        return connection.exec_driver_sql(plan.text, _filled(plan, row)).all()
 
-    def _filled(
-        self, dialect: Dialect, rows: Sequence[Mapping[str, object]]
-    ) -> tuple[str, list[tuple[object, ...]]]:
-        text, names = self._plans.get(dialect.name) or self._compiled(dialect, tuple(rows[0]))
-        return text, [
-            tuple([row[name] if convert is None else convert(row[name]) for name, convert in names])
-            for row in rows
+    def rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
+        """The rows of a SELECT by the names of their columns, with the values that these mean."""
+        found = self.found(connection, row)
+        columns = self._plan(connection.dialect, row).columns
+        return [
+            {
+                name: value if convert is None else convert(value)
+                for (name, convert), value in zip(columns, values, strict=True)
+            }
+            for values in found
         ]
+
+    def first(self, connection: Connection, row: Mapping[str, object]) -> dict[str, Any] | None:
+        """The first of `rows`, or None where there are none."""
+        return next(iter(self.rows(connection, row)), None)
+
+    def _plan(self, dialect: Dialect, row: Mapping[str, object]) -> _Plan:
+        plan = self._plans.get(dialect.name)
+        if plan is None:
+            plan = self._plans[dialect.name] = self._compiled(dialect, tuple(row))
+        return plan
 
     def _compiled(self, dialect: Dialect, given: Sequence[str]) -> _Plan:
         """An INSERT names the columns that it is given, and does not answer its generated key."""
@@ -64,11 +91,32 @@ class Prepared:
         else:
             compiled = made.compile(dialect=dialect)
         assert isinstance(compiled, SQLCompiler)  # noqa: S101 - what a dialect for SQL makes
-        names = tuple((name, _converter(compiled, name)) for name in compiled.positiontup or ())
-        plan = self._plans[dialect.name] = compiled.string, names
-        return plan
+        names = compiled.positiontup or ()
+        binds = {name: compiled.binds[name] for name in names}
+        return _Plan(
+            text=compiled.string,
+            parameters=tuple((name, _binding(binds[name].type, dialect)) for name in names),
+            constants={name: bind.value for name, bind in binds.items() if name not in given},
+            columns=_columns(made, dialect) if isinstance(made, Select) else (),
+        )
 
 
-def _converter(compiled: SQLCompiler, name: str) -> _Convert:
-    kind = compiled.binds[name].type.dialect_impl(compiled.dialect)
-    return kind.bind_processor(compiled.dialect)
+def _filled(plan: _Plan, row: Mapping[str, object]) -> tuple[object, ...]:
+    values = {**plan.constants, **row} if plan.constants else row
+    return tuple(
+        [
+            values[name] if convert is None else convert(values[name])
+            for name, convert in plan.parameters
+        ]
+    )
+
+
+def _columns(made: Select[*tuple[Any, ...]], dialect: Dialect) -> tuple[tuple[str, _Convert], ...]:
+    return tuple(
+        (column.key or "", column.type.dialect_impl(dialect).result_processor(dialect, None))
+        for column in made.selected_columns
+    )
+
+
+def _binding(kind: TypeEngine[Any], dialect: Dialect) -> _Convert:
+    return kind.dialect_impl(dialect).bind_processor(dialect)

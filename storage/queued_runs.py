@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 from typing import Literal
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from core.events import Cursor, RunEvent, RunFinished
 from core.ids import new_id
 from core.threads import Ask, Person, Run, Thread
+from storage.prepared import Prepared
 from storage.rows import ask_of, values_of_event, values_of_run
 from storage.tables import (
     deliveries,
@@ -20,6 +21,12 @@ from storage.tables import (
 )
 
 Unanswered = Literal["withdrawn", "expired"]
+
+_ADD_RUN = Prepared(runs.insert())
+_ADD_RENDERING = Prepared(renderings.insert())
+_THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
+_TOUCH = Prepared(_THREAD.values(last_activity_at=bindparam("now")))
+_TURN_TO = Prepared(_THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state")))
 
 
 def queue_run(
@@ -42,21 +49,20 @@ def queue_run(
         agent_id=agent_id,
         created_at=now,
     )
-    connection.execute(runs.insert(), values_of_run(run))
+    _ADD_RUN.run(connection, values_of_run(run))
     is_shown = thread.address.platform != "api"
-    connection.execute(
-        renderings.insert(),
-        {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None},
-    )
+    rendering = {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None}
+    _ADD_RENDERING.run(connection, rendering)
     touch_thread(connection, thread.thread_id, state="running")
     return run
 
 
 def touch_thread(connection: Connection, thread_id: str, *, state: str | None = None) -> None:
-    values: dict[str, object] = {"last_activity_at": datetime.now(UTC)}
-    if state is not None:
-        values["state"] = state
-    connection.execute(update(threads).where(threads.c.thread_id == thread_id).values(values))
+    values: dict[str, object] = {"thread": thread_id, "now": datetime.now(UTC)}
+    if state is None:
+        _TOUCH.run(connection, values)
+    else:
+        _TURN_TO.run(connection, {**values, "new_state": state})
 
 
 def end_unstarted(connection: Connection, run: Run) -> None:

@@ -16,7 +16,7 @@ _NEWEST = Prepared(
     )
     .group_by(messages.c.type)
 )
-_SENT = (
+_SENT = Prepared(
     select(messages)
     .where(
         messages.c.thread_id == bindparam("thread"),
@@ -34,7 +34,7 @@ def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ..
         str(kind): int(last) for kind, last in _NEWEST.found(connection, {"thread": thread_id})
     }
     after = _replaced(connection, thread_id, newest["summary"]) if "summary" in newest else 0
-    sent = connection.execute(_SENT, {"thread": thread_id, "after": after}).mappings()
+    sent = _SENT.rows(connection, {"thread": thread_id, "after": after})
     found = {message.sequence: message for message in map(message_of, sent)}
     if newest:
         here = messages.c.thread_id == thread_id

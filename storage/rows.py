@@ -1,9 +1,9 @@
 """Rows to the nouns of core and back: one function each way."""
 
 from dataclasses import asdict
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
-from sqlalchemy import RowMapping
 
 from core.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.messages import Message
@@ -21,8 +21,14 @@ from core.threads import (
 )
 from storage.columns import dump_json
 
-Row = RowMapping
 Values = dict[str, object]
+
+
+class Row(Protocol):
+    """Values by the names of their columns."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
 
 _FILES = TypeAdapter(tuple[IncomingFile, ...])
 

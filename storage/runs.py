@@ -2,20 +2,31 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from core.failpoints import Failpoint
-from core.threads import Arrival, Lease, Person, Run
+from core.threads import Arrival, Lease, Person
 from storage.audit import record_in_thread
-from storage.columns import DatabaseNow
+from storage.columns import DatabaseNow, UtcDateTime
 from storage.database import Database
 from storage.inbox import claim_key
 from storage.inputs import insert_input
+from storage.prepared import Prepared
 from storage.queued_runs import queue_run, resume_run
-from storage.rows import run_of
-from storage.snapshots import ACTIVE, UNENDED, lock_thread, snapshot_of
-from storage.tables import leases, runs, threads, workers
-from storage.upserts import insert_or_replace
+from storage.snapshots import ACTIVE, UNENDED, lock_thread_of_run, newest_run, snapshot_of
+from storage.tables import leases, runs, workers
+from storage.upserts import replacing
 
 WORKER_GONE_SECONDS = 4.0
 
@@ -81,8 +92,7 @@ class SqlStopRequests:
 
 def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
     """A run that waits for an approval is queued again, to come to its end."""
-    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
-    thread = lock_thread(connection, threads.c.thread_id == of_run)
+    thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
     snapshot = snapshot_of(connection, thread)
@@ -104,75 +114,68 @@ def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
     )
 
 
-def record_heartbeat(connection: Connection, worker_id: str) -> None:
-    insert_or_replace(
-        connection,
-        workers,
-        ("worker_id",),
-        {"worker_id": worker_id, "heartbeat_at": DatabaseNow()},
+_HEART_BEATS = Prepared(
+    replacing(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
+)
+_CLAIMED = Prepared(
+    select(
+        runs.c.status,
+        runs.c.attempt,
+        leases.c.fence,
+        is_alive(leases.c.worker_id).label("is_held"),
     )
+    .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
+    .where(runs.c.run_id == bindparam("run"))
+)
+_GRANT = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
+_RUNS = Prepared(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(
+        status="running",
+        attempt=bindparam("now_attempt"),
+        started_at=func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime())),
+    )
+)
 
 
-def lock_thread_of_run(connection: Connection, run_id: str) -> bool:
-    """False: there is no such run."""
-    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
-    return lock_thread(connection, threads.c.thread_id == of_run) is not None
+def record_heartbeat(connection: Connection, worker_id: str) -> None:
+    _HEART_BEATS.run(connection, {"worker_id": worker_id})
 
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
-    if not lock_thread_of_run(connection, run_id):
+    thread = lock_thread_of_run(connection, run_id)
+    row = _CLAIMED.first(connection, {"run": run_id})
+    if thread is None or row is None:
         return None
-    statement = (
-        select(
-            runs.c.status,
-            runs.c.attempt,
-            runs.c.thread_id,
-            leases.c.fence,
-            is_alive(leases.c.worker_id).label("is_held"),
-        )
-        .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
-        .where(runs.c.run_id == run_id)
-    )
-    row = connection.execute(statement).one()
     record_heartbeat(connection, worker_id)
-    if row.status not in ACTIVE or row.is_held:
+    if row["status"] not in ACTIVE or row["is_held"]:
         return None
     lease = Lease(
-        thread_id=row.thread_id,
+        thread_id=thread.thread_id,
         run_id=run_id,
         worker_id=worker_id,
-        fence=(row.fence or 0) + 1,
-        attempt=row.attempt + 1,
+        fence=(row["fence"] or 0) + 1,
+        attempt=row["attempt"] + 1,
     )
     _grant(connection, lease)
     return lease
 
 
 def _grant(connection: Connection, lease: Lease) -> None:
-    insert_or_replace(
-        connection,
-        leases,
-        ("thread_id",),
-        {
-            "thread_id": lease.thread_id,
-            "fence": lease.fence,
-            "run_id": lease.run_id,
-            "worker_id": lease.worker_id,
-        },
-    )
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == lease.run_id)
-        .values(
-            status="running",
-            attempt=lease.attempt,
-            started_at=func.coalesce(runs.c.started_at, datetime.now(UTC)),
-        )
-    )
+    granted = {
+        "thread_id": lease.thread_id,
+        "fence": lease.fence,
+        "run_id": lease.run_id,
+        "worker_id": lease.worker_id,
+    }
+    _GRANT.run(connection, granted)
+    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now": datetime.now(UTC)}
+    _RUNS.run(connection, began)
 
 
 def _release(connection: Connection, lease: Lease) -> None:
-    if not lock_thread_of_run(connection, lease.run_id):
+    if lock_thread_of_run(connection, lease.run_id) is None:
         return
     freed = connection.execute(
         update(leases)
@@ -192,18 +195,16 @@ def _release(connection: Connection, lease: Lease) -> None:
 def _retry(
     connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
 ) -> str | None:
-    of_run = select(runs.c.thread_id).where(runs.c.run_id == run_id).scalar_subquery()
-    thread = lock_thread(connection, threads.c.thread_id == of_run)
+    thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return None
-    newest = (
-        select(runs)
-        .where(runs.c.thread_id == thread.thread_id)
-        .order_by(runs.c.run_id.desc())
-        .limit(1)
-    )
-    old: Run = run_of(connection.execute(newest).mappings().one())
-    if old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
+    old = newest_run(connection, thread.thread_id)
+    if (
+        old is None
+        or old.run_id != run_id
+        or old.status in UNENDED
+        or not claim_key(connection, dedupe_key)
+    ):
         return None
     run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id)
     if continues and old.requester is not None:

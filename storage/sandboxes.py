@@ -9,7 +9,7 @@ from core.failpoints import Failpoint
 from core.sandboxes import SandboxRecord, SandboxState
 from storage.database import Database
 from storage.snapshots import lock_thread
-from storage.tables import METADATA, threads
+from storage.tables import METADATA
 from storage.upserts import insert_or_replace
 
 _REPLACE = Failpoint("storage.replace_sandbox")
@@ -63,7 +63,7 @@ def _found(connection: Connection, provider: str, thread_id: str) -> SandboxReco
 def _replaced(
     connection: Connection, record: SandboxRecord, expected: SandboxRecord | None
 ) -> bool:
-    if lock_thread(connection, threads.c.thread_id == record.thread_id) is None:
+    if lock_thread(connection, record.thread_id) is None:
         return False
     stored = _found(connection, record.provider, record.thread_id)
     if _compared(stored) != _compared(expected):

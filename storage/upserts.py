@@ -1,8 +1,10 @@
 """INSERT ... ON CONFLICT, which SQLAlchemy spells once per database."""
 
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, Insert, Table
+from sqlalchemy import ColumnElement, Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 
@@ -12,6 +14,26 @@ def skipping(table: Table, dialect: str) -> Insert:
     if dialect == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def replacing(
+    table: Table,
+    keys: tuple[str, ...],
+    others: tuple[str, ...] = (),
+    computed: Mapping[str, ColumnElement[Any]] | None = None,
+) -> Callable[[str], Insert]:
+    """Inserts the row, or sets its other columns where one with these keys is there: the statement for the database of
+    a name, without values but those that the database computes."""
+    changed = (*others, *(computed or {}))
+
+    def made(dialect: str) -> Insert:
+        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        new = insert(table).values(computed or {})
+        return new.on_conflict_do_update(
+            index_elements=keys, set_={name: new.excluded[name] for name in changed}
+        )
+
+    return made
 
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
@@ -26,10 +48,5 @@ def insert_or_replace(
     connection: Connection, table: Table, keys: tuple[str, ...], values: dict[str, object]
 ) -> None:
     """Inserts the row, or sets its other columns where one with these keys is there."""
-    changes = {name: value for name, value in values.items() if name not in keys}
-    if connection.dialect.name == "postgresql":
-        statement = postgresql.insert(table).values(values)
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes))
-    else:
-        twin = sqlite.insert(table).values(values)
-        connection.execute(twin.on_conflict_do_update(index_elements=keys, set_=changes))
+    others = tuple(name for name in values if name not in keys)
+    connection.execute(replacing(table, keys, others)(connection.dialect.name), values)

@@ -1,0 +1,116 @@
+"""Statements that are compiled once, against what SQLAlchemy itself makes of them, on each database."""
+
+from datetime import UTC, datetime
+from functools import partial
+
+from sqlalchemy import Connection, bindparam, func, select, update
+
+from core.failpoints import Failpoint
+from core.ids import new_id
+from storage.columns import UtcDateTime
+from storage.database import Database
+from storage.prepared import Prepared
+from storage.tables import deliveries, leases, runs, threads
+from storage.upserts import replacing, skipping
+
+TEST = Failpoint("test.prepared")
+MOMENT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+ADD_THREAD = Prepared(threads.insert())
+ADD_RUN = Prepared(runs.insert())
+ADD_DELIVERIES = Prepared(partial(skipping, deliveries))
+NEWEST_FIRST = (
+    select(runs)
+    .where(runs.c.thread_id == bindparam("thread"), runs.c.status == "queued")
+    .order_by(runs.c.run_id.desc())
+    .limit(2)
+)
+
+
+def add_thread(connection: Connection, runs_of_it: int = 0) -> str:
+    thread_id = new_id()
+    names = ("platform", "workspace_id", "channel_id", "thread_key", "state", "title")
+    ADD_THREAD.run(
+        connection,
+        {
+            **dict.fromkeys(names, thread_id),
+            "thread_id": thread_id,
+            "next_sequence": 1,
+            "created_at": MOMENT,
+            "last_activity_at": MOMENT,
+        },
+    )
+    for number in range(runs_of_it):
+        run = {
+            "run_id": f"{thread_id}-{number}",
+            "thread_id": thread_id,
+            "status": "queued" if number == 0 else "waiting",
+            "attempt": number,
+            "request_ref": "zero \0 and half a pair \ud83d",
+            "model": "",
+            "stop_requested": number == 0,
+            "created_at": MOMENT,
+        }
+        ADD_RUN.run(connection, run)
+    return thread_id
+
+
+async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
+    def work(connection: Connection) -> None:
+        wanted = {"thread": add_thread(connection, 2)}
+        ours = Prepared(NEWEST_FIRST).rows(connection, wanted)
+        theirs = connection.execute(NEWEST_FIRST, wanted).mappings().all()
+        assert ours == [dict(row) for row in theirs]
+        assert [(row["attempt"], row["stop_requested"]) for row in ours] == [(0, True)]
+        assert ours[0]["created_at"] == MOMENT
+        assert ours[0]["request_ref"] == "zero \ufffd and half a pair \ufffd"
+
+    await database.write(TEST, work)
+
+
+async def test_the_first_row_is_none_where_there_are_none(database: Database) -> None:
+    statement = Prepared(NEWEST_FIRST)
+    for _ in range(2):
+        assert await database.read(lambda c: statement.first(c, {"thread": "nowhere"})) is None
+
+
+async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Database) -> None:
+    def row(run_id: str, ordinal: int) -> dict[str, object]:
+        place = {"run_id": run_id, "slot": "answer", "ordinal": ordinal}
+        body = {"text": "é", "number": ordinal}
+        kept = {"state": "pending", "is_outdated": False}
+        return {"delivery_id": new_id(), "body": body, **place, **kept}
+
+    def work(connection: Connection) -> None:
+        run_id = f"{add_thread(connection, 1)}-0"
+        ADD_DELIVERIES.run(connection, row(run_id, 1), row(run_id, 2), row(run_id, 3))
+        assert ADD_DELIVERIES.run(connection, row(run_id, 3)) == 0
+        assert ADD_DELIVERIES.run(connection, row(run_id, 4)) == 1
+        of_run = deliveries.c.run_id == bindparam("of_run")
+        moved = Prepared(update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10))
+        assert moved.run(connection, {"of_run": run_id}) == 4
+        read = Prepared(select(deliveries.c.body, deliveries.c.ordinal).where(of_run))
+        found = {one["ordinal"]: one["body"] for one in read.rows(connection, {"of_run": run_id})}
+        assert found == {number + 10: {"text": "é", "number": number} for number in (1, 2, 3, 4)}
+
+    await database.write(TEST, work)
+
+
+async def test_a_row_is_replaced_and_a_moment_is_kept(database: Database) -> None:
+    lease = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
+    began = func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime()))
+    begin = Prepared(update(runs).where(runs.c.run_id == bindparam("run")).values(started_at=began))
+
+    def work(connection: Connection) -> None:
+        thread_id = add_thread(connection, 1)
+        for fence in (1, 2):
+            values = {"fence": fence, "run_id": f"{thread_id}-0", "worker_id": "w"}
+            lease.run(connection, {"thread_id": thread_id, **values})
+            begin.run(
+                connection, {"run": f"{thread_id}-0", "now": MOMENT.replace(year=2029 + fence)}
+            )
+        fences = connection.execute(select(leases.c.fence).where(leases.c.thread_id == thread_id))
+        assert fences.scalars().all() == [2]
+        assert connection.execute(select(runs.c.started_at)).scalar_one() == MOMENT
+
+    await database.write(TEST, work)
