@@ -17,6 +17,7 @@ from bots.web.intake import JSON_BYTES_MAX
 from bots.web.ports import PORTS, WebPorts
 from bots.web.refusals import answer_errors
 from bots.web.takeover_desk import DESK, TakeoverDesk
+from core import serving
 from core.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ async def served(
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT") -> str:

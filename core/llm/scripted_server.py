@@ -11,6 +11,7 @@ from typing import cast
 
 from aiohttp import web
 
+from core import serving
 from core.llm.scripted import Fault, Scenario
 from core.llm.scripted_answer import deltas, finish_reason, size_of, usage, whole_message
 from core.llm.scripted_match import Play, Sent, Unexpected, choose
@@ -212,7 +213,7 @@ async def serve(
         server.base_url = f"http://{host}:{runner.addresses[0][1]}/v1"
         yield server
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def vector_of(text: str) -> list[float]:

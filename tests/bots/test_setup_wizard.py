@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bots import env_file as env
 from bots.settings import VARIABLES, load
 from bots.setup_wizard import set_up
+from core import serving
 
 
 @dataclass
@@ -83,7 +84,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
     )
     yield file
-    await runner.cleanup()
+    await serving.end(runner)
 
 
 def values(file: Path) -> Any:

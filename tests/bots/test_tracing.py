@@ -17,6 +17,7 @@ from opentelemetry.trace import StatusCode
 from bots.metrics import Metrics
 from bots.settings import load
 from bots.tracing import NO_EXTRA, Both, Traces, traces
+from core import serving
 from core.errors import ToolError
 
 WITHOUT = """
@@ -94,7 +95,7 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
-    await runner.cleanup()
+    await serving.end(runner)
 
 
 async def test_spans_reach_a_collector_before_the_program_ends(

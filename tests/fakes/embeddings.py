@@ -9,6 +9,8 @@ from typing import Literal, cast
 
 from aiohttp import web
 
+from core import serving
+
 DIMENSIONS = 64
 Fault = Literal["none", "status", "slow", "lengths", "garbage", "list", "redirect", "cut"]
 ALIKE = {"feline": "cat", "cats": "cat", "kitten": "cat", "vehicle": "car", "automobile": "car"}
@@ -96,7 +98,7 @@ async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
         fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         yield fake
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def _refused(status: int, message: str) -> web.Response:

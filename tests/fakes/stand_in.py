@@ -11,6 +11,8 @@ from email.policy import HTTP
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from core import serving
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -68,7 +70,7 @@ async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
     try:
         yield state
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def refusal(status: int, body: object = None, **headers: str) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from core import serving
 from core.outside.guard import Guard
 from core.ports import Sandbox
 from sandbox.egress import Egress, EgressLimits, egress_policy
@@ -50,7 +51,7 @@ async def stand_in() -> AsyncGenerator[StandIn]:
     try:
         yield stage
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from core import serving
 from core.outside.guard import Guard
 from core.ports import Sandbox
 from sandbox.egress import Egress, egress_policy
@@ -65,7 +66,7 @@ async def registry() -> AsyncGenerator[int]:
     try:
         yield port
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def packed_wheel() -> bytes:

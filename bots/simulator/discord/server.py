@@ -14,6 +14,7 @@ from bots.simulator.discord.seen import view_of
 from bots.simulator.discord.settings import DiscordSettings
 from bots.simulator.discord.world import Message, World, build_world
 from bots.simulator.view import PlatformView, SentFile
+from core import serving
 
 SIMULATED_TOKEN = "simulated-discord-token"  # noqa: S105 - opens nothing but this simulator
 _BODY_BYTES_MAX = 8 * 1024 * 1024
@@ -69,7 +70,7 @@ class DiscordSimulator:
         if self._door is not None:
             self._door.close()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await serving.end(self._runner)
 
     def _application(self, door: Door) -> web.Application:
         async def attachment(request: web.Request) -> web.Response:

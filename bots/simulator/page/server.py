@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from bots.simulator.page.actions import Action, Upload, carry_out
 from bots.simulator.view import PlatformView, SentFile, SimulatedPlatform
+from core import serving
 from core.errors import ConfigurationError
 from core.tasks import cancel, spawn
 
@@ -90,7 +91,7 @@ async def served_page(
             ) from error
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 @web.middleware

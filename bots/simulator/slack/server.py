@@ -21,6 +21,7 @@ from bots.simulator.slack.responses import ResponseServer
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.socket import SocketMode
 from bots.simulator.slack.world import Workspace
+from core import serving
 
 _SHUTDOWN_SECONDS = 0.5
 _DEFAULTS = SlackSettings()
@@ -160,7 +161,7 @@ class SlackSimulator(BusyPeople):
         if self.http_events is not None:
             await self.http_events.close()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await serving.end(self._runner)
 
     def _note_change(self) -> None:
         if not self._changed.is_set():

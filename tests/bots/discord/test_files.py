@@ -8,6 +8,7 @@ from aiohttp import web
 
 from bots.discord.files import DiscordFiles
 from bots.simulator.view import SentFile
+from core import serving
 from core.errors import AgentError
 from core.threads import IncomingFile
 
@@ -97,6 +98,6 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     finally:
         await files.close()
-        await runner.cleanup()
+        await serving.end(runner)
     (request,) = asked
     assert "Authorization" not in request.headers

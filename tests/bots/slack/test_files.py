@@ -14,6 +14,7 @@ from bots.slack.app import SlackApp
 from bots.slack.content import file_ref
 from bots.slack.hosts import is_slacks
 from bots.slack.uploads import safe_name
+from core import serving
 from core.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.ports import OutgoingFile
 from core.threads import Address, IncomingFile
@@ -173,7 +174,7 @@ async def server(
     try:
         yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
 from bots.slack.http import is_signed
 from bots.slack.manifest import BOT_SCOPES, manifest, manifest_text
+from core import serving
 from core.messages import JsonObject
 from tests.bots.slack.scene import Desk, channel_of, eventually
 from tests.bots.slack.test_parse import fixture
@@ -62,7 +63,7 @@ async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
-    await runner.cleanup()
+    await serving.end(runner)
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -188,7 +189,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
         await eventually(lambda: desk.taken)
         await app.close()
-    await runner.cleanup()
+    await serving.end(runner)
     assert isinstance(desk.taken[0], IncomingMessage)
 
 

@@ -24,6 +24,7 @@ from bots.slack.vault import Vault
 from bots.slack_installs import InstallDesk
 from bots.warehouse import Stores
 from bots.wires import Wires
+from core import serving
 from core.errors import AgentError, SurfaceRefused
 from core.threads import Address
 from storage.database import Database
@@ -120,7 +121,7 @@ async def shop(slack: SlackSimulator, desk: Desk, tmp_path: Path) -> AsyncIterat
     await app.start()
     yield Shop(slack, second, database, installs, app, desk, left, url)
     await app.close()
-    await runner.cleanup()
+    await serving.end(runner)
     await database.close()
 
 

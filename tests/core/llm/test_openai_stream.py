@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from core import serving
 from core.errors import ModelRejected, ModelUnavailable
 from core.llm.openai_stream import OpenAIStream
 from core.ports import (
@@ -32,7 +33,7 @@ async def endpoint(answer: Answer) -> AsyncIterator[OpenAIStream]:
         yield llm
     finally:
         await llm.close()
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def events(*pieces: bytes) -> Answer:

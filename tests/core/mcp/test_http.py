@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web as aiohttp_web
 
+from core import serving
 from core.mcp.secrecy import BLOT
 from core.mcp.settings import parse_servers
 from core.tasks import cancel, spawn
@@ -111,7 +112,7 @@ async def site() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
     yield serve
     for runner in runners:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 Site = Callable[[Answer], Awaitable[str]]

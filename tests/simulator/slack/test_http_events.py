@@ -12,6 +12,7 @@ from slack_sdk.signature import SignatureVerifier
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from core import serving
 from tests.simulator.slack.test_interactions import ASK
 from tests.simulator.slack.test_web_api import general
 from tests.simulator.slack.waiting import seen, until
@@ -37,7 +38,7 @@ class Receiver:
 
 
 @asynccontextmanager
-async def serving(handle: Any) -> AsyncIterator[str]:
+async def receiving(handle: Any) -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_post("/slack/events", handle)
     runner = web.AppRunner(application, access_log=None)
@@ -47,7 +48,7 @@ async def serving(handle: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
     finally:
-        await runner.cleanup()
+        await serving.end(runner)
 
 
 def settings(url: str) -> SlackSettings:
@@ -63,7 +64,7 @@ def settings(url: str) -> SlackSettings:
 async def test_an_event_is_signed_and_repeated_until_it_is_taken() -> None:
     receiver = Receiver()
     receiver.statuses = [500, 503, 200]
-    async with serving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with receiving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
         await slack.say("alice", "general", "hi")
         await until(lambda: len(receiver.requests) == 3)
         verifier = SignatureVerifier(slack.settings.signing_secret)
@@ -80,7 +81,7 @@ async def test_a_receiver_can_ask_for_no_retries() -> None:
     receiver = Receiver()
     receiver.statuses = [500, 200]
     receiver.headers = {"X-Slack-No-Retry": "1"}
-    async with serving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with receiving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
         await slack.say("alice", "general", "hi")
         await slack.say("alice", "general", "next")
         await until(lambda: len(receiver.requests) == 2)
@@ -98,7 +99,7 @@ async def test_bolt_takes_events_commands_and_clicks_over_http() -> None:
         return await to_aiohttp_response(response)
 
     heard: list[str] = []
-    async with serving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with receiving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
         client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
         app = AsyncApp(client=client, signing_secret=slack.settings.signing_secret)
         holder["app"] = app
@@ -135,7 +136,7 @@ async def test_a_wrong_signature_is_not_taken_by_bolt() -> None:
         response = await holder["app"].async_dispatch(await to_bolt_request(request))
         return await to_aiohttp_response(response)
 
-    async with serving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with receiving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
         client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
         holder["app"] = AsyncApp(client=client, signing_secret=slack.settings.signing_secret)
         posted = await client.chat_postMessage(channel=general(slack), text="a", blocks=[ASK])
