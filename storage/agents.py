@@ -65,21 +65,24 @@ def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion 
 
 
 def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersion:
-    """Numbers are unique: of two that record at once one is told so, and looks again."""
+    """Numbers are unique: of two that record at once one is told so, and looks again. The number comes first: a
+    version that is recorded after it is either seen or in the way."""
     newest = select(func.coalesce(func.max(agent_versions.c.number), 0)).where(
         agent_versions.c.agent_id == definition.agent_id
     )
-    while (known := _known(connection, definition)) is None:
+    while True:
+        number = connection.execute(newest).scalar_one() + 1
+        if known := _known(connection, definition):
+            return known
         values: dict[str, object] = {
             "agent_version_id": new_id(),
             "agent_id": definition.agent_id,
-            "number": connection.execute(newest).scalar_one() + 1,
+            "number": number,
             "content_hash": definition.content_hash,
             "definition": definition.model_dump(mode="json", exclude_defaults=True),
             "created_at": datetime.now(UTC),
         }
         insert_or_skip(connection, agent_versions, [values])
-    return known
 
 
 def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None) -> None:
