@@ -78,6 +78,8 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
     """What the address answers, as a file; a page that would be shown is saved as it comes."""
     page = (await chromium.new_tab()).page
     chromium.show(tab)
+    has_started = asyncio.Event()
+    page.once("download", lambda _: has_started.set())
     try:
         answer = await page.goto(url, wait_until="commit", timeout=START_SECONDS * 1000)
         if answer is None or answer.status >= 400:
@@ -92,12 +94,20 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
             raise Refused(
                 f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}"
             ) from error
-        await asyncio.sleep(0.05)  # the event of the download follows that of the refused page
+        await _begun(has_started, url)
         await _finished(chromium)
     finally:
         await page.close()
         chromium.show(tab)
     return "The download is done."
+
+
+async def _begun(has_started: asyncio.Event, url: str) -> None:
+    """The event of a download follows that of the page that it took the place of."""
+    try:
+        await asyncio.wait_for(has_started.wait(), START_SECONDS)
+    except TimeoutError:
+        raise Refused(f"{url} did not answer within {START_SECONDS:g} s.") from None
 
 
 async def _finished(chromium: Chromium) -> None:
