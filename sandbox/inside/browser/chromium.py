@@ -57,6 +57,7 @@ class Chromium:
         self._count = 0
         self._opening = 0
         self._cookies = ""
+        self._saving: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
 
@@ -132,13 +133,9 @@ class Chromium:
             self._playwright = None
 
     async def downloaded(self) -> None:
-        """Waits for the downloads that are under way."""
-        while self._work:
-            await asyncio.wait(set(self._work))
-
-    @property
-    def is_downloading(self) -> bool:
-        return bool(self._work)
+        """Waits for the downloads that are under way, and for nothing else: a dialog's answer may never end."""
+        while self._saving:
+            await asyncio.wait(set(self._saving))
 
     async def _start(self) -> BrowserContext:
         setting = self.setting
@@ -193,7 +190,7 @@ class Chromium:
             tab = self._tabs[page] = Tab(page, self._count, self._answer)
             self._count += 1
             page.on("close", self._closed)
-            page.on("download", lambda download: self._do(self._save(download)))
+            page.on("download", lambda download: self._do(self._save(download), self._saving))
         return tab
 
     def _closed(self, page: Page) -> None:
@@ -204,7 +201,7 @@ class Chromium:
             return
         if len(self.tabs) >= TABS_MAX:
             self.happened.append(f"A new tab was closed at once: there are {TABS_MAX} already.")
-            self._do(page.close())
+            self._do(page.close(), self._work)
             return
         tab = self._known(page)
         if self._opening:
@@ -219,13 +216,13 @@ class Chromium:
         if tab.dialogs > DIALOGS_MAX:
             if tab.dialogs == DIALOGS_MAX + 1:
                 self.happened.append("The page opened dialogs without end; its tab was closed.")
-                self._do(tab.page.close())
+                self._do(tab.page.close(), self._work)
             return
         accepts, text = self.accepts_dialogs or (dialog.type in ("alert", "beforeunload"), "")
         told = "accepted" if accepts else "dismissed"
         shown = " ".join(dialog.message.split())[:300]
         self.happened.append(f"The page showed a dialog ({dialog.type}): {shown!r}. It was {told}.")
-        self._do(dialog.accept(text) if accepts else dialog.dismiss())
+        self._do(dialog.accept(text) if accepts else dialog.dismiss(), self._work)
 
     async def _save(self, download: Download) -> None:
         folder = self.setting.downloads
@@ -238,10 +235,10 @@ class Chromium:
         size = (await asyncio.to_thread(os.stat, path)).st_size
         self.happened.append(f"Downloaded downloads/{os.path.basename(path)} ({size} bytes).")
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, work: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]]) -> None:
         task = asyncio.ensure_future(_quietly(work))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        kept.add(task)
+        task.add_done_callback(kept.discard)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

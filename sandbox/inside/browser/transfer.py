@@ -7,7 +7,7 @@ import contextlib
 import os
 from urllib.parse import unquote, urlsplit
 
-from playwright.async_api import ElementHandle, Error, FloatRect
+from playwright.async_api import ElementHandle, Error, FloatRect, Page
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandbox.inside.browser.chromium import Chromium, free_path
@@ -15,6 +15,7 @@ from sandbox.inside.browser.setting import Refused
 from sandbox.inside.browser.tab import Tab
 
 START_SECONDS = 15.0
+CLOSE_SECONDS = 5.0
 TRANSFER_SECONDS = 600.0
 CHOOSER_MS = 4000
 PICTURE_MS = 20_000
@@ -97,9 +98,17 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
         await _begun(has_started, url)
         await _finished(chromium)
     finally:
-        await page.close()
+        await _put_away(page)
         chromium.show(tab)
     return "The download is done."
+
+
+async def _put_away(page: Page) -> None:
+    """Chromium forgets to close a tab that is just taking up its page, and Playwright waits for it without an end."""
+    with contextlib.suppress(Error):
+        await page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
+    with contextlib.suppress(Error, TimeoutError):
+        await asyncio.wait_for(page.close(), CLOSE_SECONDS)
 
 
 async def _begun(has_started: asyncio.Event, url: str) -> None:
