@@ -148,7 +148,7 @@ class Hands:
         self._chromium.show(self._chromium.numbered(int(message["id"])))
 
     async def _close(self, message: dict[str, Any], page: Page) -> None:
-        await self._chromium.numbered(int(message["id"])).page.close()
+        await self._chromium.numbered(int(message["id"])).close()
 
     async def _new(self, message: dict[str, Any], page: Page) -> None:
         await self._chromium.new_tab()

@@ -18,6 +18,7 @@ NAVIGATION_SECONDS = 10.0
 QUIET_SECONDS = 1.0
 LOAD_MS = 1500
 TITLE_SECONDS = 3.0
+CLOSE_SECONDS = 5.0
 AWAITED = ("xhr", "fetch")
 
 OnDialog = Callable[["Tab", Dialog], None]
@@ -56,6 +57,11 @@ class Tab:
         if self._session is None:
             self._session = await self.page.context.new_cdp_session(self.page)
         return self._session
+
+    async def close(self) -> None:
+        """Raises TimeoutError where it stays: Chromium forgets to close a tab that is just taking up its page, and
+        Playwright would wait without an end."""
+        await asyncio.wait_for(self.page.close(), CLOSE_SECONDS)
 
     async def settle(self) -> None:
         """Waits until what an action set off has come: a navigation in any case, requests and frames for a moment."""

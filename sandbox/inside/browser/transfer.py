@@ -7,15 +7,14 @@ import contextlib
 import os
 from urllib.parse import unquote, urlsplit
 
-from playwright.async_api import ElementHandle, Error, FloatRect, Page
+from playwright.async_api import ElementHandle, Error, FloatRect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandbox.inside.browser.chromium import Chromium, free_path
 from sandbox.inside.browser.setting import Refused
-from sandbox.inside.browser.tab import Tab
+from sandbox.inside.browser.tab import CLOSE_SECONDS, Tab
 
 START_SECONDS = 15.0
-CLOSE_SECONDS = 5.0
 TRANSFER_SECONDS = 600.0
 CHOOSER_MS = 4000
 PICTURE_MS = 20_000
@@ -77,7 +76,8 @@ async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle
 
 async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
     """What the address answers, as a file; a page that would be shown is saved as it comes."""
-    page = (await chromium.new_tab()).page
+    aside = await chromium.new_tab()
+    page = aside.page
     chromium.show(tab)
     has_started = asyncio.Event()
     page.once("download", lambda _: has_started.set())
@@ -98,17 +98,17 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
         await _begun(has_started, url)
         await _finished(chromium)
     finally:
-        await _put_away(page)
+        await _put_away(aside)
         chromium.show(tab)
     return "The download is done."
 
 
-async def _put_away(page: Page) -> None:
-    """Chromium forgets to close a tab that is just taking up its page, and Playwright waits for it without an end."""
+async def _put_away(tab: Tab) -> None:
+    """An empty tab can be closed at once."""
     with contextlib.suppress(Error):
-        await page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
+        await tab.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
     with contextlib.suppress(Error, TimeoutError):
-        await asyncio.wait_for(page.close(), CLOSE_SECONDS)
+        await tab.close()
 
 
 async def _begun(has_started: asyncio.Event, url: str) -> None:
