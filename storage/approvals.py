@@ -17,7 +17,6 @@ from storage.tables import leases, pending_asks, runs
 
 EXPIRED_AT_ONCE_MAX = 100
 _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
-
 _ANSWERED = Prepared(
     _APPROVALS.where(
         pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "answered"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.expression import Delete, Insert, Select, Update
+from sqlalchemy.sql.expression import Insert, Select, Update
 from sqlalchemy.types import TypeEngine
 
-Statement = Insert | Update | Delete | Select[*tuple[Any, ...]]
+Statement = Insert | Update | Select[*tuple[Any, ...]]
 _Convert = Callable[[Any], object] | None
 
 

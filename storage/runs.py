@@ -128,7 +128,7 @@ _CLAIMED = Prepared(
     .where(runs.c.run_id == bindparam("run"))
 )
 _GRANT = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
-_RUNS = Prepared(
+_BEGIN = Prepared(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
     .values(
@@ -171,7 +171,7 @@ def _grant(connection: Connection, lease: Lease) -> None:
     }
     _GRANT.run(connection, granted)
     began = {"run": lease.run_id, "now_attempt": lease.attempt, "now": datetime.now(UTC)}
-    _RUNS.run(connection, began)
+    _BEGIN.run(connection, began)
 
 
 def _release(connection: Connection, lease: Lease) -> None:

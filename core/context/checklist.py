@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from core.events import ChecklistChanged, ChecklistItem
 from core.messages import JsonObject, Message
 
-TODO = "todo"
+TODO_KEY = "todo"
 TODO_PATH = "todo.md"
 TODO_BYTES_MAX = 64 * 1024
 ITEMS_MAX = 200
@@ -96,7 +96,7 @@ def todo_in(messages: Sequence[Message]) -> str | None:
     text: str | None = None
     for message in messages:
         if message.type == "summary":
-            kept = message.metadata.get(TODO)
+            kept = message.metadata.get(TODO_KEY)
             text = kept if isinstance(kept, str) else None
         elif call := _todo_call(message):
             text = todo_after(text, *call)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from core.context.checklist import TODO, todo_in
+from core.context.checklist import TODO_KEY, todo_in
 from core.context.compress import fit
 from core.context.cutting import EXPAND_TOOL
 from core.context.heard import is_said
@@ -134,7 +134,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
                 REPLACES_UP_TO: older[-1].message_id,
                 "replaces_count": len(older),
                 RUN_TURNS: turns + before,
-                TODO: todo_in(older),
+                TODO_KEY: todo_in(older),
                 REQUEST: said,
             },
         )

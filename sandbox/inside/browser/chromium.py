@@ -70,7 +70,7 @@ class Chromium:
         """The tab in front, if there is one already."""
         return self._current
 
-    def lost(self) -> bool:
+    def notice_loss(self) -> bool:
         """Whether the browser has crashed since this was last asked."""
         was_lost, self._was_lost = self._was_lost, False
         return was_lost

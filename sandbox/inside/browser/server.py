@@ -103,7 +103,7 @@ class Server:
         tab = await chromium.tab()
         chromium.happened.clear()
         tab.dialogs = 0
-        if chromium.lost() and name != "navigate_to":  # what was meant is not there any more
+        if chromium.notice_loss() and name != "navigate_to":  # what was meant is not there any more
             return await self._with_state({"error": CRASHED})
         answer: dict[str, Any] = {}
         try:
@@ -121,7 +121,7 @@ class Server:
         chromium = self._chromium
         before = chromium.tabs
         tab = await chromium.tab()
-        if chromium.lost() or (not before and "error" in answer):
+        if chromium.notice_loss() or (not before and "error" in answer):
             answer = {"error": CRASHED}
         await tab.settle()
         tab = await chromium.tab()
@@ -144,7 +144,7 @@ class Server:
         finally:
             if self._takeover is taking:
                 self._takeover = None
-            self._chromium.lost()  # whoever had the browser has seen it
+            self._chromium.notice_loss()  # whoever had the browser has seen it
             await self._chromium.keep_cookies()
 
 
