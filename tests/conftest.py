@@ -1,7 +1,9 @@
 """What holds for every test: properties are tried the same way each time, so that a failure comes back."""
 
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("threadhand", derandomize=True, deadline=None)
@@ -11,3 +13,15 @@ settings.load_profile("threadhand")
 def pytest_xdist_auto_num_workers() -> int:
     """Three for two cores: programs that are waited for leave a third of a core's time to others."""
     return max(2, (os.cpu_count() or 2) * 3 // 2)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One loud line for each thing that was not tested, whatever the number of tests; failures come after it."""
+    skipped = terminalreporter.getreports("skipped")
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in skipped
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason}", yellow=True, bold=True)
