@@ -156,6 +156,10 @@ class Sandbox(Protocol):
         """Connects to what listens there on the loopback address. Raises ToolError where nothing does."""
         ...
 
+    async def link(self, port: int) -> str | None:
+        """The port's address at whoever runs the sandbox, for all who have it; None where there is none."""
+        ...
+
     async def interrupt(self) -> None:
         """Kills every running command of every session; sessions, files and background services of ours stay."""
         ...

@@ -37,13 +37,20 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class SandboxClient:
-    """Satisfies `core.ports.Sandbox`. `stop` ends the machine; `fence` is that of the run that opened it."""
+    """Satisfies `core.ports.Sandbox`. `stop` ends the machine; `fence` is that of the run that opened it; `link` asks
+    the machine's provider for an address of a port."""
 
     def __init__(
-        self, connection: Connection, *, fence: int, stop: Callable[[], Awaitable[None]]
+        self,
+        connection: Connection,
+        *,
+        fence: int,
+        stop: Callable[[], Awaitable[None]],
+        link: Callable[[int], Awaitable[str | None]] | None = None,
     ) -> None:
         self._connection = connection
         self._stop = stop
+        self._link = link
         self._shell = ShellClient(connection, fence=fence)
         self._files = FilesClient(connection)
         self._browser = BrowserClient(connection)
@@ -73,6 +80,9 @@ class SandboxClient:
                 stream.close()
                 raise
         return stream
+
+    async def link(self, port: int) -> str | None:
+        return await self._link(port) if self._link else None
 
     async def interrupt(self) -> None:
         with INTERRUPT:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 from core.errors import SandboxUnavailable
@@ -40,10 +41,13 @@ class Machines:
         self,
         start: Callable[[str], Awaitable[Machine]],
         on_lost: Callable[[str, Machine], None] | None = None,
+        link: Callable[[Machine, int], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`on_lost` hears of a machine that has ended by itself, when its thread wants it again."""
+        """`on_lost` hears of a machine that has ended by itself, when its thread wants it again. `link` asks whoever
+        runs the machines for an address of a port."""
         self._start = start
         self._on_lost = on_lost
+        self._link = link
         self._running: dict[str, Machine] = {}
         self._fences: dict[str, int] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -57,7 +61,10 @@ class Machines:
                 with OPEN:
                     machine = await self._started(thread_id, fence)
         return SandboxClient(
-            machine.connection, fence=fence, stop=lambda: self.stop(thread_id, machine)
+            machine.connection,
+            fence=fence,
+            stop=lambda: self.stop(thread_id, machine),
+            link=partial(self._link, machine) if self._link else None,
         )
 
     async def stop(self, thread_id: str, machine: Machine | None = None) -> None:

@@ -5,7 +5,10 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
+
+from aiohttp import ClientSession
 
 from core.errors import AgentError, ToolError
 from core.ports import Sandbox
@@ -16,6 +19,11 @@ from sandbox.records import MemorySandboxRecords
 BUILD_SECONDS = 1800.0
 ResultT = TypeVar("ResultT")
 WORD = b"kept by a snapshot"
+SERVER = (
+    'python3 -c \'import http.server as h; s = h.HTTPServer(("", 0), h.SimpleHTTPRequestHandler);'
+    ' open("port", "w").write(str(s.server_port)); s.serve_forever()\''
+)
+"""Shows the workspace, on a port that it writes down there."""
 
 
 async def smoke() -> None:
@@ -39,6 +47,7 @@ async def smoke() -> None:
         _expect(read == WORD, "the file came back")
         walls = [await _milliseconds(lambda: _said(again, "true")) for _ in range(20)]
         _say(f"a command takes {sorted(walls)[10]:.0f} ms")
+        await _reached(replace(plan, egress=("*",)), f"{thread_id}-web")
     finally:
         await provider.destroy(thread_id)
         await provider.close()
@@ -55,6 +64,24 @@ CHECKS = (
         "fonts",
     ),
 )
+
+
+async def _reached(plan: ModalPlan, thread_id: str) -> None:
+    """A web server inside, as a person's browser comes to it."""
+    provider = ModalSandboxes(plan, MemorySandboxRecords())
+    try:
+        sandbox = await provider.open(thread_id, fence=1)
+        await sandbox.shell.execute(SERVER, session="web", folder=None, timeout_seconds=0)
+        port = int(await _said(sandbox, "until [ -s port ]; do sleep 0.1; done; cat port"))
+        address = await sandbox.link(port)
+        _expect(address is not None, "Modal gives a port an address")
+        async with ClientSession() as browser, browser.get(str(address)) as answer:
+            _expect("port" in await answer.text(), f"it leads inside (status {answer.status})")
+        async with ClientSession() as stranger, stranger.get(str(address).split("?")[0]) as answer:
+            _expect(answer.status in {401, 403}, "nobody comes in without its token")
+    finally:
+        await provider.destroy(thread_id)
+        await provider.close()
 
 
 async def _said(sandbox: Sandbox, command: str) -> str:

@@ -16,6 +16,7 @@ from sandbox.client import SandboxClient
 from sandbox.machines import Machines, check_thread_id
 from sandbox.modal_account import ModalAccount
 from sandbox.modal_errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
+from sandbox.modal_links import modal_link
 from sandbox.modal_machine import ModalMachine, connected
 from sandbox.modal_notices import EXPIRED, FORGOTTEN, IMAGE_IS_MADE, LOST_ALL, LOST_SOME
 from sandbox.modal_plan import BORN_TAG, ModalPlan, sandbox_name
@@ -50,7 +51,8 @@ class ModalSandboxes:
         self._now = now
         self._account = ModalAccount(plan.app)
         self._vault = ModalVault(self._account, records, plan, now)
-        self._machines = Machines(self._start)
+        has_network = not plan.network().is_blocked  # no way leads into a sandbox without one
+        self._machines = Machines(self._start, link=modal_link if has_network else None)
         self._notices: dict[str, str] = {}
         self._doomed: set[str] = set()
         self._saving: set[asyncio.Task[None]] = set()

@@ -117,6 +117,7 @@ NOT_PASSED = {
     "web.hand_back": "the dedupe key is the link's, and a claim that is not done is looked after at the next start",
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
     "sandbox.connect": "changes nothing: who wanted the connection asks again",
+    "modal.link": "only asks: an address that nobody was told leads nowhere",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
     "storage.ask_pairing": "one row; a code that nobody saw runs out, and a later message gets another",
     "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",

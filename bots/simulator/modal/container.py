@@ -101,7 +101,7 @@ class Container:
     def __init__(self, root: Path, jail: Jail | None, *, has_network: bool) -> None:
         self.root = root
         self._jail = jail
-        self._has_network = has_network
+        self.has_network = has_network
         self._commands: dict[str, Command] = {}
         self._listening: asyncio.Task[None] | None = None
 
@@ -241,7 +241,7 @@ class Container:
         flags = [str(jail.bwrap), "--unshare-user", "--unshare-pid", "--unshare-ipc"]
         flags += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
         flags += ["--hostname", "modal", "--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
-        if not self._has_network:
+        if not self.has_network:
             flags += ["--unshare-net"]
         flags += ["--bind", str(self.root), "/", "--ro-bind", "/usr", "/usr"]
         for name in ("bin", "sbin", "lib", "lib32", "lib64"):

@@ -9,6 +9,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
+from bots.simulator.modal.links import Link
 from bots.simulator.modal.rpc import Answer
 from bots.simulator.modal.world import ENDED, SimulatedSandbox, World, token
 
@@ -156,9 +157,14 @@ async def connect_token(
     request: api_pb2.SandboxCreateConnectTokenRequest,
     metadata: Mapping[str, object],
 ) -> api_pb2.SandboxCreateConnectTokenResponse:
-    world.sandbox(request.sandbox_id)
-    url = f"http://127.0.0.1:{request.port or 8080}"
-    return api_pb2.SandboxCreateConnectTokenResponse(url=url, token=token(3600))
+    sandbox = world.sandbox(request.sandbox_id)
+    if sandbox.result is not None:
+        raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox already finished")
+    if not sandbox.container.has_network:
+        raise GRPCError(Status.INVALID_ARGUMENT, "this Sandbox has no network")
+    given = token(3600)
+    link = sandbox.links.setdefault(request.port or 8080, Link(request.port or 8080))
+    return api_pb2.SandboxCreateConnectTokenResponse(url=await link.given(given), token=given)
 
 
 def _handle(sandbox: SimulatedSandbox) -> api_pb2.SandboxHandleMetadata:

@@ -14,6 +14,7 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from bots.simulator.modal.container import Command, Container, Jail, copied
+from bots.simulator.modal.links import Link
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LIFETIME_SECONDS_MAX = 24 * 3600
@@ -58,6 +59,7 @@ class SimulatedSandbox:
     commands: dict[str, Command] = field(default_factory=dict[str, Command])
     result: api_pb2.GenericResult | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    links: dict[int, Link] = field(default_factory=dict[int, Link])
 
     @property
     def name(self) -> str:
@@ -194,6 +196,8 @@ class World:
         if sandbox.result is None:
             sandbox.result = result
             sandbox.ended.set()
+            for link in sandbox.links.values():
+                await link.close()
             await sandbox.container.end()
             await asyncio.to_thread(shutil.rmtree, sandbox.container.root, ignore_errors=True)
 

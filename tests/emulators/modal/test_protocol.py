@@ -21,6 +21,7 @@ SEEN = {
         "TaskExecStart": 1,
     },
     "command": {},
+    "link": {"SandboxCreateConnectTokenV2": 1},
     "save": {"TaskSnapshotFilesystem": 1},
     "save again": {"TaskSnapshotFilesystem": 1, "ImageDelete": 1},
     "stop": {
@@ -69,7 +70,7 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
         seen[name] = {call: number for call, number in counted.items() if call not in UNCOUNTED}
         begun = len(stage.modal.calls)
 
-    worker, other = stage.worker(), stage.worker()
+    worker, other = stage.worker(egress=("*",)), stage.worker()
     sandbox = await worker.open("thread", fence=1)
     assert worker._looking is not None
     note("first sandbox")
@@ -77,6 +78,8 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     begun = len(stage.modal.calls)
     await run(sandbox, "true")
     note("command")
+    await sandbox.link(8080)
+    note("link")
     for name in ("save", "save again"):
         worker.rest("thread")
         while worker._saving:
