@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select
 from core.figures import Backlog
 from storage.columns import DatabaseNow
 from storage.database import Database
-from storage.runs import WORKER_GONE_SECONDS
+from storage.runs import heart_beat_lately
 from storage.tables import renderings, runs, workers
 
 _UNENDED = ("queued", "running", "waiting")
@@ -31,7 +31,7 @@ def _backlog(connection: Connection) -> Backlog:
     queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
     age = DatabaseNow() - workers.c.heartbeat_at
     alive = connection.execute(
-        select(func.count(), func.max(age)).where(age <= WORKER_GONE_SECONDS)
+        select(func.count(), func.max(age)).where(heart_beat_lately())
     ).one()
     shown = select(func.count()).where(renderings.c.is_open)
     return Backlog(

@@ -108,10 +108,13 @@ def _request_stop(connection: Connection, run_id: str, by: Person | None) -> boo
 
 def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether the worker's heart beat lately. False where there is no worker."""
-    return exists().where(
-        workers.c.worker_id == worker_id,
-        workers.c.heartbeat_at >= DatabaseNow() - WORKER_GONE_SECONDS,
-    )
+    return exists().where(workers.c.worker_id == worker_id, heart_beat_lately())
+
+
+def heart_beat_lately() -> ColumnElement[bool]:
+    """Of a row of `worker`. A heartbeat of the future is of the time before the database's clock was set back: whoever
+    lives gives a new one within a second."""
+    return func.abs(DatabaseNow() - workers.c.heartbeat_at) <= WORKER_GONE_SECONDS
 
 
 _HEART_BEATS = Prepared(

@@ -8,6 +8,7 @@ import pytest
 from core.errors import LeaseLost
 from core.ids import new_id
 from core.stores import JournalEntry
+from storage.backlog import SqlBacklogs
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,
@@ -94,6 +95,15 @@ async def test_a_worker_is_gone_between_two_and_five_seconds(stores: Stores) -> 
     await stores.execute(earlier, seconds=3.0)
 
     assert await stores.claims.claim(lease.run_id, "w3") is not None
+
+
+async def test_a_clock_that_was_set_back_does_not_keep_the_dead_alive(stores: Stores) -> None:
+    lease = await stores.started(worker="w1")
+    await stores.execute("UPDATE worker SET heartbeat_at = heartbeat_at + 3600")
+
+    assert await stores.claims.recoverable() == (lease.run_id,)
+    assert (await SqlBacklogs(stores.database).backlog()).processes_alive == 0
+    assert await stores.claims.claim(lease.run_id, "w2") is not None
 
 
 async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None:
