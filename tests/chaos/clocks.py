@@ -1,0 +1,32 @@
+"""Clocks that jump: Debian's libfaketime shows a process another time of day. Its timers go on as they did."""
+
+from pathlib import Path
+
+from tests.requirements_of_the_machine import lacking
+
+LIBRARY = "*/faketime/libfaketimeMT.so.1"
+
+
+class Clock:
+    """The time of day for those who start with `environment`. `folder` is one that they may read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        found = sorted(Path("/usr/lib").glob(LIBRARY))
+        if not found:
+            lacking("faketime", "there is no libfaketime (Debian: faketime)")
+        self._path = folder / f"{name}.clock"
+        self.jump(0)
+        self.environment = {
+            "LD_PRELOAD": str(found[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+        }
+
+    def jump(self, seconds: int) -> None:
+        """To so far from this machine's time."""
+        new = self._path.with_suffix(".new")
+        new.write_text(f"{seconds:+d}s\n")
+        new.chmod(0o644)
+        new.replace(self._path)

@@ -1,0 +1,63 @@
+"""Clocks that jump by an hour in the middle of the work: nothing is lost, and nothing waits for the hour to pass."""
+
+import time
+
+import pytest
+
+from tests.chaos.clocks import Clock
+from tests.chaos.crew import crew
+from tests.chaos.invariants import settle_and_check
+from tests.chaos.outages import servers
+from tests.servers import server_folder
+
+HOUR = 3600
+BY_ANOTHER_CLOCK = """
+    SELECT run_id FROM run
+    WHERE abs(extract(epoch FROM created_at) - extract(epoch FROM clock_timestamp())) > 1800
+"""
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+async def test_the_clocks_of_bot_and_worker_may_jump(seconds: int) -> None:
+    with server_folder("thclock-") as folder:
+        ours, theirs = Clock(folder, "ours"), Clock(folder, "theirs")
+        async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
+            for program in (told.bots[0], told.workers[0]):
+                program.environment |= ours.environment
+            told.workers[1].environment |= theirs.environment
+            await told.start()
+            await told.say("Stream", "a1")
+            await told.say("Work", "a2")
+            await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+            ours.jump(seconds)
+            theirs.jump(-seconds)
+            await told.say("Work", "a3")
+            await told.say("Hello", "a4")
+            await settle_and_check(told)
+            assert await told.rows(BY_ANOTHER_CLOCK)
+            ours.jump(0)
+            told.workers[0].kill()
+            await told.say("Hello", "a5", thread_id=told.told[0].thread_id)
+            await settle_and_check(told)
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+async def test_the_clock_of_the_database_may_jump(seconds: int) -> None:
+    """A worker that dies at that moment is replaced as at any other."""
+    with server_folder("thclock-") as folder:
+        clock = Clock(folder, "database")
+        async with (
+            servers(clock=clock.environment) as (_, cache, url),
+            crew("slack", url, cache.answer) as told,
+        ):
+            await told.start()
+            await told.say("Stream", "a1")
+            await told.say("Work", "a2")
+            worker = await told.executor()
+            worker.pause()  # its heart does not beat by the new time
+            clock.jump(seconds)
+            worker.kill()
+            await told.say("Hello", "a3")
+            await settle_and_check(told)
+            ((now,),) = await told.rows("SELECT extract(epoch FROM clock_timestamp())")
+            assert abs(float(str(now)) - time.time() - seconds) < HOUR / 2
