@@ -30,9 +30,7 @@ def _backlog(connection: Connection) -> Backlog:
     ).all()
     queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
     age = DatabaseNow() - workers.c.heartbeat_at
-    alive = connection.execute(
-        select(func.count(), func.max(age)).where(heart_beat_lately())
-    ).one()
+    alive = connection.execute(select(func.count(), func.max(age)).where(heart_beat_lately())).one()
     shown = select(func.count()).where(renderings.c.is_open)
     return Backlog(
         runs=dict.fromkeys(_UNENDED, 0) | {status: count for status, count, _ in rows},
