@@ -233,6 +233,9 @@ class _Opened:
     async def connect(self, port: int) -> PortStream:
         raise ToolError(f"Nothing listens on port {port}.")
 
+    async def link(self, port: int) -> None:
+        return None
+
 
 class MemorySandboxes:
     """A `SandboxProvider`; `machines` are the threads' sandboxes, for a test to look into."""
