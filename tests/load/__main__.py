@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 from tests.load import loads
+from tests.load.history import history
 from tests.load.recovery import recovery
 
 ACK_P95_MS_MAX = 300.0
@@ -16,6 +17,7 @@ BOUNDS = {
     "load_ack_p95_ms": ACK_P95_MS_MAX,
     "events_a_second_max": loads.EVENTS_A_SECOND_MAX
     + 1,  # a window of a second may hold both of its ends
+    "next_turn_full_p50_ms": 50.0,
     "recovery_p50_s": 5.0,
     "recovery_max_s": 10.0,
 }
@@ -26,6 +28,7 @@ MODES: Mapping[str, Mode] = {
     "1-worker": lambda: loads.mentions(a_second=100, seconds=5, workers=1),
     "2-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=2),
     "4-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=4),
+    "history": lambda: history(threads=100_000),
     "recovery": lambda: recovery(trials=20),
     "smoke": lambda: loads.mentions(a_second=4, seconds=3),
 }

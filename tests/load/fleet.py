@@ -19,7 +19,7 @@ from bots.simulator.slack.payloads import Payload
 from bots.simulator.slack.server import SlackSimulator
 from bots.simulator.slack.settings import SlackSettings
 from core.llm.scripted import load_scenario
-from core.llm.scripted_server import serve
+from core.llm.scripted_server import ScriptedServer, serve
 from storage.database import Database
 from storage.opening import migrate, open_database
 from tests.chaos.program import Program
@@ -51,6 +51,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
+    script: ScriptedServer
     slack: SlackSimulator
     discord: DiscordSimulator
     acks: Watched
@@ -142,6 +143,7 @@ async def fleet(scenario: str, *, workers: int, channels: int = 20) -> AsyncGene
             worker.start(arguments=("worker",))
         await _until(lambda: slack.view().is_bot_connected and discord.view().is_bot_connected, bot)
         yield Fleet(
+            script=script,
             slack=slack,
             discord=discord,
             acks=acks,
