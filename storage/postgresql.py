@@ -1,4 +1,4 @@
-"""PostgreSQL: a pool of connections, and transactions that run again when they lost a race."""
+"""PostgreSQL: a pool of connections, and transactions that run again when they lost a race or their connection."""
 
 import asyncio
 import random
@@ -20,14 +20,13 @@ _RACES = frozenset({"23505", "40001", "40P01"})
 
 
 class PostgresqlDatabase:
-    """A pool of asyncpg connections; a transaction that lost a race runs again."""
+    """A pool of asyncpg connections; a transaction that lost a race, or its connection, runs again."""
 
     def __init__(self, url: URL, *, connections_max: int = 10) -> None:
         engine = create_async_engine(
             url,
             pool_size=connections_max,
             max_overflow=0,
-            pool_pre_ping=True,
             json_serializer=dump_json,
             hide_parameters=True,
             connect_args={"timeout": 10},
@@ -50,11 +49,18 @@ class PostgresqlDatabase:
 
 async def _in_pool(engine: AsyncEngine, work: Work[ResultT]) -> ResultT:
     for attempt in range(1, _ATTEMPTS_MAX + 1):
+        is_committing = False
         try:
             async with engine.begin() as connection:
-                return await connection.run_sync(work)
+                result = await connection.run_sync(work)
+                is_committing = True
+            return result
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) not in _RACES or attempt == _ATTEMPTS_MAX:
+            # a connection that broke while nobody used it is noticed at its first statement; a commit that was
+            # cut off may have happened
+            passes = error.connection_invalidated and not is_committing
+            passes = passes or getattr(error.orig, "sqlstate", None) in _RACES
+            if not passes or attempt == _ATTEMPTS_MAX:
                 if isinstance(error, IntegrityError):
                     raise
                 raise StorageUnavailable(reason_of(error)) from error
