@@ -17,6 +17,8 @@ BOUNDS = {
     "load_ack_p95_ms": ACK_P95_MS_MAX,
     "events_a_second_max": loads.EVENTS_A_SECOND_MAX
     + 1,  # a window of a second may hold both of its ends
+    "worker_kb_a_waiting_thread": 20.0,
+    "bot_kb_a_waiting_thread": 20.0,
     "next_turn_full_p50_ms": 50.0,
     "recovery_p50_s": 5.0,
     "recovery_max_s": 10.0,
@@ -25,6 +27,7 @@ MODES: Mapping[str, Mode] = {
     "mentions": lambda: loads.mentions(a_second=20, seconds=60),
     "streams": lambda: loads.streams(conversations=200, chunks=200),
     "waiting": lambda: loads.waiting(threads=200),
+    "thinking": lambda: loads.thinking(threads=200),
     "1-worker": lambda: loads.mentions(a_second=100, seconds=5, workers=1),
     "2-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=2),
     "4-workers": lambda: loads.mentions(a_second=100, seconds=5, workers=4),

@@ -20,6 +20,16 @@ conversations:
       - text: "Good morning."
         delay_seconds: 0.05
 """
+ASKING = """
+conversations:
+  - name: talk
+    when: {user: {contains: "Hello"}}
+    steps:
+      - calls:
+          - name: ask
+            arguments: {text: "Which one?"}
+"""
+CROWD = 20
 CHUNKS_A_SECOND = 20
 EVENTS_A_SECOND_MAX = 10
 
@@ -138,9 +148,34 @@ async def _event_rates(told: Fleet) -> list[float]:
 
 
 async def waiting(*, threads: int) -> Mapping[str, float]:
-    """Threads whose runs wait for a model that thinks: what each of them holds in memory."""
-    thinking = MENTIONS.replace("0.05", "20")
-    async with fleet(thinking, workers=1) as told:
+    """Threads that wait for a person's answer: what each of them holds in memory, once as many have come before."""
+    async with fleet(ASKING, workers=1) as told:
+        await _ask(told, range(threads))
+        resident = _resident(told)
+        await _ask(told, range(threads, 3 * threads))
+        most = _resident(told)
+        return {
+            f"{name}_kb_a_waiting_thread": (most[key] - resident[key]) / (2 * threads) / 1024
+            for name, key in (("worker", "workers"), ("bot", "bot"))
+        }
+
+
+async def _ask(told: Fleet, numbers: range) -> None:
+    """In groups: more at once would measure the crowd."""
+    opened: dict[str, float] = {}
+    for first in range(numbers.start, numbers.stop, CROWD):
+        now = time.monotonic()
+        group = range(first, min(first + CROWD, numbers.stop))
+        await asyncio.gather(*(_say(told, 2 * n, now, opened) for n in group))
+        await told.is_done(group.stop)
+    asked = await told.count("SELECT count(*) FROM pending_ask WHERE state = 'open'")
+    assert asked == numbers.stop, f"{numbers.stop} mentions left {asked} questions"
+    await asyncio.sleep(2)
+
+
+async def thinking(*, threads: int) -> Mapping[str, float]:
+    """Runs that wait for a model that thinks: what each of them holds in memory."""
+    async with fleet(MENTIONS.replace("0.05", "20"), workers=1) as told:
         resident = _resident(told)
         opened: dict[str, float] = {}
         began = time.monotonic()
@@ -150,8 +185,8 @@ async def waiting(*, threads: int) -> Mapping[str, float]:
         most = _resident(told)
         await told.is_done(threads)
         return {
-            "worker_kb_a_waiting_thread": (most["workers"] - resident["workers"]) / threads / 1024,
-            "bot_kb_a_waiting_thread": (most["bot"] - resident["bot"]) / threads / 1024,
+            "worker_kb_a_thinking_run": (most["workers"] - resident["workers"]) / threads / 1024,
+            "bot_kb_a_thinking_run": (most["bot"] - resident["bot"]) / threads / 1024,
         }
 
 
