@@ -49,11 +49,26 @@ class Watched:
         return answer
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where people talk on a platform. Looked up once: a look at all that was said costs more the more there is."""
+
+    bot_name: str
+    channels: tuple[str, ...]
+
+
+def place_in(platform: SlackSimulator | DiscordSimulator) -> Place:
+    seen = platform.view()
+    return Place(seen.bot_name, tuple(one.channel_id for one in seen.channels if not one.is_direct))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     script: ScriptedServer
     slack: SlackSimulator
     discord: DiscordSimulator
+    in_slack: Place
+    in_discord: Place
     acks: Watched
     bot: Program
     workers: tuple[Program, ...]
@@ -146,6 +161,8 @@ async def fleet(scenario: str, *, workers: int, channels: int = 20) -> AsyncGene
             script=script,
             slack=slack,
             discord=discord,
+            in_slack=place_in(slack),
+            in_discord=place_in(discord),
             acks=acks,
             bot=bot,
             workers=crowd,

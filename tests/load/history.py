@@ -60,9 +60,9 @@ def _spread(values: Sequence[float]) -> str:
 
 
 async def _opened(told: Fleet, number: int) -> str:
-    channels = [one.channel_id for one in told.slack.view().channels if not one.is_direct]
-    mention = f"@{told.slack.view().bot_name} Hello {number}"
-    return await told.slack.say(PERSON, channels[number % len(channels)], mention)
+    place = told.in_slack
+    channel = place.channels[number % len(place.channels)]
+    return await told.slack.say(PERSON, channel, f"@{place.bot_name} Hello {number}")
 
 
 async def _say(told: Fleet, root: str, words: str) -> None:

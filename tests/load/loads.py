@@ -79,11 +79,10 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
 
 async def _say(told: Fleet, number: int, at: float, opened: dict[str, float]) -> None:
     await asyncio.sleep(max(0.0, at - time.monotonic()))
-    platform = told.discord if number % 2 else told.slack
-    channels = [one.channel_id for one in platform.view().channels if not one.is_direct]
-    channel = channels[number // 2 % len(channels)]
+    platform, place = (told.discord, told.in_discord) if number % 2 else (told.slack, told.in_slack)
+    channel = place.channels[number // 2 % len(place.channels)]
     began = time.monotonic()
-    message = await platform.say(PERSON, channel, f"@{platform.view().bot_name} Hello {number}")
+    message = await platform.say(PERSON, channel, f"@{place.bot_name} Hello {number}")
     if platform is told.discord:
         opened[message] = began
 
