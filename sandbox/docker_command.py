@@ -113,7 +113,8 @@ class DockerPlan:
 
     def _mount(self, thread_id: str) -> list[str]:
         volume = self.name(thread_id)
-        return ["--mount", f"type=volume,source={volume},target={WORKSPACE}"]
+        # without volume-nocopy docker makes an empty volume root's again at each mount, as the image has no such folder
+        return ["--mount", f"type=volume,source={volume},target={WORKSPACE},volume-nocopy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

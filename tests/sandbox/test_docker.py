@@ -33,7 +33,7 @@ HARDENED = [
     "--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777",
     "--tmpfs", "/home/user:rw,exec,nosuid,nodev,size=268435456,mode=0700,uid=1000,gid=1000",
 ]  # fmt: skip
-MOUNT = ["--mount", f"type=volume,source={NAME},target=/workspace"]
+MOUNT = ["--mount", f"type=volume,source={NAME},target=/workspace,volume-nocopy"]
 LABELS = ["--label", "threadhand.home=/data", "--label", "threadhand.thread=thread"]
 
 
