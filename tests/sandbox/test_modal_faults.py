@@ -101,18 +101,19 @@ async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
     assert "as-simulated" not in result.reason + result.remedy
 
 
-async def soon(worker: ModalSandboxes) -> Sandbox:
+async def soon(worker: ModalSandboxes, thread_id: str = "thread") -> Sandbox:
     """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
     async with asyncio.timeout(20):
         while True:
             try:
-                return await worker.open("thread", fence=1)
+                return await worker.open(thread_id, fence=1)
             except SandboxUnavailable:
                 continue
 
 
 async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
+    await soon(worker, "another")  # the image is there now
     stage.modal.faults.arm("SandboxCreateV2", seconds=60)
     started = time.monotonic()
     with pytest.raises(SandboxUnavailable, match="does not answer"):
@@ -132,6 +133,7 @@ async def test_an_unreachable_modal_is_given_up_in_time(stage: Stage) -> None:
 
 async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
+    await worker.probe()  # the way to Modal is open now
     stage.modal.faults.arm("ImageJoinStreaming", seconds=3)
     with pytest.raises(SandboxUnavailable, match="image that sandboxes start from"):
         await worker.open("thread", fence=1)
