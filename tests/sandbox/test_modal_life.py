@@ -197,7 +197,7 @@ async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) ->
 
 
 async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
-    worker = stage.worker(silence_seconds=0.5)
+    worker = stage.worker(silence_seconds=2)
     sandbox = await worker.open("thread", fence=1)
     living = stage.modal.world.living()[0]
     async with asyncio.timeout(20):

@@ -79,11 +79,11 @@ async def test_a_death_between_calls_is_not_even_noticed(guest: Guest) -> None:
 async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
     guest_of: MakeGuest, tmp_path: Path
 ) -> None:
-    guest = guest_of(stdio(call_timeout_seconds=0.5))
+    guest = guest_of(stdio(call_timeout_seconds=2))
     await guest.look()
     pid = await guest.output("who_am_i")
     told = tmp_path / "cancelled"
-    assert "did not answer within 0.5 s" in await guest.error("hang", cancelled=str(told))
+    assert "did not answer within 2 s" in await guest.error("hang", cancelled=str(told))
     await until(told.exists)
     assert await guest.output("who_am_i") == pid
 
@@ -93,7 +93,7 @@ async def test_a_server_that_is_stuck_is_started_anew(
 ) -> None:
     monkeypatch.setattr("core.mcp.link.PROBE_SECONDS", 0.5)
     monkeypatch.setattr("core.mcp.stdio.PATIENCE_SECONDS", 0.2)
-    guest = guest_of(stdio(call_timeout_seconds=0.5))
+    guest = guest_of(stdio(call_timeout_seconds=2))
     await guest.look()
     pid = json.loads(await guest.output("who_am_i"))["pid"]
     assert "did not answer" in await guest.error("block")
