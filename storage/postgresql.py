@@ -58,9 +58,9 @@ async def _in_pool(engine: AsyncEngine, work: Work[ResultT]) -> ResultT:
         except DBAPIError as error:
             # a connection that broke while nobody used it is noticed at its first statement; a commit that was
             # cut off may have happened
-            passes = error.connection_invalidated and not is_committing
-            passes = passes or getattr(error.orig, "sqlstate", None) in _RACES
-            if not passes or attempt == _ATTEMPTS_MAX:
+            was_cut_off = error.connection_invalidated and not is_committing
+            has_raced = getattr(error.orig, "sqlstate", None) in _RACES
+            if not (was_cut_off or has_raced) or attempt == _ATTEMPTS_MAX:
                 if isinstance(error, IntegrityError):
                     raise
                 raise StorageUnavailable(reason_of(error)) from error

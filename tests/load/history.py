@@ -18,18 +18,17 @@ TURNS_A_THREAD = 8
 THREADS_A_STATEMENT = 5_000
 START_SECONDS_MAX = 30.0
 _FILL = Failpoint("test.fill")
-COPIED = (
-    "thread",
-    "run",
-    "claimed_key",
-    "thread_input",
-    "message",
-    "lease",
-    "rendering",
-    "delivery",
-)
-"""What a thread leaves for good, each table after those that its rows hang on."""
-OF_A_RUN = {"rendering", "delivery"}
+OWN = {
+    "thread": ("thread_id", "thread_key"),
+    "run": ("run_id", "thread_id"),
+    "claimed_key": ("dedupe_key", "thread_id"),
+    "thread_input": ("input_id", "thread_id", "dedupe_key", "taken_by"),
+    "message": ("message_id", "thread_id", "run_id"),
+    "lease": ("thread_id",),
+    "rendering": ("run_id",),
+    "delivery": ("delivery_id", "run_id"),
+}
+"""What a thread leaves for good, each table after those that its rows hang on, with the columns that no copy shares."""
 
 
 async def history(*, threads: int, watched: int = 20) -> Mapping[str, float]:
@@ -96,7 +95,7 @@ async def _fill(told: Fleet, threads: int) -> None:
     )
     for first in range(0, threads, THREADS_A_STATEMENT):
         last = min(first + THREADS_A_STATEMENT, threads)
-        statements = [_copies(table, first + 1, last) for table in COPIED]
+        statements = [_copies(table, first + 1, last) for table in OWN]
         await told.database.write(
             _FILL,
             lambda c, ss=statements: [c.execute(text(s), {"old": pattern}).close() for s in ss],
@@ -105,25 +104,16 @@ async def _fill(told: Fleet, threads: int) -> None:
 
 
 def _copies(table: str, first: int, last: int) -> str:
-    own = {
-        "thread": ("thread_id", "thread_key"),
-        "run": ("run_id", "thread_id"),
-        "claimed_key": ("dedupe_key", "thread_id"),
-        "thread_input": ("input_id", "thread_id", "dedupe_key", "taken_by"),
-        "message": ("message_id", "thread_id", "run_id"),
-        "lease": ("thread_id",),
-        "rendering": ("run_id",),
-        "delivery": ("delivery_id", "run_id"),
-    }[table]
+    own = OWN[table]
     columns = [column.name for column in METADATA.tables[table].columns]
     names = ", ".join(f'"{one}"' for one in columns)
     values = ", ".join(
         f"s.\"{one}\" || '-' || g" if one in own else f's."{one}"' for one in columns
     )
     of_thread = (
-        "s.run_id IN (SELECT run_id FROM run WHERE thread_id = :old)"
-        if table in OF_A_RUN
-        else "s.thread_id = :old"
+        "s.thread_id = :old"
+        if "thread_id" in columns
+        else "s.run_id IN (SELECT run_id FROM run WHERE thread_id = :old)"
     )
     return (
         f'INSERT INTO "{table}" ({names}) SELECT {values}'  # noqa: S608 - our own tables
