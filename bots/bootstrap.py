@@ -11,7 +11,7 @@ from functools import partial
 from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
 from bots.brains import brain, unreachable
-from bots.chores import beat, expire_approvals, sweep_events
+from bots.chores import beat, expire_approvals, sweep_audit, sweep_events
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
@@ -179,6 +179,8 @@ class _Assembly:
             stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
         asks, patience_hours = self._stores.asks, self._settings.approval_hours
         self._ever(stack, sweep_events(self._stores.journal), "event sweeper")
+        audit, days = self._stores.audit, self._settings.audit_days
+        self._ever(stack, sweep_audit(audit, days), "audit sweeper")
         self._ever(stack, expire_approvals(asks, patience_hours), "approval sweeper")
         return Running(
             http_port=port,

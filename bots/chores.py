@@ -1,4 +1,4 @@
-"""What has to be done from time to time: old events are deleted, and approvals that nobody gives come to their end."""
+"""What has to be done from time to time: old events and entries are deleted, and approvals that nobody gives end."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ log = logging.getLogger(__name__)
 
 EVENTS_KEPT_HOURS = 24
 EVENTS_PAUSE_SECONDS = 3600.0
+AUDIT_PAUSE_SECONDS = 3600.0
 APPROVALS_PAUSE_SECONDS = 60.0
 
 
@@ -21,6 +22,10 @@ class Hearts(Protocol):
 
 class Events(Protocol):
     async def sweep_events(self, *, older_than_hours: float) -> int: ...
+
+
+class Audit(Protocol):
+    async def sweep(self, *, older_than_days: float) -> int: ...
 
 
 class Approvals(Protocol):
@@ -39,6 +44,17 @@ async def sweep_events(events: Events) -> None:
         EVENTS_PAUSE_SECONDS,
         "old events were not deleted",
     )
+
+
+async def sweep_audit(audit: Audit, days: int) -> None:
+    """In batches, each a transaction of its own, so that nobody waits long. 0 days: entries are kept for ever."""
+
+    async def sweep() -> None:
+        while await audit.sweep(older_than_days=days):
+            pass
+
+    if days:
+        await _ever(sweep, AUDIT_PAUSE_SECONDS, "old audit entries were not deleted")
 
 
 async def expire_approvals(approvals: Approvals, hours: float) -> None:

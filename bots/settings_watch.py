@@ -25,6 +25,7 @@ class WatchSettings(BaseModel):
         "INFO"
     )
     log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
+    audit_days: int = Field(default=365, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""
     link_secret: Annotated[SecretStr, AfterValidator(_is_long)] = NO_SECRET

@@ -1,8 +1,8 @@
 """The audit log: entries written in the transactions of the acts that they tell of."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
 from core.approval import APPROVE_ALWAYS, choice_of, is_allowed
 from core.audit import AuditAction, AuditEntry
@@ -15,7 +15,9 @@ from storage.rows import Row
 from storage.tables import audit_entries
 
 SUBJECT_CHARACTERS_MAX = 300
+SWEPT_AT_ONCE_MAX = 500
 _RECORD = Failpoint("storage.record_audit")
+_SWEEP = Failpoint("storage.sweep_audit")
 _ADD_ENTRY = Prepared(audit_entries.insert())
 
 
@@ -39,6 +41,27 @@ class SqlAuditLog:
         return await self._database.read(
             lambda c: tuple(map(_entry_of, c.execute(statement).mappings()))
         )
+
+    async def sweep(self, *, older_than_days: float) -> int:
+        """Deletes a batch of the entries that are that old; answers how many went, 0 once none are left."""
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        return await self._database.write(_SWEEP, lambda c: _delete_oldest(c, before))
+
+
+def _delete_oldest(connection: Connection, before: datetime) -> int:
+    """Ids sort by the time they were made, so the oldest are found without an index on the time. What another process
+    is deleting just now is passed over."""
+    oldest = (
+        select(audit_entries.c.entry_id, audit_entries.c.happened_at)
+        .order_by(audit_entries.c.entry_id)
+        .limit(SWEPT_AT_ONCE_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    found = connection.execute(oldest).all()
+    gone = [entry_id for entry_id, happened_at in found if happened_at < before]
+    if gone:
+        connection.execute(delete(audit_entries).where(audit_entries.c.entry_id.in_(gone)))
+    return len(gone)
 
 
 def insert_entry(connection: Connection, entry: AuditEntry) -> None:

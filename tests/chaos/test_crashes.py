@@ -28,6 +28,7 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
         "storage.migrate": (1,),
         "storage.sweep_events": (1,),
         "storage.expire_approvals": (1,),
+        "storage.sweep_audit": (1,),
         "storage.accept": (1, 2),
         "storage.claim_run": (1,),
         "storage.record_agent": (1,),

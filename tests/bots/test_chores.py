@@ -1,0 +1,61 @@
+"""What is done from time to time, however much of it has come together."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from bots.chores import sweep_audit
+from core.errors import StorageUnavailable
+from core.tasks import cancel, spawn
+
+
+@dataclass
+class Log:
+    """An audit log with that many old entries, of which a sweep takes ten at most."""
+
+    old: int
+    is_away: bool = False
+    asked_for: list[float] = field(default_factory=list)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sweep(self, *, older_than_days: float) -> int:
+        self.asked_for.append(older_than_days)
+        if self.is_away:
+            self.answered.set()
+            raise StorageUnavailable("no database")
+        swept = min(10, self.old)
+        self.old -= swept
+        if not swept:
+            self.answered.set()
+        return swept
+
+
+async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
+    log = Log(old=25)
+    chore = spawn(sweep_audit(log, 30), name="sweeper")
+    try:
+        await asyncio.wait_for(log.answered.wait(), 10)
+        assert (log.old, log.asked_for) == (0, [30] * 4)
+    finally:
+        await cancel(chore)
+
+
+async def test_a_log_that_is_kept_for_ever_is_not_swept() -> None:
+    log = Log(old=25)
+    await asyncio.wait_for(sweep_audit(log, 0), 10)
+    assert log.asked_for == []
+
+
+async def test_a_database_that_is_away_ends_no_chore(caplog: pytest.LogCaptureFixture) -> None:
+    log = Log(old=25, is_away=True)
+    with caplog.at_level(logging.WARNING):
+        chore = spawn(sweep_audit(log, 30), name="sweeper")
+        try:
+            await asyncio.wait_for(log.answered.wait(), 10)
+            await asyncio.sleep(0)
+            assert not chore.done()
+            assert "old audit entries were not deleted" in caplog.text
+        finally:
+            await cancel(chore)
