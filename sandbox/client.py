@@ -19,6 +19,7 @@ from sandbox.stream import CallStream
 EXECUTE = Failpoint("sandbox.execute")
 INTERRUPT = Failpoint("sandbox.interrupt")
 TERMINATE = Failpoint("sandbox.terminate")
+TYPE = Failpoint("sandbox.type")
 CONNECT = Failpoint("sandbox.connect")
 WRITE = Failpoint("sandbox.write")
 DELETE = Failpoint("sandbox.delete")
@@ -122,8 +123,8 @@ class ShellClient:
         return checked(self._connection, answer, _output)
 
     async def type_text(self, session: str, text: str) -> None:
-        """Types into the running command of the session (a line ends with a newline). Raises ToolError if none runs."""
-        await self._connection.call("input", session=session, text=text)
+        with TYPE:
+            await self._connection.call("input", session=session, text=text)
 
     async def terminate(self, session: str) -> None:
         with TERMINATE:

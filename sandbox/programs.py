@@ -140,7 +140,10 @@ def _pythons() -> Iterator[Path]:
 
 def _prefix(python: Path) -> Path | None:
     """Where this Python's library is; None when it does not run or is too old."""
-    code = "import sys; print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
+    code = (
+        "import _collections, _json, _signal, sys;"  # see sandbox.inside.lean
+        " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
+    )
     done = subprocess.run(
         [python, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
     )

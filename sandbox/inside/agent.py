@@ -7,26 +7,25 @@ of RLIMIT_* and numbers), `command_seconds_max`, `browser` (see `Browsers`; may 
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import signal
 import sys
-from collections.abc import Callable
 
 from sandbox.inside import frames
 from sandbox.inside.files import Files, explained
+from sandbox.inside.lean import loads, signal
 from sandbox.inside.link import Call, CallError, Link
 from sandbox.inside.loop import Loop
 from sandbox.inside.sessions import Sessions
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from sandbox.inside.browsers import Browsers
 
-Operation = Callable[[Call], None]
+    Operation = Callable[[Call], None]
 
 
 class Program:
@@ -104,7 +103,7 @@ class Program:
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[3])
+    settings = loads(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_limits(settings.get("limits", {}))
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])

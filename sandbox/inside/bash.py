@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import time
 
 from sandbox.inside import processes
+from sandbox.inside.lean import signal
 from sandbox.inside.link import CallError
 
 
@@ -42,13 +41,21 @@ def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) 
     try:
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(ignored, signal.SIG_DFL)  # Python's own settings would be inherited
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # out of memory, a command dies before we do
+        _die_first()
         os.nice(5)
         os.chdir(folder)
         os.execve("/bin/bash", arguments, environment)
     finally:
         os._exit(127)
+
+
+def _die_first() -> None:
+    """Out of memory, a command dies before the program inside."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        return
 
 
 def reap(pid: int) -> int:

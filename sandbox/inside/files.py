@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
@@ -183,8 +182,10 @@ class _Replacement:
 
     def _abandon(self) -> None:
         os.close(self._file)
-        with contextlib.suppress(OSError):  # removed by somebody inside
+        try:
             os.unlink(self._part, dir_fd=self._parent)
+        except OSError:
+            pass  # removed by somebody inside
         os.close(self._parent)
 
 

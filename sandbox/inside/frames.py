@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import struct
+
+from sandbox.inside.lean import dumps
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def encode(kind: int, channel: int, payload: bytes = b"") -> bytes:
 
 def encode_json(kind: int, channel: int, value: dict[str, Any]) -> bytes:
     """Raises ValueError when the value is larger than a frame may be."""
-    payload = json.dumps(value, separators=(",", ":")).encode()
+    payload = dumps(value).encode()
     if len(payload) > JSON_BYTES_MAX:
         raise ValueError("the answer is too large for one frame")
     return encode(kind, channel, payload)

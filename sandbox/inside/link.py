@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections import deque
-from collections.abc import Callable
 
 from sandbox.inside import frames
+from sandbox.inside.lean import deque, loads
 from sandbox.inside.loop import Loop
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 BULK_UNSENT_MAX = 128 * 1024
@@ -134,10 +133,10 @@ class Link:
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == frames.OPEN:
-            call = self._calls[channel] = Call(self, channel, json.loads(payload))
+            call = self._calls[channel] = Call(self, channel, loads(payload))
             self.on_call(call)
         elif kind == frames.HELLO:
-            self.on_hello(json.loads(payload))
+            self.on_hello(loads(payload))
         elif channel in self._calls:
             self._frame_of_call(kind, self._calls[channel], payload)
 

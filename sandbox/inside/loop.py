@@ -5,12 +5,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
-import selectors
+import select
 import time
-from collections import deque
-from collections.abc import Callable
 
-Callback = Callable[[], None]
+from sandbox.inside.lean import deque
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Callback = Callable[[], None]
 
 
 class Timer:
@@ -27,7 +31,8 @@ class Timer:
 
 class Loop:
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._watched: set[int] = set()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._timers: list[tuple[float, int, Timer]] = []
@@ -62,11 +67,11 @@ class Loop:
     def run(self) -> None:
         """Runs until `is_running` is false."""
         while self.is_running:
-            for key, events in self._selector.select(self._wait_seconds()):
-                if events & selectors.EVENT_READ and key.fd in self._readers:
-                    self._readers[key.fd]()
-                if events & selectors.EVENT_WRITE and key.fd in self._writers:
-                    self._writers[key.fd]()
+            for descriptor, events in self._poll.poll(self._wait_seconds()):
+                if events & ~select.EPOLLOUT and descriptor in self._readers:
+                    self._readers[descriptor]()
+                if events & ~select.EPOLLIN and descriptor in self._writers:
+                    self._writers[descriptor]()
             self._run_timers()
 
     def _wait_seconds(self) -> float | None:
@@ -96,14 +101,17 @@ class Loop:
             table[descriptor] = callback
         events = 0
         if descriptor in self._readers:
-            events |= selectors.EVENT_READ
+            events |= select.EPOLLIN
         if descriptor in self._writers:
-            events |= selectors.EVENT_WRITE
-        known = descriptor in self._selector.get_map()
-        if not events:
-            if known:
-                self._selector.unregister(descriptor)
-        elif known:
-            self._selector.modify(descriptor, events)
-        else:
-            self._selector.register(descriptor, events)
+            events |= select.EPOLLOUT
+        if events and descriptor in self._watched:
+            self._poll.modify(descriptor, events)
+        elif events:
+            self._poll.register(descriptor, events)
+            self._watched.add(descriptor)
+        elif descriptor in self._watched:
+            self._watched.remove(descriptor)
+            try:
+                self._poll.unregister(descriptor)
+            except OSError:
+                pass  # closed already

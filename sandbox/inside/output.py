@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+
+from sandbox.inside.lean import deque
 
 HEAD_BYTES = 96 * 1024
 TAIL_BYTES = 160 * 1024

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Generator
-from contextlib import contextmanager
 
 from sandbox.inside.link import CallError
 
@@ -22,6 +19,10 @@ def shown(name: str) -> str:
 
 def as_stored(path: str) -> str:
     """Undoes `shown`."""
+    if "\\x" not in path:
+        return path
+    import re  # only here: most names need none
+
     plain = re.sub(
         rb"\\x([89a-f][0-9a-f])",
         lambda match: bytes([int(match[1], 16)]),
@@ -30,20 +31,27 @@ def as_stored(path: str) -> str:
     return os.fsdecode(plain)
 
 
-@contextmanager
-def opened_parent(
-    root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True
-) -> Generator[tuple[int, str], None, None]:
+class opened_parent:  # noqa: N801 - a context manager
     """The folder that holds the path's last name, open, and that name ("." for the workspace itself).
 
     Links are followed where they stay inside. Raises CallError when one leads out, OSError when a folder is missing.
     """
-    walk = _Walk(root, path, makes_folders, follows_last)
-    try:
-        name = walk.to_last()
-        yield walk.folders[-1], name
-    finally:
-        walk.close()
+
+    def __init__(
+        self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True
+    ) -> None:
+        self._walk = _Walk(root, path, makes_folders, follows_last)
+
+    def __enter__(self) -> tuple[int, str]:
+        try:
+            name = self._walk.to_last()
+        except BaseException:
+            self._walk.close()
+            raise
+        return self._walk.folders[-1], name
+
+    def __exit__(self, *_error: object) -> None:
+        self._walk.close()
 
 
 class _Walk:

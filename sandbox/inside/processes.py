@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
+
+from sandbox.inside.lean import signal
 
 MARK = "THREADHAND_SHELL"  # in the environment of everything that a session starts
 PASSES_MAX = 50
@@ -58,14 +59,14 @@ def kill_session(shell_pid: int, mark: str) -> None:
                 send(pid, how)
 
 
-def send(pid: int, how: signal.Signals) -> None:
+def send(pid: int, how: int) -> None:
     try:
         os.kill(pid, how)
     except OSError:
         return  # it has ended already
 
 
-def send_group(group: int, how: signal.Signals) -> None:
+def send_group(group: int, how: int) -> None:
     try:
         os.killpg(group, how)
     except OSError:

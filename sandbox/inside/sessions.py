@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable
 
 from sandbox.inside import processes
+from sandbox.inside.lean import signal
 from sandbox.inside.link import Call, CallError
 from sandbox.inside.loop import Loop, Timer
 from sandbox.inside.output import OutputFiles
@@ -15,6 +14,7 @@ from sandbox.inside.shell import Shell
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 SESSIONS_MAX = 64

@@ -6,19 +6,21 @@ it comes after all that the command printed; going to /dev/tty, it survives `exe
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import signal
 import struct
 import termios
 import time
-from collections.abc import Callable
 
 from sandbox.inside import bash, processes
+from sandbox.inside.lean import signal
 from sandbox.inside.link import CallError
 from sandbox.inside.loop import Loop
 from sandbox.inside.output import Output, OutputFiles
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 READ_BYTES_A_TURN = 256 * 1024
 FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then slowed down
@@ -70,8 +72,10 @@ class Shell:
 
     @property
     def folder(self) -> str:
-        with contextlib.suppress(OSError):  # dead: the last folder known
+        try:
             self._folder = os.readlink(f"/proc/{self.pid}/cwd")
+        except OSError:
+            pass  # dead: the last folder known
         return self._folder
 
     def run(self, command: str, folder: str | None, fence: int) -> None:
@@ -101,10 +105,10 @@ class Shell:
         except OSError:
             return 0
 
-    def signal_command(self, how: signal.Signals) -> None:
+    def signal_command(self, how: int) -> None:
         """To the foreground group; when that is the shell itself, only an interrupt is sent."""
         group = self.foreground
-        if group and (group != self.pid or how is signal.SIGINT):
+        if group and (group != self.pid or how == signal.SIGINT):
             processes.send_group(group, how)
             processes.send_group(group, signal.SIGCONT)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
+
+from sandbox.inside.lean import signal
 
 GRACE_SECONDS = 2.0
 
