@@ -17,10 +17,11 @@ from core.events import RunFinished
 from core.ids import new_id
 from core.interrupt import Stopped, StopSwitch, first_leaf
 from core.messages import Message
-from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
+from core.metering import metered
+from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.stores import UsageEntry
 from core.stuck import GOING_IN_CIRCLES, CircleWatch
-from core.threads import FinishReason, Reply
+from core.threads import FinishReason, Reply, Usage
 from core.tools.tool import Toolbox, ToolContext
 from core.turn import AskModel, LoopPolicy, Turn
 from core.turn_end import TurnEnd
@@ -174,16 +175,12 @@ async def _asked(
 
 async def _completed(request: ModelRequest, *, around: Surroundings) -> str:
     """One call beside the turns: its text alone; what it cost goes to the ledger."""
-    texts: list[str] = []
-    async with aclosing(around.ask_model(request)) as deltas:
-        async for delta in deltas:
-            if isinstance(delta, TextDelta):
-                texts.append(delta.text)
-            elif isinstance(delta, ModelFinished) and delta.usage is not None:
-                model = delta.model or request.model
-                entry = UsageEntry(turn_id=new_id(), model=model, usage=delta.usage)
-                around.run_log.used(entry)
-    return "".join(texts)
+
+    def charge(model: str, usage: Usage) -> None:
+        around.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
+
+    async with aclosing(metered(around.ask_model(request), request, charge)) as deltas:
+        return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
 
 
 def blank_request(around: Surroundings) -> ModelRequest:

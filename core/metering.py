@@ -28,13 +28,14 @@ async def metered(
     try:
         async with aclosing(deltas):
             async for delta in deltas:
+                model = delta.model or model
                 match delta:
                     case TextDelta(text=text) | ThinkingDelta(text=text):
                         read.append(text)
                     case ToolCallDelta(arguments=arguments):
                         read.append(arguments)
                     case ModelFinished():
-                        usage, model = delta.usage, delta.model or model
+                        usage = delta.usage
                 yield delta
     finally:
         if usage is not None:

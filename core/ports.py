@@ -11,54 +11,13 @@ from core.events import RunEvent
 from core.machine_facts import CommandOutput as CommandOutput
 from core.machine_facts import FileEntry as FileEntry
 from core.machine_facts import ShellSession as ShellSession
-from core.messages import JsonObject
-from core.threads import Address, Heard, IncomingFile, Usage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
-    """One model call. `messages` are OpenAI-shaped; `tools` are function schemas, empty for text dialects."""
-
-    model: str
-    messages: tuple[JsonObject, ...]
-    tools: tuple[JsonObject, ...] = ()
-    temperature: float | None = None
-    output_tokens_max: int | None = None
-    stop_sequences: tuple[str, ...] = ()
-    is_streamed: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThinkingDelta:
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallDelta:
-    """A piece of a native call. `index` tells parallel calls apart; id and name may come once, late, or never."""
-
-    index: int
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFinished:
-    """Always the last delta. `usage` is None where the provider tells none; `model` is the one that answered, where
-    that is another than the request's."""
-
-    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
-    usage: Usage | None = None
-    model: str | None = None
-
-
-ModelDelta = TextDelta | ThinkingDelta | ToolCallDelta | ModelFinished
+from core.model_calls import ModelDelta as ModelDelta
+from core.model_calls import ModelFinished as ModelFinished
+from core.model_calls import ModelRequest as ModelRequest
+from core.model_calls import TextDelta as TextDelta
+from core.model_calls import ThinkingDelta as ThinkingDelta
+from core.model_calls import ToolCallDelta as ToolCallDelta
+from core.threads import Address, Heard, IncomingFile
 
 
 class LLM(Protocol):
@@ -88,6 +47,10 @@ class Shell(Protocol):
 
     async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
         """The output so far of the newest command. Raises ToolError for an unknown session."""
+        ...
+
+    async def type_text(self, session: str, text: str) -> None:
+        """Types into the running command of the session; a line ends with a newline. Raises ToolError if none runs."""
         ...
 
     async def terminate(self, session: str) -> None:

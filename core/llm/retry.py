@@ -31,7 +31,8 @@ async def stream_with_retries(
     wait_seconds_max: float = 60,
     on_wait: OnWait | None = None,
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The answer of the request's model, or of the first fallback that gives one, whose end names that model.
+    """The answer of the request's model, or of the first fallback that gives one, which its first delta and its
+    last name.
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
@@ -46,8 +47,9 @@ async def stream_with_retries(
             try:
                 async with aclosing(llm.stream(replace(request, model=model))) as deltas:
                     async for delta in deltas:
+                        is_edge = not has_begun or isinstance(delta, ModelFinished)
                         has_begun = True
-                        yield _signed(delta, model, request)
+                        yield _signed(delta, model, request) if is_edge else delta
                 return
             except ModelUnavailable as error:
                 if has_begun:
@@ -63,9 +65,7 @@ async def stream_with_retries(
 
 
 def _signed(delta: ModelDelta, model: str, request: ModelRequest) -> ModelDelta:
-    if isinstance(delta, ModelFinished) and model != request.model:
-        return replace(delta, model=model)
-    return delta
+    return replace(delta, model=model) if model != request.model else delta
 
 
 def _wait_seconds(

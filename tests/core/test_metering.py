@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -109,3 +110,30 @@ async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
     assert usage.cost_usd == usage.estimated_usd == pytest.approx(0.015)
     booked = await world.database.read(lambda c: c.execute(select(usages.c.model)).all())
     assert [row.model for row in booked] == ["dear"]
+
+
+async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_own_name(
+    world: World,
+) -> None:
+    down = Away(world.model, world.engine.model)
+
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        answers = stream_with_retries(down, request, fallbacks=("dear",), attempts_max=1)
+        async with aclosing(answers) as deltas:
+            async for delta in deltas:
+                begun.set()
+                yield delta
+
+    world.with_engine(ask_model=ask)
+    world.model.turns = [[TextDelta(text="word " * 100), TextDelta(text="more"), never]]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    await asyncio.wait_for(begun.wait(), 10)
+    await world.stop(run_id)
+    await asyncio.wait_for(running, 10)
+
+    booked = await world.database.read(lambda c: c.execute(select(usages)).all())
+    assert [row.model for row in booked] == ["dear"]
+    assert booked[0].output_tokens >= 80

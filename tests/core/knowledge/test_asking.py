@@ -4,7 +4,7 @@ import pytest
 
 from core.errors import ModelUnavailable
 from core.knowledge.asking import asking
-from core.ports import ThinkingDelta
+from core.ports import ModelFinished, TextDelta, ThinkingDelta
 from core.threads import Usage
 from tests.fakes.played_model import USAGE, PlayedModel, text
 
@@ -26,3 +26,21 @@ async def test_an_error_of_the_model_is_told_as_it_is() -> None:
     with pytest.raises(ModelUnavailable) as caught:
         await asking(PlayedModel([[error]]).stream, "m")("What?")
     assert caught.value is error
+
+
+async def test_an_answer_that_breaks_off_or_whose_cost_is_not_told_is_estimated() -> None:
+    told: list[tuple[str, Usage]] = []
+    words = "word " * 100
+    model = PlayedModel(
+        [
+            [TextDelta(text=words, model="other"), ModelUnavailable("away")],
+            [TextDelta(text=words), ModelFinished(finish_reason="stop")],
+        ]
+    )
+    ask = asking(model.stream, "m", on_usage=lambda *one: told.append(one))
+    with pytest.raises(ModelUnavailable):
+        await ask("What is it?")
+    await ask("What is it?")
+
+    assert [name for name, _ in told] == ["other", "m"]
+    assert all(80 <= usage.output_tokens <= 200 for _, usage in told)
