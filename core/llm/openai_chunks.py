@@ -7,6 +7,7 @@ from typing import Literal, cast
 from pydantic_core import to_json as pydantic_to_json
 
 from core.llm.errors import Refusal, error_of
+from core.llm.halves import Halves
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from core.threads import Usage
 
@@ -26,12 +27,13 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class AnswerReader:
-    """Collects what the end of an answer must tell. State: the finish reason, the usage, whether calls came."""
+    """Reads one answer, and collects what its end must tell: the finish reason, the usage, whether calls came."""
 
-    __slots__ = ("_finish", "_has_calls", "_usage")
+    __slots__ = ("_finish", "_halves", "_has_calls", "_usage")
 
     def __init__(self) -> None:
         self._finish = ""
+        self._halves = Halves()
         self._has_calls = False
         self._usage: Usage | None = None
 
@@ -75,20 +77,21 @@ class AnswerReader:
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
         thought = said.get("reasoning_content") or said.get("reasoning")
-        if isinstance(thought, str) and thought:
+        if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
         for key in ("content", "refusal"):
             text = said.get(key)
             if isinstance(text, list):
                 text = _joined(cast(list[object], text))
-            if isinstance(text, str) and text:
+            if isinstance(text, str) and (text := self._halves.joined(key, text)):
                 deltas.append(TextDelta(text=text))
         calls = said.get("tool_calls")
         if isinstance(calls, list):
             for position, call in enumerate(cast(list[object], calls)):
                 if isinstance(call, dict):
                     self._has_calls = True
-                    deltas.append(_call_delta(cast(dict[str, object], call), position))
+                    known = cast(dict[str, object], call)
+                    deltas.append(_call_delta(known, position, self._halves))
         return deltas
 
 
@@ -98,15 +101,16 @@ def _joined(parts: list[object]) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _call_delta(call: dict[str, object], position: int) -> ToolCallDelta:
+def _call_delta(call: dict[str, object], position: int, halves: Halves) -> ToolCallDelta:
     index, call_id, function = call.get("index"), call.get("id"), call.get("function")
+    place = index if isinstance(index, int) else position
     named = cast(dict[str, object], function) if isinstance(function, dict) else {}
     name, arguments = named.get("name"), named.get("arguments")
     return ToolCallDelta(
-        index=index if isinstance(index, int) else position,
+        index=place,
         call_id=call_id if isinstance(call_id, str) and call_id else None,
         name=name if isinstance(name, str) and name else None,
-        arguments=_arguments_text(arguments),
+        arguments=halves.joined(place, _arguments_text(arguments)),
     )
 
 

@@ -1,5 +1,6 @@
 """Reading an answer out of server-sent events as the pieces of the stream come."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -60,9 +61,19 @@ class EventReader:
 def json_object(content: bytes) -> dict[str, object]:
     """Raises ModelUnavailable for anything else."""
     try:
-        body = cast(object, jiter.from_json(content, cache_mode="keys"))
-    except ValueError as error:
+        body = _parsed(content)
+    except (ValueError, RecursionError) as error:
         raise ModelUnavailable(errors.UNREADABLE, detail=f"not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ModelUnavailable(errors.UNREADABLE, detail="not a JSON object")
     return cast(dict[str, object], body)
+
+
+def _parsed(content: bytes) -> object:
+    """Half of a surrogate pair is taken, too: the other one may come with the next piece."""
+    try:
+        return cast(object, jiter.from_json(content, cache_mode="keys"))
+    except ValueError:
+        if b"\\ud" not in content.lower():
+            raise
+        return cast(object, json.loads(content))

@@ -19,6 +19,7 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
+from tests.fakes.stand_in import says, stand_in
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -258,3 +259,31 @@ async def test_a_service_that_is_not_there_is_unavailable(kind: str):
     async with model(kind, base_url) as llm:
         with pytest.raises(ModelUnavailable):
             await deltas(llm, ask("greet"))
+
+
+def chunk(delta: str, finish: str = "null") -> str:
+    choice = f'{{"index":0,"delta":{delta},"finish_reason":{finish}}}'
+    return f'data: {{"id":"x","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[{choice}]}}\n\n'
+
+
+@both
+async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
+    """Servers that write JSON in ASCII may cut between the two halves of a character; a half alone is no text."""
+    call = r'{{"tool_calls":[{{"index":0,"id":"c","type":"function","function":{{"name":"f","arguments":"{}"}}}}]}}'
+    said = (
+        r'{"content":"a \ud83d"}',
+        r'{"content":"\ude42 b \udc00 c \ud83d"}',
+        r'{"content":" d \ud83d"}',
+        call.format(r"{\"x\": \"\ud83d"),
+        call.format(r"\ude42\"}"),
+    )
+    answer = "".join(map(chunk, said)) + chunk("{}", '"stop"') + "data: [DONE]\n\n"
+    async with stand_in([]) as server, model(kind, f"{server.url}/v1") as llm:
+        server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
+        got = await deltas(llm, ask("anything"))
+    assert (
+        "".join(one.text for one in got if isinstance(one, TextDelta))
+        == "a 🙂 b \ufffd c \ufffd d "
+    )
+    arguments = [one.arguments for one in got if isinstance(one, ToolCallDelta)]
+    assert "".join(arguments) == '{"x": "🙂"}'
