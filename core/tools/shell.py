@@ -1,5 +1,6 @@
 """Running programs in the sandbox: named shell sessions that keep their directory, environment and jobs."""
 
+import unicodedata
 from itertools import chain, count
 
 from pydantic import BaseModel, Field, field_validator
@@ -12,6 +13,10 @@ from core.tools.workspace import relative
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
 BLOCKING_SECONDS_MAX = 600
+INPUT_CHARACTERS_MAX = 4000
+"""A terminal takes no longer line."""
+INPUT_SECONDS = 1.0
+"""What a program that was answered is given to say what it has to."""
 
 
 class ExecuteParams(BaseModel):
@@ -80,20 +85,36 @@ async def _free_session(shell: Shell) -> str:
 
 
 class CheckParams(BaseModel):
-    """See the output so far of the newest command of a session, and its exit code if it has ended."""
+    """See the output so far of the newest command of a session, and its exit code if it has ended. With input a program
+    that waits for an answer is given one first."""
 
     session_name: str = Field(description="The session.")
+    input: str | None = Field(
+        default=None,
+        max_length=INPUT_CHARACTERS_MAX,
+        description="What to type for the running program. Enter is pressed after it, unless it ends in a control"
+        " character such as \\u0004 (Ctrl-D).",
+    )
     kill_session: bool = Field(default=False, description="Kill the session afterwards.")
 
 
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
     sandbox = await context.sandbox()
-    shown = await sandbox.shell.check(params.session_name)
+    if params.input is not None:
+        await sandbox.shell.type_text(params.session_name, _typed(params.input))
+    seconds = 0 if params.input is None else INPUT_SECONDS
+    shown = await sandbox.shell.check(params.session_name, timeout_seconds=seconds)
     hint = "still running" if shown.exit_code is None else ""
     if params.kill_session:
         await sandbox.shell.terminate(params.session_name)
         hint = "the session was killed"
     return ToolOutput(output=_report(shown, params.session_name, hint))
+
+
+def _typed(text: str) -> str:
+    """With the Enter after it that a model means."""
+    is_control = text != "" and unicodedata.category(text[-1]) == "Cc"
+    return text if is_control else f"{text}\n"
 
 
 class TerminateParams(BaseModel):
@@ -162,7 +183,9 @@ check_command_output = Tool(
     name="check_command_output",
     params=CheckParams,
     run=run_check,
-    title=lambda params: f"Looking at {params.session_name}",
+    title=lambda params: (
+        f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}"
+    ),
     example={"session_name": "main"},
 )
 terminate_command = Tool(

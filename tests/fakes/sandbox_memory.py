@@ -107,6 +107,11 @@ class MemorySandbox:
         output = "".join(known.terminal.printed)
         return CommandOutput(output=output, exit_code=known.exit_code, folder=known.terminal.folder)
 
+    async def type_text(self, session: str, text: str) -> None:
+        """Its commands read nothing."""
+        if self._known(session).exit_code is not None:
+            raise ToolError("No command is running in this session that could read input.")
+
     async def terminate(self, session: str) -> None:
         await self._known(session).end()
         del self._sessions[session]
@@ -204,6 +209,7 @@ class _Shell:
         self._sandbox = sandbox
         self._fence = fence
         self.check = sandbox.check
+        self.type_text = sandbox.type_text
         self.terminate = sandbox.terminate
         self.sessions = sandbox.sessions
 

@@ -19,7 +19,7 @@ PARAMETERS = {
     "web_browser_takeover": "text* attachments",
     "expand_message": "message_id* page=1",
     "execute_command": "command* folder session_name blocking=False timeout=60",
-    "check_command_output": "session_name* kill_session=False",
+    "check_command_output": "session_name* input kill_session=False",
     "terminate_command": "session_name*",
     "list_commands": "",
     "create_file": "file_path* file_contents* permissions=644",
@@ -183,6 +183,7 @@ TITLES: list[tuple[str, JsonObject, str]] = [
     ("list_files", {}, "Looking into the workspace"),
     ("list_files", {"path": "src"}, "Looking into src"),
     ("check_command_output", {"session_name": "build"}, "Looking at build"),
+    ("check_command_output", {"session_name": "build", "input": "y"}, "Answering build"),
     ("ask", {"text": "x"}, "Asking a question"),
 ]
 

@@ -17,14 +17,18 @@ async def run(bench: Bench, command: str, session: str = "main") -> str:
     return str(outcome.result["output"])
 
 
-async def until_ended(bench: Bench, session: str) -> str:
+async def until_said(bench: Bench, session: str, words: str) -> str:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         shown = await bench.output("check_command_output", session_name=session)
-        if "exit code" in shown:
+        if words in shown:
             return shown
         await asyncio.sleep(0.02)
-    raise AssertionError("the command did not end")
+    raise AssertionError(f"the command did not say {words!r}")
+
+
+async def until_ended(bench: Bench, session: str) -> str:
+    return await until_said(bench, session, "exit code")
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 77, 126, 255])
@@ -136,6 +140,32 @@ async def test_checking_can_kill_the_session(bench: Bench) -> None:
     shown = await bench.output("check_command_output", session_name="main", kill_session=True)
     assert shown.endswith("[session main, in /workspace: the session was killed]")
     assert await bench.sessions() == []
+
+
+async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> None:
+    command = "read -p 'Your name? ' name; echo \"Hello $name\""
+    await bench.output("execute_command", command=command, session_name="main")
+    await until_said(bench, "main", "Your name?")
+    await bench.output("check_command_output", session_name="main", input="Kim")
+    shown = await until_ended(bench, "main")
+    assert shown == "Your name? Hello Kim\n[session main, in /workspace: exit code 0]"
+
+
+async def test_a_control_character_ends_the_input_without_enter(bench: Bench) -> None:
+    command = "echo ready; cat; echo over"
+    await bench.output("execute_command", command=command, session_name="main")
+    await until_said(bench, "main", "ready")
+    await bench.output("check_command_output", session_name="main", input="line")
+    await until_said(bench, "main", "line")
+    await bench.output("check_command_output", session_name="main", input="\x04")
+    assert (await until_ended(bench, "main")).startswith("ready\nline\nover\n[session main")
+
+
+async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) -> None:
+    await run(bench, "true")
+    error = await bench.error("check_command_output", session_name="main", input="y")
+    assert error == "No command is running in this session that could read input."
+    assert "true" not in await run(bench, "echo next")
 
 
 async def test_terminating_kills_what_the_session_started(bench: Bench) -> None:
