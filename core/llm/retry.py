@@ -31,8 +31,7 @@ async def stream_with_retries(
     wait_seconds_max: float = 60,
     on_wait: OnWait | None = None,
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The answer of the request's model, or of the first fallback that gives one, which its first delta and its
-    last name.
+    """The answer of the request's model, or of the first fallback that gives one, whose first and last delta name it.
 
     Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
     Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
@@ -47,9 +46,8 @@ async def stream_with_retries(
             try:
                 async with aclosing(llm.stream(replace(request, model=model))) as deltas:
                     async for delta in deltas:
-                        is_edge = not has_begun or isinstance(delta, ModelFinished)
+                        yield _signed(delta, model, request, is_first=not has_begun)
                         has_begun = True
-                        yield _signed(delta, model, request) if is_edge else delta
                 return
             except ModelUnavailable as error:
                 if has_begun:
@@ -64,8 +62,10 @@ async def stream_with_retries(
                 await _pause(wait, error, on_wait)
 
 
-def _signed(delta: ModelDelta, model: str, request: ModelRequest) -> ModelDelta:
-    return replace(delta, model=model) if model != request.model else delta
+def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: bool) -> ModelDelta:
+    if model != request.model and (is_first or isinstance(delta, ModelFinished)):
+        return replace(delta, model=model)
+    return delta
 
 
 def _wait_seconds(
