@@ -42,7 +42,7 @@ def give_role(stage: Stage, *people: str) -> None:
         members = [platform.member(person).user_id for person in people]
         platform.workspace.user_groups[ROLES["slack"]] = members
         return
-    platform.world.roles[ROLES["discord"]] = "helpers"
+    platform.world.home.roles[ROLES["discord"]] = "helpers"
     for name, user in platform.world.people.items():
         user.roles = [ROLES["discord"]] if name in people else []
 

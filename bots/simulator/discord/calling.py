@@ -65,7 +65,8 @@ async def call_command(
 ) -> str:
     """The interaction's id. Raises ValueError for a call that Discord's own box would not send."""
     wanted = name.removeprefix("/").strip()
-    found = next((item for item in slash_commands(world) if item.name == wanted), None)
+    offered = [item for item in slash_commands(world) if _is_offered_in(item.command, place)]
+    found = next((item for item in offered if item.name == wanted), None)
     if found is None:
         raise ValueError(f"the bot has no command /{wanted}")
     if place.recipient is not None and not _is_offered_in_private(found.command):
@@ -87,6 +88,12 @@ async def call_command(
     interaction = start_interaction(world, COMMAND, person, place, payload)
     await wait_for_answer(world, interaction)
     return interaction.interaction_id
+
+
+def _is_offered_in(command: Json, place: Channel) -> bool:
+    """A command of one server is in no other; of private places another sentence is told."""
+    guild_id = text_of(command, "guild_id")
+    return guild_id in ("", place.guild_id) or place.recipient is not None
 
 
 def _is_offered_in_private(command: Json) -> bool:
@@ -116,14 +123,16 @@ def _options(
             resolved.setdefault("attachments", {})[attachment.attachment_id] = body
             told.append({"name": name, "type": kind, "value": attachment.attachment_id})
         elif kind != ATTACHMENT and options.get(name):
-            value = _value(world, option, options[name], resolved)
+            value = _value(world, place, option, options[name], resolved)
             told.append({"name": name, "type": kind, "value": value})
         elif option.get("required"):
             raise ValueError(f"the option {name!r} is required")
     return told
 
 
-def _value(world: World, option: Json, text: str, resolved: dict[str, Json]) -> object:
+def _value(
+    world: World, place: Channel, option: Json, text: str, resolved: dict[str, Json]
+) -> object:
     choices = objects_of(option, "choices")
     if choices:
         for choice in choices:
@@ -138,7 +147,7 @@ def _value(world: World, option: Json, text: str, resolved: dict[str, Json]) -> 
         case int(kind) if kind == BOOLEAN:
             return text.lower() in ("true", "yes", "1")
         case int(kind) if kind == USER:
-            return _user(world, text.removeprefix("@"), resolved)
+            return _user(world, place, text.removeprefix("@"), resolved)
         case _:
             return _fitting(option, text)
 
@@ -160,11 +169,13 @@ def _fitting(option: Json, text: str) -> str:
     return text
 
 
-def _user(world: World, name: str, resolved: dict[str, Json]) -> str:
-    for user in world.everybody():
+def _user(world: World, place: Channel, name: str, resolved: dict[str, Json]) -> str:
+    guild = world.guild_of(place)
+    for user in world.everybody(place):
         if name in (user.name, user.user_id):
             resolved.setdefault("users", {})[user.user_id] = user_json(user)
-            member = member_json(world, user, with_user=False)
-            resolved.setdefault("members", {})[user.user_id] = member
+            if guild is not None:
+                member = member_json(guild, user, with_user=False)
+                resolved.setdefault("members", {})[user.user_id] = member
             return user.user_id
     raise ValueError(f"there is no person named {name!r}")

@@ -233,7 +233,7 @@ def _refer(world: World, message: Message, body: Json) -> None:
             "type": 0,
             "channel_id": message.channel_id,
             "message_id": found.message_id,
-            "guild_id": world.guild_id,
+            "guild_id": world.channels[message.channel_id].guild_id,
         }
     elif reference.get("fail_if_not_exists") is not False:
         path = ("message_reference",)

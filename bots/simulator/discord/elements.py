@@ -76,7 +76,7 @@ def _embed(world: World, embed: Json) -> list[Element]:
 def _component(world: World, message: Message, component: Json) -> list[Element]:
     kind = int_of(component, "type")
     if kind in SELECTS:
-        return [_select(world, component)]
+        return [_select(world, message, component)]
     draw = _DRAW.get(kind)
     return [] if draw is None else draw(world, message, component)
 
@@ -142,11 +142,12 @@ def _button(world: World, message: Message, button: Json) -> list[Element]:
     return [found]
 
 
-def _select(world: World, select: Json) -> Select:
+def _select(world: World, message: Message, select: Json) -> Select:
     options = options_of(select)
     if select.get("type") == _USER_SELECT:
         options = tuple(
-            SelectOption(value=user.user_id, label=user.name) for user in world.everybody()
+            SelectOption(value=user.user_id, label=user.name)
+            for user in world.everybody(world.channels[message.channel_id])
         )
     return Select(
         control_id=text_of(select, "custom_id"),

@@ -2,7 +2,7 @@
 
 import time
 
-from bots.simulator.discord.payload import Json
+from bots.simulator.discord.payload import Json, text_of
 from bots.simulator.discord.wire import (
     blank,
     channel_json,
@@ -57,8 +57,8 @@ def tell_reaction(
     }
     if not is_removed:
         body["message_author_id"] = message.author.user_id
-        if channel.recipient is None:
-            body["member"] = member_json(world, user)
+        if (guild := world.guild_of(channel)) is not None:
+            body["member"] = member_json(guild, user)
     name = "MESSAGE_REACTION_REMOVE" if is_removed else "MESSAGE_REACTION_ADD"
     _tell(world, channel, name, body, _REACTIONS)
 
@@ -70,8 +70,8 @@ def tell_typing(world: World, channel: Channel, user: User) -> None:
         "user_id": user.user_id,
         "timestamp": int(time.time()),
     }
-    if channel.recipient is None:
-        body["member"] = member_json(world, user)
+    if (guild := world.guild_of(channel)) is not None:
+        body["member"] = member_json(guild, user)
     _tell(world, channel, "TYPING_START", body, _TYPING)
 
 
@@ -81,18 +81,20 @@ def tell_channel(world: World, name: str, channel: Channel, *, is_new: bool = Fa
     body = channel_json(world, channel)
     if is_new:
         body["newly_created"] = True
-    world.publish(Event(name=name, payload=body, intent=GUILDS))
+    world.publish(Event(name=name, payload=body, intent=GUILDS, guild_id=channel.guild_id))
 
 
 def tell_thread_deleted(world: World, thread: Channel) -> None:
     world.touch()
     body: Json = {
         "id": thread.channel_id,
-        "guild_id": world.guild_id,
+        "guild_id": thread.guild_id,
         "parent_id": thread.parent_id,
         "type": thread.kind,
     }
-    world.publish(Event(name="THREAD_DELETE", payload=body, intent=GUILDS))
+    world.publish(
+        Event(name="THREAD_DELETE", payload=body, intent=GUILDS, guild_id=thread.guild_id)
+    )
 
 
 def tell_thread_members(
@@ -103,40 +105,42 @@ def tell_thread_members(
     about_bot = world.bot in (added, removed)
     body: Json = {
         "id": thread.channel_id,
-        "guild_id": world.guild_id,
+        "guild_id": thread.guild_id,
         "member_count": min(len(thread.members), 50),
     }
+    guild = world.guilds[thread.guild_id]
     if added is not None:
         body["added_members"] = [
             {
                 **thread_member_json(thread, added.user_id),
-                "member": member_json(world, added),
+                "member": member_json(guild, added),
                 "presence": None,
             }
         ]
     if removed is not None:
         body["removed_member_ids"] = [removed.user_id]
     intent = GUILDS if about_bot else 1 << 1
-    world.publish(Event(name="THREAD_MEMBERS_UPDATE", payload=body, intent=intent))
+    world.publish(
+        Event(name="THREAD_MEMBERS_UPDATE", payload=body, intent=intent, guild_id=thread.guild_id)
+    )
 
 
 def tell_interaction(world: World, body: Json) -> None:
-    is_direct = "guild_id" not in body
-    world.publish(Event(name="INTERACTION_CREATE", payload=body, is_direct=is_direct))
+    guild_id = text_of(body, "guild_id")
+    world.publish(Event(name="INTERACTION_CREATE", payload=body, guild_id=guild_id))
 
 
 def _tell(
     world: World, channel: Channel, name: str, body: Json, bit: int, blanked: Json | None = None
 ) -> None:
-    is_direct = channel.recipient is not None
-    if not is_direct:
-        body["guild_id"] = world.guild_id
+    if channel.guild_id:
+        body["guild_id"] = channel.guild_id
     world.publish(
         Event(
             name=name,
             payload=body,
             intent=_intent(channel, bit),
             blanked=blanked,
-            is_direct=is_direct,
+            guild_id=channel.guild_id,
         )
     )

@@ -9,7 +9,7 @@ from functools import partial
 
 from aiohttp import WSMsgType, web
 
-from bots.simulator.discord.guild import guild_create_json, ready_json
+from bots.simulator.discord.guild import guild_create_json, is_on, ready_json
 from bots.simulator.discord.payload import Json, as_object, int_of, list_of, text_of
 from bots.simulator.discord.sessions import (
     Closed,
@@ -129,8 +129,9 @@ class Gateway:
         connection.session, session.connection = session, connection
         ready = ready_json(self._world, session.session_id, session.shard)
         session.push("READY", encode(ready))
-        if ready["guilds"] and intents & 1:
-            session.push("GUILD_CREATE", encode(guild_create_json(self._world)))
+        for guild in self._world.guilds.values():
+            if intents & 1 and is_on(guild.guild_id, session.shard):
+                session.push("GUILD_CREATE", encode(guild_create_json(self._world, guild)))
         self._world.touch()
 
     def _resume(self, connection: Connection, payload: object) -> None:
@@ -163,17 +164,20 @@ class Gateway:
         body = as_object(payload) or {}
         wanted = list_of(body, "user_ids") or [body.get("user_ids")]
         query, world = body.get("query"), self._world
+        guild = world.guilds.get(str(body.get("guild_id")))
+        if guild is None:
+            return
         chosen = [
             user
-            for user in world.everybody()
+            for user in (world.bot, *guild.people.values())
             if user.user_id in map(str, wanted)
             or (isinstance(query, str) and user.name.startswith(query))
         ]
         limit = int_of(body, "limit")
         known = {user.user_id for user in chosen}
         chunk: Json = {
-            "guild_id": world.guild_id,
-            "members": [member_json(world, user) for user in chosen[: limit or None]],
+            "guild_id": guild.guild_id,
+            "members": [member_json(guild, user) for user in chosen[: limit or None]],
             "chunk_index": 0,
             "chunk_count": 1,
             "not_found": [item for item in wanted if item is not None and str(item) not in known],
@@ -223,7 +227,7 @@ class Gateway:
         self._forget_expired()
         whole = blanked = None
         for session in self._sessions.values():
-            if not is_for(self._world, session, event):
+            if not is_for(session, event):
                 continue
             if event.blanked is not None and not session.intents & MESSAGE_CONTENT:
                 blanked = blanked or encode(event.blanked)

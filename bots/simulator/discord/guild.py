@@ -2,14 +2,14 @@
 
 from bots.simulator.discord.payload import Json, timestamp
 from bots.simulator.discord.wire import ALL_PERMISSIONS, channel_json, member_json, user_json
-from bots.simulator.discord.world import TEXT_CHANNEL, THREAD, World
+from bots.simulator.discord.world import TEXT_CHANNEL, THREAD, Guild, World
 
 
-def roles_json(world: World) -> list[Json]:
+def roles_json(guild: Guild) -> list[Json]:
     """The role that everybody has, whose id is the guild's, and those that were made."""
-    made = enumerate(world.roles.items(), start=1)
+    made = enumerate(guild.roles.items(), start=1)
     return [
-        _role_json(world.guild_id, "@everyone", 0),
+        _role_json(guild.guild_id, "@everyone", 0),
         *(_role_json(role_id, name, position) for position, (role_id, name) in made),
     ]
 
@@ -31,21 +31,21 @@ def _role_json(role_id: str, name: str, position: int) -> Json:
     }
 
 
-def guild_json(world: World) -> Json:
+def guild_json(world: World, guild: Guild) -> Json:
     """The guild without what only GUILD_CREATE carries."""
     return {
-        "id": world.guild_id,
-        "name": world.guild_name,
+        "id": guild.guild_id,
+        "name": guild.name,
         "icon": None,
         "splash": None,
         "discovery_splash": None,
-        "owner_id": next(iter(world.people.values()), world.bot).user_id,
+        "owner_id": next(iter(guild.people.values()), world.bot).user_id,
         "afk_channel_id": None,
         "afk_timeout": 300,
         "verification_level": 0,
         "default_message_notifications": 0,
         "explicit_content_filter": 0,
-        "roles": roles_json(world),
+        "roles": roles_json(guild),
         "emojis": [],
         "stickers": [],
         "features": [],
@@ -68,16 +68,17 @@ def guild_json(world: World) -> Json:
     }
 
 
-def guild_create_json(world: World) -> Json:
-    channels = world.channels.values()
+def guild_create_json(world: World, guild: Guild) -> Json:
+    channels = [one for one in world.channels.values() if one.guild_id == guild.guild_id]
+    members = [world.bot, *guild.people.values()]
     hidden = world.settings.hidden_channels
     return {
-        **guild_json(world),
-        "joined_at": timestamp(world.created_at),
+        **guild_json(world, guild),
+        "joined_at": timestamp(guild.created_at),
         "large": False,
         "unavailable": False,
-        "member_count": len(world.everybody()),
-        "members": [member_json(world, user) for user in world.everybody()],
+        "member_count": len(members),
+        "members": [member_json(guild, user) for user in members],
         "channels": [
             channel_json(world, channel)
             for channel in channels
@@ -117,12 +118,17 @@ def application_json(world: World) -> Json:
         "tags": [],
         "interactions_endpoint_url": None,
         "role_connections_verification_url": None,
-        "approximate_guild_count": 1,
+        "approximate_guild_count": len(world.guilds),
     }
 
 
+def is_on(guild_id: str, shard: tuple[int, int]) -> bool:
+    number, count = shard
+    return (int(guild_id) >> 22) % count == number
+
+
 def ready_json(world: World, session_id: str, shard: tuple[int, int]) -> Json:
-    has_guild = (int(world.guild_id) >> 22) % shard[1] == shard[0]
+    here = [guild_id for guild_id in world.guilds if is_on(guild_id, shard)]
     return {
         "v": 10,
         "user": {**user_json(world.bot), "verified": True, "mfa_enabled": True, "flags": 0},
@@ -130,7 +136,7 @@ def ready_json(world: World, session_id: str, shard: tuple[int, int]) -> Json:
         "session_id": session_id,
         "session_type": "normal",
         "resume_gateway_url": world.gateway_url,
-        "guilds": [{"id": world.guild_id, "unavailable": True}] if has_guild else [],
+        "guilds": [{"id": guild_id, "unavailable": True} for guild_id in here],
         "private_channels": [],
         "relationships": [],
         "presences": [],

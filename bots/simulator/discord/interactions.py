@@ -67,7 +67,9 @@ def metadata(world: World, interaction: Interaction) -> Json:
         "id": interaction.interaction_id,
         "type": interaction.kind,
         "user": user_json(interaction.user),
-        "authorizing_integration_owners": {"0": world.guild_id},
+        "authorizing_integration_owners": {
+            "0": world.channels[interaction.channel_id].guild_id or "0"
+        },
     }
     if interaction.kind == COMPONENT and interaction.source is not None:
         body["interacted_message_id"] = interaction.source.message_id
@@ -77,7 +79,7 @@ def metadata(world: World, interaction: Interaction) -> Json:
 def _interaction_json(
     world: World, interaction: Interaction, channel: Channel, payload: Json
 ) -> Json:
-    is_direct = channel.recipient is not None
+    guild = world.guild_of(channel)
     body: Json = {
         "id": interaction.interaction_id,
         "application_id": world.bot.user_id,
@@ -91,17 +93,17 @@ def _interaction_json(
         "locale": "en-US",
         "entitlements": [],
         "entitlement_sku_ids": [],
-        "authorizing_integration_owners": {"0": "0" if is_direct else world.guild_id},
-        "context": 1 if is_direct else 0,
+        "authorizing_integration_owners": {"0": channel.guild_id or "0"},
+        "context": 1 if guild is None else 0,
         "attachment_size_limit": world.settings.file_bytes_max,
     }
-    if is_direct:
+    if guild is None:
         body["user"] = user_json(interaction.user)
     else:
-        body["guild_id"] = world.guild_id
-        body["guild"] = {"id": world.guild_id, "locale": "en-US", "features": []}
+        body["guild_id"] = guild.guild_id
+        body["guild"] = {"id": guild.guild_id, "locale": "en-US", "features": []}
         body["guild_locale"] = "en-US"
-        member = member_json(world, interaction.user)
+        member = member_json(guild, interaction.user)
         body["member"] = {**member, "permissions": ALL_PERMISSIONS}
     if interaction.source is not None:
         body["message"] = message_json(world, interaction.source)

@@ -47,7 +47,7 @@ def find_place(world: World, person: User, channel_id: str, thread_id: str | Non
     channel = world.channels.get(thread_id or channel_id)
     if channel is None or (thread_id is not None and channel.parent_id != channel_id):
         raise ValueError(f"there is no channel or thread {thread_id or channel_id!r}")
-    if channel.recipient not in (None, person):
+    if person not in world.everybody(channel) or channel.recipient not in (None, person):
         raise ValueError(f"{channel.name} is no channel of {person.name}")
     return channel
 
@@ -103,7 +103,8 @@ def attach(world: World, place: Channel, files: Sequence[SentFile]) -> list[Atta
 def _write(world: World, message: Message, text: str) -> None:
     """Turns `@name` into a mention, as Discord's own box does."""
     message.mentions = []
-    names = sorted(world.everybody(), key=lambda user: len(user.name), reverse=True)
+    present = world.everybody(world.channels[message.channel_id])
+    names = sorted(present, key=lambda user: len(user.name), reverse=True)
     for user in names:
         pattern = rf"(?<![\w<])@{re.escape(user.name)}(?!\w)"
         text, count = re.subn(pattern, f"<@{user.user_id}>", text, flags=re.IGNORECASE)
@@ -156,7 +157,7 @@ async def press(world: World, message: Message, person: User, control_id: str, v
         "id": component.get("id"),
     }
     if component.get("type") in SELECTS:
-        payload |= _chosen(world, component, value)
+        payload |= _chosen(world, world.channels[message.channel_id], component, value)
     elif component.get("type") != BUTTON or component.get("style") == _LINK_STYLE:
         raise ValueError("this is nothing to press")
     channel = world.channels[message.channel_id]
@@ -164,7 +165,7 @@ async def press(world: World, message: Message, person: User, control_id: str, v
     await wait_for_answer(world, interaction)
 
 
-def _chosen(world: World, select: Json, value: str) -> Json:
+def _chosen(world: World, channel: Channel, select: Json, value: str) -> Json:
     """Several values are parted by commas."""
     values = [part.strip() for part in value.split(",") if part.strip()]
     if not values:
@@ -177,13 +178,14 @@ def _chosen(world: World, select: Json, value: str) -> Json:
         return {"values": values}
     if select.get("type") != _USER_SELECT:
         raise ValueError("the simulator offers no roles or channels to choose")
-    users = [user for user in world.everybody() if user.user_id in values]
+    users = [user for user in world.everybody(channel) if user.user_id in values]
     if len(users) != len(values):
         raise ValueError("there is no such person")
-    resolved: Json = {
-        "users": {user.user_id: user_json(user) for user in users},
-        "members": {user.user_id: member_json(world, user, with_user=False) for user in users},
-    }
+    resolved: Json = {"users": {user.user_id: user_json(user) for user in users}}
+    if (guild := world.guild_of(channel)) is not None:
+        resolved["members"] = {
+            user.user_id: member_json(guild, user, with_user=False) for user in users
+        }
     return {"values": values, "resolved": resolved}
 
 

@@ -49,7 +49,7 @@ def view_of(world: World, *, is_bot_connected: bool) -> PlatformView:
             threads.setdefault(channel.parent_id, []).append(seen)
     return PlatformView(
         platform="discord",
-        workspace=world.guild_name,
+        workspace=world.home.name,
         people=tuple(world.people),
         bot_name=world.bot.name,
         is_bot_connected=is_bot_connected,

@@ -7,12 +7,15 @@ from aiohttp import web
 
 from bots.simulator.discord import calling, people
 from bots.simulator.discord.calls import CallRecord
+from bots.simulator.discord.events import GUILDS
 from bots.simulator.discord.files import serve_attachment, serve_page_file
+from bots.simulator.discord.founding import build_world, found_guild
 from bots.simulator.discord.gateway import Gateway
+from bots.simulator.discord.guild import guild_create_json
 from bots.simulator.discord.rest.door import API_PATH, Door
 from bots.simulator.discord.seen import view_of
 from bots.simulator.discord.settings import DiscordSettings
-from bots.simulator.discord.world import Message, World, build_world
+from bots.simulator.discord.world import Event, Guild, Message, World
 from bots.simulator.view import PlatformView, SentFile
 from core import serving
 
@@ -38,8 +41,8 @@ class DiscordSimulator:
         self.settings = settings or DiscordSettings()
         self.world: World = build_world(
             token=token,
-            people=tuple(people),
-            channels=tuple(channels),
+            people=people,
+            channels=channels,
             bot_name=bot_name,
             guild_name=guild_name,
             settings=self.settings,
@@ -104,6 +107,22 @@ class DiscordSimulator:
     def calls(self) -> list[CallRecord]:
         """The calls to the REST API, oldest first; only the last thousands are kept."""
         return [] if self._door is None else list(self._door.calls)
+
+    def add_guild(
+        self, name: str, *, people: Sequence[str], channels: Sequence[str] = ("general",)
+    ) -> Guild:
+        """Another server with the bot in it, which is told at once."""
+        guild = found_guild(self.world, name, people=people, channels=channels)
+        self.world.publish(
+            Event(
+                name="GUILD_CREATE",
+                payload=guild_create_json(self.world, guild),
+                intent=GUILDS,
+                guild_id=guild.guild_id,
+            )
+        )
+        self.world.touch()
+        return guild
 
     def view(self) -> PlatformView:
         return view_of(self.world, is_bot_connected=self.gateway.is_bot_connected)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from bots.simulator.discord.guild import is_on
 from bots.simulator.discord.payload import as_list
-from bots.simulator.discord.world import Event, World
+from bots.simulator.discord.world import Event
 
 _REPLAY_EVENTS_MAX = 4000
 _COMMANDS_PER_MINUTE = 120
@@ -61,11 +62,10 @@ class Connection:
         self.outbox.put_nowait(encode({"op": op, "d": payload, "s": None, "t": None}))
 
 
-def is_for(world: World, session: Session, event: Event) -> bool:
+def is_for(session: Session, event: Event) -> bool:
     if event.intent and not session.intents & event.intent:
         return False
-    number, count = session.shard
-    return number == (0 if event.is_direct else (int(world.guild_id) >> 22) % count)
+    return is_on(event.guild_id or "0", session.shard)
 
 
 def ignore(connection: Connection, payload: object) -> None:

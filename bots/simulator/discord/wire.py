@@ -7,6 +7,7 @@ from bots.simulator.discord.world import (
     THREAD,
     Attachment,
     Channel,
+    Guild,
     Message,
     User,
     World,
@@ -31,10 +32,10 @@ def user_json(user: User) -> Json:
     return body
 
 
-def member_json(world: World, user: User, *, with_user: bool = True) -> Json:
+def member_json(guild: Guild, user: User, *, with_user: bool = True) -> Json:
     body: Json = {
-        "roles": [role_id for role_id in user.roles if role_id in world.roles],
-        "joined_at": timestamp(world.created_at),
+        "roles": [role_id for role_id in user.roles if role_id in guild.roles],
+        "joined_at": timestamp(guild.created_at),
         "premium_since": None,
         "communication_disabled_until": None,
         "deaf": False,
@@ -136,11 +137,12 @@ def _add_origin(world: World, message: Message, body: Json, *, is_nested: bool) 
 def message_event_json(world: World, message: Message) -> Json:
     """A message as the gateway sends it."""
     body = message_json(world, message)
-    if world.channels[message.channel_id].recipient is None:
-        body["guild_id"] = world.guild_id
-        body["member"] = member_json(world, message.author, with_user=False)
+    guild = world.guild_of(world.channels[message.channel_id])
+    if guild is not None:
+        body["guild_id"] = guild.guild_id
+        body["member"] = member_json(guild, message.author, with_user=False)
         body["mentions"] = [
-            {**user_json(user), "member": member_json(world, user, with_user=False)}
+            {**user_json(user), "member": member_json(guild, user, with_user=False)}
             for user in message.mentions
         ]
     return body
@@ -173,7 +175,7 @@ def channel_json(world: World, channel: Channel) -> Json:
     return {
         "id": channel.channel_id,
         "type": channel.kind,
-        "guild_id": world.guild_id,
+        "guild_id": channel.guild_id,
         "name": channel.name,
         "position": int(channel.channel_id) % 1000,
         "permission_overwrites": [],
@@ -192,7 +194,7 @@ def _thread_json(world: World, thread: Channel) -> Json:
     body: Json = {
         "id": thread.channel_id,
         "type": thread.kind,
-        "guild_id": world.guild_id,
+        "guild_id": thread.guild_id,
         "parent_id": thread.parent_id,
         "owner_id": thread.owner_id,
         "name": thread.name,

@@ -75,11 +75,15 @@ class Message:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Channel:
-    """A text channel, a direct channel or a thread; the thread's own fields are unused in the others."""
+    """A text channel, a direct channel or a thread; the thread's own fields are unused in the others.
+
+    A direct channel has a recipient, and no guild.
+    """
 
     channel_id: str
     kind: int
     name: str
+    guild_id: str = ""
     recipient: User | None = None
     parent_id: str | None = None
     owner_id: str = ""
@@ -96,6 +100,17 @@ class Channel:
     @property
     def last_message_id(self) -> str | None:
         return next(reversed(self.messages), None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Guild:
+    """A server that the bot is in. `people` are in it beside the bot, by name; `roles` are names by ids."""
+
+    guild_id: str
+    name: str
+    people: dict[str, User]
+    roles: dict[str, str] = field(default_factory=dict[str, str])
+    created_at: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -127,28 +142,29 @@ class Form:
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """Goes to the sessions that hold one of the intents (0: to all). `blanked` is the form without content."""
+    """Goes to the sessions that hold one of the intents (0: to all) and the shard of the guild (none: of direct
+    messages). `blanked` is the form without content."""
 
     name: str
     payload: Json
     intent: int = 0
     blanked: Json | None = None
-    is_direct: bool = False
+    guild_id: str = ""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class World:
+    """`guilds` are by id; the first is the one that the world began with."""
+
     bot: User
     people: dict[str, User]
-    guild_id: str
-    guild_name: str
+    guilds: dict[str, Guild]
     token: str
     settings: DiscordSettings
     faults: Faults
     http_url: str = ""
     gateway_url: str = ""
     publish: Callable[[Event], None] = lambda event: None
-    roles: dict[str, str] = field(default_factory=dict[str, str])  # names by ids
     channels: dict[str, Channel] = field(default_factory=dict[str, Channel])
     attachments: dict[str, Attachment] = field(default_factory=dict[str, Attachment])
     commands: dict[str, dict[str, Json]] = field(default_factory=dict[str, dict[str, Json]])
@@ -156,7 +172,6 @@ class World:
     forms: dict[str, Form] = field(default_factory=dict[str, Form])
     nonces: dict[str, Message] = field(default_factory=dict[str, Message])
     file_secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
-    created_at: float = field(default_factory=time.time)
     version: int = 0
     waiting: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
 
@@ -183,8 +198,18 @@ class World:
             return self.bot
         return next((user for user in self.people.values() if user.user_id == user_id), None)
 
-    def everybody(self) -> list[User]:
-        return [self.bot, *self.people.values()]
+    @property
+    def home(self) -> Guild:
+        return next(iter(self.guilds.values()))
+
+    def guild_of(self, channel: Channel) -> Guild | None:
+        """None for a direct channel."""
+        return self.guilds.get(channel.guild_id)
+
+    def everybody(self, channel: Channel) -> list[User]:
+        """Who may be named in the channel: those of its guild, and the bot."""
+        guild = self.guild_of(channel)
+        return [self.bot, *(guild.people if guild else self.people).values()]
 
     def channel(self, channel_id: str) -> Channel:
         """The channel for a call of the bot; raises Refused where there is none or it may not see it."""
@@ -247,32 +272,3 @@ def clean_filename(name: str) -> tuple[str, str | None]:
     if kept == flat:
         return kept, None
     return kept, printable.rpartition(".")[0] or printable or None
-
-
-def build_world(
-    *,
-    token: str,
-    people: tuple[str, ...],
-    channels: tuple[str, ...],
-    bot_name: str,
-    guild_name: str,
-    settings: DiscordSettings,
-) -> World:
-    world = World(
-        bot=User(user_id="1001", name=bot_name, is_bot=True),
-        people={name: User(user_id=str(2001 + n), name=name) for n, name in enumerate(people)},
-        guild_id="3001",
-        guild_name=guild_name,
-        token=token,
-        settings=settings,
-        faults=Faults(),
-    )
-    for n, name in enumerate(channels):
-        channel_id = str(4001 + n)
-        world.channels[channel_id] = Channel(channel_id=channel_id, kind=TEXT_CHANNEL, name=name)
-    for n, user in enumerate(world.people.values()):
-        channel_id = str(5001 + n)
-        world.channels[channel_id] = Channel(
-            channel_id=channel_id, kind=DIRECT_CHANNEL, name=f"dm-{user.name}", recipient=user
-        )
-    return world

@@ -20,7 +20,7 @@ async def test_a_server_that_takes_the_bot_away_is_told(discord, program) -> Non
     )
     await app.start()
     try:
-        guild_id = discord.world.guild_id
+        guild_id = discord.world.home.guild_id
         unavailable = {"id": guild_id, "unavailable": True}
         discord.world.publish(Event(name="GUILD_DELETE", payload=unavailable, intent=1))
         discord.world.publish(Event(name="GUILD_DELETE", payload={"id": guild_id}, intent=1))

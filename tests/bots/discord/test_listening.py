@@ -22,7 +22,7 @@ async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) ->
     assert inbound.dedupe_key == f"discord:{message_id}"
     assert inbound.address == Address(
         platform="discord",
-        workspace_id=world.discord.world.guild_id,
+        workspace_id=world.discord.world.home.guild_id,
         channel_id=world.general.channel_id,
         thread_key=message_id,
     )
@@ -151,7 +151,7 @@ async def test_a_delivery_that_comes_twice_starts_once(world) -> None:
 
 
 async def test_where_threads_may_not_be_opened_the_person_is_told_and_nothing_starts(world) -> None:
-    guild = world.app.client.get_guild(int(world.discord.world.guild_id))
+    guild = world.app.client.get_guild(int(world.discord.world.home.guild_id))
     guild.default_role._permissions = 0x400 | 0x800
     await world.say("@threadhand hello")
     await world.until(lambda: len(world.general.messages) == 2)

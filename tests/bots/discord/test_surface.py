@@ -77,7 +77,7 @@ async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
     message_id = await world.say("hello, nobody")
     address = Address(
         platform="discord",
-        workspace_id=world.discord.world.guild_id,
+        workspace_id=world.discord.world.home.guild_id,
         channel_id=world.general.channel_id,
         thread_key=message_id,
     )

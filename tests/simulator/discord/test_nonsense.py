@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from bots.simulator.discord import DiscordSettings
 from bots.simulator.discord.calls import Act, Call
+from bots.simulator.discord.founding import build_world
 from bots.simulator.discord.payload import Json
 from bots.simulator.discord.refusals import Refused
 from bots.simulator.discord.rest import channels, commands, messages, threads
-from bots.simulator.discord.world import COMPONENTS_V2, Message, World, build_world
+from bots.simulator.discord.world import COMPONENTS_V2, Message, World
 
 KEYS = (
     *("content", "embeds", "components", "flags", "nonce", "enforce_nonce", "allowed_mentions"),

@@ -11,7 +11,7 @@ from bots.simulator.discord.refusals import (
     Refused,
 )
 from bots.simulator.discord.wire import channel_json, member_json, user_json
-from bots.simulator.discord.world import TEXT_CHANNEL, World
+from bots.simulator.discord.world import TEXT_CHANNEL, Guild, World
 
 
 def me(world: World, call: Call) -> Reply:
@@ -40,40 +40,43 @@ def gateway_for_bots(world: World, call: Call) -> Reply:
 
 
 def guild(world: World, call: Call) -> Reply:
-    _require_guild(world, call)
-    return Reply(body=guild_json(world))
+    return Reply(body=guild_json(world, _guild(world, call)))
 
 
 def guilds(world: World, call: Call) -> Reply:
-    body: Json = {
-        "id": world.guild_id,
-        "name": world.guild_name,
+    return Reply(body=[_membership(found) for found in world.guilds.values()])
+
+
+def _membership(guild: Guild) -> Json:
+    return {
+        "id": guild.guild_id,
+        "name": guild.name,
         "icon": None,
         "banner": None,
         "owner": False,
         "permissions": "0",
         "features": [],
     }
-    return Reply(body=[body])
 
 
 def guild_channels(world: World, call: Call) -> Reply:
-    _require_guild(world, call)
+    guild_id = _guild(world, call).guild_id
     channels = [item for item in world.channels.values() if item.kind == TEXT_CHANNEL]
-    return Reply(body=[channel_json(world, channel) for channel in channels])
+    own = [channel for channel in channels if channel.guild_id == guild_id]
+    return Reply(body=[channel_json(world, channel) for channel in own])
 
 
 def guild_roles(world: World, call: Call) -> Reply:
-    _require_guild(world, call)
-    return Reply(body=roles_json(world))
+    return Reply(body=roles_json(_guild(world, call)))
 
 
 def guild_member(world: World, call: Call) -> Reply:
-    _require_guild(world, call)
-    found = world.user(call.arguments["user"])
+    found_guild = _guild(world, call)
+    members = (world.bot, *found_guild.people.values())
+    found = next((one for one in members if one.user_id == call.arguments["user"]), None)
     if found is None:
         raise Refused(UNKNOWN_MEMBER)
-    return Reply(body=member_json(world, found))
+    return Reply(body=member_json(found_guild, found))
 
 
 def open_direct_channel(world: World, call: Call) -> Reply:
@@ -86,6 +89,8 @@ def open_direct_channel(world: World, call: Call) -> Reply:
     raise Refused(CANNOT_MESSAGE_USER)
 
 
-def _require_guild(world: World, call: Call) -> None:
-    if call.arguments["guild"] != world.guild_id:
+def _guild(world: World, call: Call) -> Guild:
+    found = world.guilds.get(call.arguments["guild"])
+    if found is None:
         raise Refused(UNKNOWN_GUILD)
+    return found

@@ -84,7 +84,7 @@ def _commands(world: World, call: Call) -> dict[str, Json]:
     if call.arguments["application"] != world.bot.user_id:
         raise Refused(UNKNOWN_APPLICATION)
     guild_id = call.arguments.get("guild", GLOBAL)
-    if guild_id not in (GLOBAL, world.guild_id):
+    if guild_id != GLOBAL and guild_id not in world.guilds:
         raise Refused(UNKNOWN_GUILD)
     return world.commands.setdefault(guild_id, {})
 

@@ -76,9 +76,11 @@ def list_members(world: World, call: Call) -> Reply:
 
 
 def active_threads(world: World, call: Call) -> Reply:
-    if call.arguments["guild"] != world.guild_id:
+    guild_id = call.arguments["guild"]
+    if guild_id not in world.guilds:
         raise Refused(UNKNOWN_GUILD)
-    threads = [item for item in world.channels.values() if item.kind == THREAD]
+    channels = [item for item in world.channels.values() if item.guild_id == guild_id]
+    threads = [item for item in channels if item.kind == THREAD]
     return Reply(body=_listed(world, [item for item in threads if not item.is_archived]))
 
 
@@ -115,6 +117,7 @@ def _start(world: World, channel: Channel, body: Json, thread_id: str) -> Channe
         channel_id=thread_id,
         kind=THREAD,
         name=text_of(body, "name"),
+        guild_id=channel.guild_id,
         parent_id=channel.channel_id,
         owner_id=world.bot.user_id,
         auto_archive_minutes=int_of(body, "auto_archive_duration") or 1440,
@@ -135,7 +138,8 @@ def _say(
     referred: Message | None = None,
 ) -> None:
     """The message that Discord itself writes when a thread starts."""
-    reference: Json = {"type": 0, "channel_id": referred_channel, "guild_id": world.guild_id}
+    guild_id = world.channels[channel_id].guild_id
+    reference: Json = {"type": 0, "channel_id": referred_channel, "guild_id": guild_id}
     if referred is not None:
         reference["message_id"] = referred.message_id
     message = Message(
@@ -179,7 +183,12 @@ def _thread(world: World, call: Call) -> Channel:
 
 def _user(world: World, call: Call) -> User:
     named = call.arguments.get("user", "@me")
-    user = world.bot if named == "@me" else world.user(named)
+    present = world.everybody(world.channel(call.arguments["channel"]))
+    user = (
+        world.bot
+        if named == "@me"
+        else next((one for one in present if one.user_id == named), None)
+    )
     if user is None:
         raise Refused(UNKNOWN_USER)
     return user
