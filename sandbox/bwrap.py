@@ -9,7 +9,7 @@ from pathlib import Path
 from sandbox import seccomp
 from sandbox.inside import gate
 from sandbox.limits import Limits
-from sandbox.toolbox import Toolbox
+from sandbox.toolbox import INSIDE_FOLDER, Toolbox
 
 INSIDE_UID = 1000
 PROGRAM_FOLDER = "/opt/threadhand"
@@ -52,6 +52,14 @@ MADE_FILES = {
     "/etc/resolv.conf": "",
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
+PYTHON_FOLDER = "/opt/python"
+PYTHON_START = f"""import os, sys
+folder = "{INSIDE_FOLDER}/lib/python%d.%d/site-packages" % sys.version_info[:2]
+if sys.prefix == sys.base_prefix and os.path.isdir(folder):
+    sys.path.append(folder)
+"""
+"""Gives every Python of that version the packages of the toolbox, behind whatever is installed inside; an environment
+made inside stays without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,10 @@ def arguments(plan: JailPlan, stack: ExitStack) -> tuple[int, list[int]]:
     """The descriptor for `--args`, and all that bwrap must inherit. On the command line they would be seen inside."""
     descriptors: list[int] = []
     made: list[str] = []
-    for path, content in MADE_FILES.items():
+    files = dict(MADE_FILES)
+    if plan.toolbox is not None:
+        files[f"{PYTHON_FOLDER}/sitecustomize.py"] = PYTHON_START
+    for path, content in files.items():
         descriptors.append(memory_file(content.encode(), stack))
         made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
     descriptors.append(memory_file(seccomp.program(platform.machine()), stack))
@@ -132,4 +143,5 @@ def _own(plan: JailPlan) -> list[str]:
     if plan.toolbox is not None:
         for folder, inside in plan.toolbox.bound():
             flags += ["--ro-bind", str(folder), inside]
+        flags += ["--setenv", "PYTHONPATH", PYTHON_FOLDER]
     return flags

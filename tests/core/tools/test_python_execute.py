@@ -6,7 +6,9 @@ import pytest
 
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
+from tests.core.tools.browser.desk import with_browser
 from tests.core.tools.conftest import Bench
+from tests.sandbox.providers import local_jails, run
 
 
 async def test_what_is_printed_is_the_result(bench: Bench) -> None:
@@ -97,3 +99,20 @@ async def test_long_code_and_long_output_arrive(bench: Bench, size: int) -> None
 def test_the_title_is_the_first_line() -> None:
     prepared = prepare("python_execute", {"code": "\n\nimport math\nprint(1)"}, toolbox())
     assert prepared.title == "Running Python: import math"
+
+
+async def test_python_has_the_packages_of_the_toolbox_behind_all_others() -> None:
+    async with local_jails() as jails:
+        sandbox = await with_browser(jails).open("thread", fence=1)
+        code = "import matplotlib, numpy, pandas; print(pandas.__file__)"
+        found = await run(sandbox, f"python3 -c '{code}'")
+        assert found.output.startswith("/opt/toolbox/")
+        alone = await run(
+            sandbox, "python3 -m venv --without-pip e && e/bin/python -c 'import pandas'"
+        )
+        assert "No module named" in alone.output
+        installed = (
+            "p=$(python3 -m site --user-site); mkdir -p $p; echo 'print(1234)' >$p/pandas.py"
+        )
+        own = await run(sandbox, f"{installed}; python3 -c 'import pandas'")
+        assert own.output == "1234\n"
