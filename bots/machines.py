@@ -34,7 +34,7 @@ THROUGH_THE_PROXY = (
 OF_THE_MACHINE = "it has the network of this machine"
 
 HAS_BROWSER = "It has a browser for {pages}."
-WITH_BROWSER = "It has a browser for {pages}; Python has matplotlib and pandas, in any case as /opt/toolbox/bin/python3."
+WITH_BROWSER = "It has a browser for {pages}; Python has matplotlib and pandas, at least /opt/toolbox/bin/python3."
 NO_BROWSER = "It has no browser: the browser tools do not work."
 ALL_PAGES = "all that it can reach"
 PAGES_INSIDE = "pages of the workspace and servers inside"
