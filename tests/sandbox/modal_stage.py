@@ -94,7 +94,7 @@ def environment_of(modal: ModalSimulator) -> dict[str, str]:
         "MODAL_SERVER_URL": modal.url,
         "MODAL_TOKEN_ID": token_id,
         "MODAL_TOKEN_SECRET": secret,
-        "MODAL_CONFIG_PATH": "/nonexistent",
+        "MODAL_CONFIG_PATH": os.devnull,
         "MODAL_DISABLE_API_PROXY": "1",
     }
 

@@ -25,7 +25,7 @@ async def sandboxes() -> AsyncGenerator[ModalSandboxes]:
             MODAL_SERVER_URL=modal.url,
             MODAL_TOKEN_ID=token_id,
             MODAL_TOKEN_SECRET=secret,
-            MODAL_CONFIG_PATH="/nonexistent",
+            MODAL_CONFIG_PATH=os.devnull,
             MODAL_DISABLE_API_PROXY="1",
         )
         provider = ModalSandboxes(ModalPlan(), MemorySandboxRecords())
