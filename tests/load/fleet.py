@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from cryptography.fernet import Fernet
 from sqlalchemy import text
+from yarl import URL
 
 from bots.simulator.discord.server import DiscordSimulator
 from bots.simulator.discord.settings import DiscordSettings
@@ -23,9 +26,10 @@ from core.llm.scripted_server import ScriptedServer, serve
 from storage.database import Database
 from storage.opening import migrate, open_database
 from tests.chaos.program import Program
+from tests.load.places import Place, discord_places, install, slack_places
 from tests.servers import postgresql, redis
 
-PERSON = "alice"
+WORKSPACES = 20
 PATIENCE_SECONDS = 300.0
 
 
@@ -49,26 +53,13 @@ class Watched:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where people talk on a platform. Looked up once: a look at all that was said costs more the more there is."""
-
-    bot_name: str
-    channels: tuple[str, ...]
-
-
-def place_in(platform: SlackSimulator | DiscordSimulator) -> Place:
-    seen = platform.view()
-    return Place(seen.bot_name, tuple(one.channel_id for one in seen.channels if not one.is_direct))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     script: ScriptedServer
     slack: SlackSimulator
     discord: DiscordSimulator
-    in_slack: Place
-    in_discord: Place
+    in_slack: tuple[Place, ...]
+    in_discord: tuple[Place, ...]
     acks: Watched
     bot: Program
     workers: tuple[Program, ...]
@@ -107,9 +98,9 @@ def _cpu(pid: int | None) -> float:
 
 
 @asynccontextmanager
-async def fleet(scenario: str, *, workers: int, channels: int = 20) -> AsyncGenerator[Fleet, None]:
-    """One bot and so many workers, connected. The platforms set no rate limits."""
-    names = tuple(f"channel{number}" for number in range(channels))
+async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
+    """One bot and so many workers, connected, for as many Slack workspaces that have installed the bot as Discord
+    servers. The platforms set no rate limits."""
     async with AsyncExitStack() as stack:
         url_of = stack.enter_context(postgresql())
         redis_url = stack.enter_context(redis())
@@ -117,58 +108,77 @@ async def fleet(scenario: str, *, workers: int, channels: int = 20) -> AsyncGene
         database = await open_database(url_of("postgres"))
         stack.push_async_callback(database.close)
         script = await stack.enter_async_context(serve(load_scenario(scenario)))
-        slack = await stack.enter_async_context(
-            SlackSimulator(
-                settings=SlackSettings(
-                    rate_scale=0, channels=names, retry_seconds=(0.1, 60.0, 300.0)
-                )
-            )
-        )
-        acks = Watched(slack.outbox.transport)
-        slack.outbox.transport = acks
+        slack, acks = await _slack(stack)
         discord = await stack.enter_async_context(
-            DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0), channels=names)
+            DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
         )
+        in_slack, in_discord = slack_places(slack, WORKSPACES), discord_places(discord, WORKSPACES)
         folder = Path(tempfile.mkdtemp(prefix="threadhand-load-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
+        # the page for installing has to know its address before anybody has connected
+        port = _free_port()
         settings = {
-            "model": "threadhand/scripted",
             "llm_base_url": script.base_url,
-            "llm_api_key": "scripted",
             "data_dir": str(folder / "data"),
             "http_port": "0",
-            "sandbox": "none",
-            "allowed_workspaces": "*",
+            "public_url": f"http://127.0.0.1:{port}",
             "database_url": url_of("postgres"),
             "redis_url": redis_url,
-            "slack_bot_token": slack.settings.bot_token,
-            "slack_app_token": slack.settings.app_token,
-            "slack_api_url": slack.api_url,
-            "discord_token": discord.token,
-            "discord_api_url": discord.api_url,
-            "drain_seconds": "0",
+            **_settings(slack, discord),
         }
         bot = Program(folder, {f"THREADHAND_{name.upper()}": one for name, one in settings.items()})
-        crowd = tuple(bot.beside(f"worker{number}") for number in range(workers))
-        for program in (bot, *crowd):
+        crew = tuple(bot.beside(f"worker{number}") for number in range(workers))
+        bot.change(http_port=str(port))
+        for program in (bot, *crew):
             stack.callback(program.kill)
         bot.start(arguments=("up", "--no-worker"))
-        for worker in crowd:
+        for worker in crew:
             worker.start(arguments=("worker",))
         await _until(lambda: slack.view().is_bot_connected and discord.view().is_bot_connected, bot)
+        await install(URL(settings["public_url"]), in_slack)
         yield Fleet(
             script=script,
             slack=slack,
             discord=discord,
-            in_slack=place_in(slack),
-            in_discord=place_in(discord),
+            in_slack=in_slack,
+            in_discord=in_discord,
             acks=acks,
             bot=bot,
-            workers=crowd,
+            workers=crew,
             database=database,
             redis_url=redis_url,
         )
+
+
+async def _slack(stack: AsyncExitStack) -> tuple[SlackSimulator, Watched]:
+    settings = SlackSettings(rate_scale=0, retry_seconds=(0.1, 60.0, 300.0))
+    slack = await stack.enter_async_context(SlackSimulator(settings=settings))
+    acks = slack.outbox.transport = Watched(slack.outbox.transport)
+    return slack, acks
+
+
+def _settings(slack: SlackSimulator, discord: DiscordSimulator) -> dict[str, str]:
+    return {
+        "model": "threadhand/scripted",
+        "llm_api_key": "scripted",
+        "sandbox": "none",
+        "allowed_workspaces": "*",
+        "slack_client_id": slack.oauth.client_id,
+        "slack_client_secret": slack.oauth.client_secret,
+        "slack_app_token": slack.settings.app_token,
+        "slack_api_url": slack.api_url,
+        "encryption_keys": Fernet.generate_key().decode(),
+        "discord_token": discord.token,
+        "discord_api_url": discord.api_url,
+        "drain_seconds": "0",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 async def _until(holds: Callable[[], bool], program: Program) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from sqlalchemy import text
@@ -10,8 +11,9 @@ from sqlalchemy import text
 from core.failpoints import Failpoint
 from storage.tables import METADATA
 from tests.bench.figure import note, percentile
-from tests.load.fleet import PERSON, Fleet, fleet
+from tests.load.fleet import Fleet, fleet
 from tests.load.loads import MENTIONS
+from tests.load.places import Place
 
 TURNS_A_THREAD = 8
 """They leave some 50 messages."""
@@ -37,7 +39,7 @@ async def history(*, threads: int, watched: int = 20) -> Mapping[str, float]:
         roots = [await _opened(told, number) for number in range(watched)]
         await told.is_done(watched)
         for number in range(TURNS_A_THREAD - 1):
-            await asyncio.gather(*(_say(told, root, f"Hello again {number}") for root in roots))
+            await asyncio.gather(*(root.say(f"Hello again {number}") for root in roots))
             await told.is_done(watched * (number + 2))
         before = [await _started_ms(told, root) for root in roots]
         began = time.monotonic()
@@ -58,27 +60,27 @@ def _spread(values: Sequence[float]) -> str:
     return " ".join(f"{one:.0f}" for one in sorted(values))
 
 
-async def _opened(told: Fleet, number: int) -> str:
-    place = told.in_slack
-    channel = place.channels[number % len(place.channels)]
-    return await told.slack.say(PERSON, channel, f"@{place.bot_name} Hello {number}")
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The message that a thread began with, and where."""
+
+    place: Place
+    message_id: str
+
+    async def say(self, words: str) -> None:
+        await self.place.say(words, thread_id=self.message_id)
 
 
-async def _say(told: Fleet, root: str, words: str) -> None:
-    seen = told.slack.view()
-    channel = next(
-        one.channel_id
-        for one in seen.channels
-        if any(message.message_id == root for message in one.messages)
-    )
-    await told.slack.say(PERSON, channel, words, thread_id=root)
+async def _opened(told: Fleet, number: int) -> Root:
+    place = told.in_slack[number % len(told.in_slack)]
+    return Root(place, await place.mention(f"Hello {number}"))
 
 
-async def _started_ms(told: Fleet, root: str) -> float:
+async def _started_ms(told: Fleet, root: Root) -> float:
     asked = len(told.script.requests)
     runs = await told.count("SELECT count(*) FROM run WHERE status = 'completed'")
     began = time.monotonic()
-    saying = asyncio.ensure_future(_say(told, root, "Hello once more"))
+    saying = asyncio.ensure_future(root.say("Hello once more"))
     while len(told.script.requests) == asked:
         assert time.monotonic() - began < START_SECONDS_MAX, "the next turn does not start"
         await asyncio.sleep(0.0005)

@@ -10,7 +10,7 @@ from statistics import median
 from core.tasks import spawn
 from storage.redis_streams import connect
 from tests.bench.figure import note, percentile
-from tests.load.fleet import PERSON, Fleet, fleet
+from tests.load.fleet import Fleet, fleet
 
 MENTIONS = """
 conversations:
@@ -47,7 +47,8 @@ conversations:
 
 
 async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapping[str, float]:
-    """Mentions at a fixed pace, whatever the program makes of them: half in Slack, half in Discord."""
+    """Mentions at a fixed pace, whatever the program makes of them: half in Slack's workspaces, half in Discord's
+    servers, in each of them in turn."""
     async with fleet(MENTIONS, workers=workers) as told:
         before, began = told.cpu_seconds(), time.monotonic()
         said = int(a_second * seconds)
@@ -66,6 +67,7 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
             "SELECT count(*) FROM delivery WHERE slot = 'answer' AND state = 'delivered'"
         )
         assert answers == said, f"{said} mentions got {answers} answers"
+        await _is_everywhere(told, said)
         slack, discord = told.acks.waits_ms, _discord_waits(told, opened)
         note(f"said in {ended_saying:.1f} s, all done after {took:.1f} s; {workers} workers")
         return {
@@ -77,13 +79,20 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
         }
 
 
+async def _is_everywhere(told: Fleet, said: int) -> None:
+    """Each workspace and each server has had its share."""
+    wanted = min(said, len(told.in_slack) + len(told.in_discord))
+    places = await told.count("SELECT count(DISTINCT workspace_id) FROM thread")
+    assert places == wanted, f"{said} mentions came from {places} workspaces and servers"
+
+
 async def _say(told: Fleet, number: int, at: float, opened: dict[str, float]) -> None:
     await asyncio.sleep(max(0.0, at - time.monotonic()))
-    platform, place = (told.discord, told.in_discord) if number % 2 else (told.slack, told.in_slack)
-    channel = place.channels[number // 2 % len(place.channels)]
+    places = told.in_discord if number % 2 else told.in_slack
+    place = places[number // 2 % len(places)]
     began = time.monotonic()
-    message = await platform.say(PERSON, channel, f"@{place.bot_name} Hello {number}")
-    if platform is told.discord:
+    message = await place.mention(f"Hello {number}")
+    if number % 2:
         opened[message] = began
 
 
