@@ -8,16 +8,15 @@ from typing import Protocol, cast
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
-from slack_sdk.http_retry.async_handler import AsyncRetryHandler
-from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
-from slack_sdk.http_retry.request import HttpRequest
-from slack_sdk.http_retry.response import HttpResponse
-from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
+from bots.rate_budget import RateLimiter
+from bots.rate_memory import MemoryRateBudget
 from bots.slack.hosts import is_loopback
+from bots.slack.pacing import STALE_WHEN_LATE, WAIT_SECONDS_MAX, Turns
 from bots.slack.payload import text
+from bots.slack.retries import RepeatableRetry, UncountedRetry, retry_after
 from core.errors import (
     ConfigurationError,
     SurfaceError,
@@ -29,32 +28,10 @@ from core.messages import JsonObject
 
 API_URL = "https://slack.com/api/"
 CALL_SECONDS_MAX = 15
-WAIT_SECONDS_MAX = 30
-RATE_LIMIT_ATTEMPTS = 3
+RATE_LIMIT_ATTEMPTS = 4
 
 log = logging.getLogger(__name__)
 
-# Newer content takes the place of what waits: the caller had better hear of the limit at once.
-_STALE_WHEN_LATE = frozenset(
-    {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
-)
-# Carried out twice they leave the same state as once, so an unclear end may be tried again here.
-_REPEATABLE = frozenset(
-    {
-        "agents.sessions.setStatus",
-        "apps.connections.open",
-        "auth.test",
-        "chat.update",
-        "conversations.history",
-        "conversations.replies",
-        "files.getUploadURLExternal",
-        "files.info",
-        "reactions.add",
-        "reactions.get",
-        "reactions.remove",
-        "users.info",
-    }
-)
 _UNCLEAR_CODES = frozenset(
     {"fatal_error", "internal_error", "request_timeout", "service_unavailable"}
 )
@@ -68,40 +45,6 @@ class Identity:
     team_id: str
     user_id: str
     bot_id: str
-
-
-class RateLimitRetry(AsyncRateLimitErrorRetryHandler):
-    """Waits as long as Slack asks, and sends again; a refused call was not carried out, so this repeats nothing."""
-
-    async def _can_retry_async(
-        self,
-        *,
-        state: RetryState,
-        request: HttpRequest,
-        response: HttpResponse | None = None,
-        error: Exception | None = None,
-    ) -> bool:
-        if response is None or response.status_code != 429 or _method(request) in _STALE_WHEN_LATE:
-            return False
-        return _retry_after(response.headers) <= WAIT_SECONDS_MAX
-
-
-class RepeatableRetry(AsyncRetryHandler):
-    """Sends again after a lost connection or a server fault, where twice is the same as once."""
-
-    async def _can_retry_async(
-        self,
-        *,
-        state: RetryState,
-        request: HttpRequest,
-        response: HttpResponse | None = None,
-        error: Exception | None = None,
-    ) -> bool:
-        if _method(request) not in _REPEATABLE:
-            return False
-        if response is not None:
-            return response.status_code >= 500
-        return isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError)
 
 
 Parameters = Mapping[str, str | int | bool]
@@ -128,13 +71,25 @@ class _Calls(Protocol):
 
 
 class SlackClient:
-    """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one."""
+    """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one.
+
+    Calls wait at `limiter` for their turn. `paces_ahead`: also before Slack has refused any. A stand-in on this machine
+    has limits of its own, or none, so there that is off.
+    """
 
     def __init__(
-        self, *, bot_token: str, api_url: str = API_URL, trace: aiohttp.TraceConfig | None = None
+        self,
+        *,
+        bot_token: str,
+        api_url: str = API_URL,
+        trace: aiohttp.TraceConfig | None = None,
+        limiter: RateLimiter | None = None,
+        paces_ahead: bool | None = None,
     ) -> None:
         self._trace = trace
         self.api_url = URL(api_url)
+        is_ahead = not is_loopback(self.api_url) if paces_ahead is None else paces_ahead
+        self._turns = Turns(limiter or RateLimiter(MemoryRateBudget()), paces_ahead=is_ahead)
         self.bot_token = bot_token
         self._identity: Identity | None = None
         self.web = AsyncWebClient(
@@ -142,7 +97,7 @@ class SlackClient:
             base_url=api_url,
             timeout=CALL_SECONDS_MAX,
             retry_handlers=[
-                RateLimitRetry(max_retry_count=RATE_LIMIT_ATTEMPTS),
+                UncountedRetry(max_retry_count=RATE_LIMIT_ATTEMPTS - 1),
                 RepeatableRetry(max_retry_count=2),
             ],
         )
@@ -211,10 +166,9 @@ class SlackClient:
 
         A limit of Slack's is no failure, and is waited for as long as it lasts.
         """
-        headers = {"Authorization": f"Bearer {token}"} if token else None
         while True:
             try:
-                return await self._call(method, "POST", headers=headers)
+                return await self._call(method, "POST", token=token)
             except SurfaceRateLimited as limit:
                 log.warning("slack asks for patience: the start waits")
                 await asyncio.sleep(limit.retry_after_seconds)
@@ -248,7 +202,31 @@ class SlackClient:
         *,
         params: Parameters | None = None,
         body: JsonObject | None = None,
-        headers: dict[str, str] | None = None,
+        token: str | None = None,
+    ) -> JsonObject:
+        """When it is its turn. A call that Slack refuses for its limits was not carried out: it waits for another."""
+        channel = str((body or params or {}).get("channel", ""))
+        counted = (token or self.bot_token, method, channel)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        attempts = 1 if method in STALE_WHEN_LATE else RATE_LIMIT_ATTEMPTS
+        while True:
+            await self._turns.wait(*counted)
+            attempts -= 1
+            try:
+                return await self._answer(method, verb, params, body, headers)
+            except SurfaceRateLimited as limit:
+                seconds = limit.retry_after_seconds
+                await self._turns.refused(*counted, seconds=seconds)
+                if not attempts or seconds > WAIT_SECONDS_MAX:
+                    raise
+
+    async def _answer(
+        self,
+        method: str,
+        verb: str,
+        params: Parameters | None,
+        body: JsonObject | None,
+        headers: dict[str, str] | None,
     ) -> JsonObject:
         calls = cast(_Calls, self.web)
         try:
@@ -274,7 +252,7 @@ def _translated(response: object) -> SurfaceError:
     status, code = answer.status_code, text(_object(answer.data), "error")
     if status == 429 or code in _RATE_CODES:
         return SurfaceRateLimited(
-            "Slack asks for patience", retry_after_seconds=_retry_after(answer.headers)
+            "Slack asks for patience", retry_after_seconds=retry_after(answer.headers)
         )
     if status >= 500 or code in _UNCLEAR_CODES or not code:
         return SurfaceUnclear(f"Slack failed ({code or status})")
@@ -283,15 +261,3 @@ def _translated(response: object) -> SurfaceError:
 
 def _object(value: object) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
-
-
-def _retry_after(headers: Mapping[str, list[str] | str] | Mapping[str, str]) -> float:
-    for name, value in headers.items():
-        if name.lower() == "retry-after":
-            first = value if isinstance(value, str) else value[0]
-            return max(1.0, float(first)) if first.replace(".", "", 1).isdigit() else 1.0
-    return 1.0
-
-
-def _method(request: HttpRequest) -> str:
-    return URL(request.url).name

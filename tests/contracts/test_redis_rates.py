@@ -1,0 +1,131 @@
+"""What the budget in Redis does beyond the contract: it leaves nothing behind, and nothing hangs on its server."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bots.rate_budget import Allowance, owner_of
+from bots.rate_memory import MemoryRateBudget
+from storage import redis_rates
+from storage.redis_rates import RedisRateBudget
+from storage.redis_streams import RedisStreams, connect
+from tests.contracts.redis_servers import redis_client
+from tests.contracts.test_rate_budget import Clock
+from tests.servers import redis, server_folder
+
+TOKEN = "xoxb-of-this-test"
+KEPT = Allowance(
+    owner=owner_of("slack", TOKEN), name="post", interval_seconds=100, burst=1, always_kept=True
+)
+LEARNT = Allowance(owner=owner_of("slack", TOKEN), name="edit", interval_seconds=100)
+
+
+async def take(budget: RedisRateBudget, allowance: Allowance) -> float:
+    return round(await budget.take([allowance], wait_seconds_max=1_000), -1)
+
+
+async def commands(client: redis_rates.Redis) -> int:
+    return (await client.info("stats"))["total_commands_processed"]
+
+
+async def test_what_is_over_is_forgotten_by_itself_and_no_token_is_in_it(redis_url: str) -> None:
+    async with redis_client(redis_url) as (client, streams):
+        budget = RedisRateBudget(client, streams, MemoryRateBudget())
+        await take(budget, KEPT)
+        await budget.refuse([LEARNT], seconds=30)
+        keys = [key async for key in client.scan_iter("*")]
+        assert len(keys) == 3
+        for key in keys:
+            assert 0 < await client.ttl(key) <= 600, key
+            assert TOKEN.encode() not in key
+
+
+async def test_a_call_that_nobody_limits_costs_no_round_trip(redis_url: str) -> None:
+    async with redis_client(redis_url) as (client, streams):
+        clock = Clock()
+        budget = RedisRateBudget(client, streams, MemoryRateBudget(clock=clock))
+        before = await commands(client)
+        for _ in range(100):
+            assert await take(budget, LEARNT) == 0
+        assert await commands(client) == before + 1
+        await budget.refuse([LEARNT], seconds=30)
+        assert await take(budget, LEARNT) == 30
+        clock.now += 100
+        before = await commands(client)
+        assert await take(budget, LEARNT) == 0
+        assert await commands(client) == before + 1
+
+
+async def test_an_entry_that_cannot_be_read_is_passed_over(redis_url: str) -> None:
+    async with redis_client(redis_url) as (client, streams):
+        own = MemoryRateBudget()
+        budget = RedisRateBudget(client, streams, own)
+        async with budget.listening():
+            for bad in ("", "[1]", "{}", '[["key", "soon", 0]]', "[[]]"):
+                await client.xadd("threadhand:refusals", {"refusal": bad})
+            await client.xadd("threadhand:refusals", {"other": "1"})
+            await client.xadd("threadhand:refusals", {"refusal": f'[["{LEARNT.key}", 30, 0]]'})
+            async with asyncio.timeout(20):
+                while not budget.is_refused([LEARNT]):
+                    await asyncio.sleep(0.005)
+
+
+async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    with server_folder("thredis-") as folder:
+        with redis(folder) as url:
+            client = connect(url)
+            budget = RedisRateBudget(
+                client, RedisStreams(client), MemoryRateBudget(clock=clock), clock=clock
+            )
+            assert await take(budget, KEPT) == 0
+        with caplog.at_level(logging.WARNING, redis_rates.__name__):
+            assert [await take(budget, KEPT) for _ in range(3)] == [0, 100, 200]
+            await budget.refuse([LEARNT], seconds=30)
+            clock.now += 2 * redis_rates.PAUSE_SECONDS
+            assert await take(budget, KEPT) == 290
+            assert budget.is_refused([LEARNT])
+        assert len(caplog.records) == 1, caplog.text
+        assert "each process keeps its own budget" in caplog.text
+        caplog.clear()
+        with redis(folder), caplog.at_level(logging.WARNING, redis_rates.__name__):
+            clock.now += redis_rates.PAUSE_SECONDS
+            assert [await take(budget, KEPT) for _ in range(2)] == [0, 100]
+            await client.aclose()
+        assert [one.getMessage() for one in caplog.records] == [
+            "the budgets of calls are shared again"
+        ]
+
+
+async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redis_rates, "ANSWER_SECONDS_MAX", 0.05)
+    met: list[asyncio.StreamWriter] = []
+
+    async def mute(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        met.append(writer)
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = connect(f"redis://127.0.0.1:{port}")
+    budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget(), clock=Clock())
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: take(budget, KEPT),
+        lambda: take(budget, KEPT),
+        lambda: budget.refuse([LEARNT], seconds=30),
+    ]
+    async with asyncio.timeout(20):
+        for call in calls:
+            await call()
+    assert len(met) == 1
+    assert budget.is_refused([LEARNT])
+    await client.aclose()
+    for writer in met:
+        writer.close()
+    server.close()
+    await server.wait_closed()
