@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from bots.rendering.content import Content
 from bots.slack import limits
@@ -23,6 +24,8 @@ from core.threads import Address, Heard, IncomingFile
 
 LOOK_AGAIN_SECONDS = 30.0
 """So long a process may go on with a token that another one has changed or taken away."""
+IDLE_SECONDS = 3600.0
+"""A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
 _OF_TEAM = re.compile(r"(?P<team>[TE][A-Z0-9]{1,40})/(?P<ref>.*)", re.DOTALL)
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,10 @@ class Team:
 
 
 class Teams:
-    """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set."""
+    """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set.
+
+    A look for one workspace's token may take as long as Slack needs to renew it, and holds up no other workspace.
+    """
 
     def __init__(
         self,
@@ -49,12 +55,14 @@ class Teams:
         tokens: Tokens | None,
         new_client: Callable[[str], SlackClient],
         new_doorway: Callable[[SlackClient], Doorway | None],
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._tokens = tokens
         self._new_client = new_client
         self._new_doorway = new_doorway
+        self._idle_seconds = idle_seconds
         self._teams: dict[str, Team] = {}
-        self._lock = asyncio.Lock()
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     def team_with(self, client: SlackClient) -> Team:
         """What hangs on the client."""
@@ -72,25 +80,44 @@ class Teams:
 
     async def find(self, team_id: str) -> Team | None:
         """None: the bot is not installed there. Raises StorageUnavailable."""
-        team = self._teams.get(team_id)
-        if team is not None and (team.looked_at is None or _is_fresh(team.looked_at)):
+        if (team := self._fresh(team_id)) is not None or self._tokens is None:
             return team
-        if self._tokens is None:
-            return None
-        async with self._lock:
-            return self._taken(team_id, await self._tokens.access(team_id))
+        async with self._locks.setdefault(team_id, asyncio.Lock()):
+            if (team := self._fresh(team_id)) is not None:
+                return team
+            return await self._taken(team_id, await self._tokens.access(team_id))
 
-    def _taken(self, team_id: str, access: Access | None) -> Team | None:
+    def _fresh(self, team_id: str) -> Team | None:
         team = self._teams.get(team_id)
+        if team is None or team.looked_at is None:
+            return team
+        return team if time.monotonic() - team.looked_at < LOOK_AGAIN_SECONDS else None
+
+    async def _taken(self, team_id: str, access: Access | None) -> Team | None:
+        team = self._teams.get(team_id)
+        if team is not None and (access is None or access.identity != team.client.identity):
+            await self.forget(team_id)
+            team = None
         if access is None:
             return None
         if team is None:
+            await self._forget_idle()
             client = self._new_client(access.token)
             client.connect(access.identity)
             team = self._teams[team_id] = self.team_with(client)
         team.client.take_token(access.token)
         team.looked_at = time.monotonic()
         return team
+
+    async def _forget_idle(self) -> None:
+        oldest = time.monotonic() - self._idle_seconds
+        silent = [
+            team_id
+            for team_id, team in self._teams.items()
+            if team.looked_at is not None and team.looked_at < oldest
+        ]
+        for team_id in silent:
+            await self.forget(team_id)
 
     async def of(self, team_id: str) -> Team:
         """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
@@ -108,10 +135,6 @@ class Teams:
         for team in self._teams.values():
             await _closed(team)
         self._teams.clear()
-
-
-def _is_fresh(looked_at: float) -> bool:
-    return time.monotonic() - looked_at < LOOK_AGAIN_SECONDS
 
 
 async def _closed(team: Team) -> None:
