@@ -21,16 +21,19 @@ from sandbox.inside.browser.addresses import is_outside
 from sandbox.inside.browser.chromium import Chromium
 from sandbox.inside.browser.setting import Refused, Setting
 from sandbox.inside.browser.state import line, state_of
+from sandbox.inside.browser.tab import Tab
 from sandbox.inside.browser.takeover import TakeOver
 
 LOOK_SECONDS = 0.2
 ACTION_SECONDS = 40.0
+FOLLOWED_MAX = 3
 SECONDS = {"wait": 70.0, "download": 650.0}
 TAKEN = (
     "A person has taken over the browser. Do not use it until they hand it back; they say so in the thread. Ask them,"
     " or do something else meanwhile."
 )
 CRASHED = "The browser has crashed; a fresh one with the same profile is up. Open the page again."
+TAB_CLOSED = "The page has closed its tab, or had it closed. Go on in the tab that is shown now."
 PAGE_CRASHED = "The page has crashed and its tab is closed. Open the page again, or another one."
 
 
@@ -112,19 +115,16 @@ class Server:
         except Refused as refused:
             answer["error"] = str(refused)
         except (Error, TimeoutError) as error:
-            answer["error"] = _explained(error, tab.has_crashed)
+            answer["error"] = _explained(error, tab)
         if name != "answer_dialog":
             chromium.accepts_dialogs = None
         return await self._with_state(answer)
 
     async def _with_state(self, answer: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         chromium = self._chromium
-        before = chromium.tabs
-        tab = await chromium.tab()
-        if chromium.notice_loss() or (not before and "error" in answer):
+        tab = await self._settled()
+        if chromium.notice_loss():
             answer = {"error": CRASHED}
-        await tab.settle()
-        tab = await chromium.tab()
         if is_outside(tab.page.url, chromium.setting.root):
             await tab.page.goto("about:blank")
             answer["error"] = "Of the machine's files only those under /workspace can be opened."
@@ -132,6 +132,16 @@ class Server:
         await chromium.keep_cookies()
         answer["happened"] = [sentence[:500] for sentence in chromium.happened[:30]]
         return {**answer, "state": state}, picture
+
+    async def _settled(self) -> Tab:
+        """The tab in front when all is quiet: one that opens meanwhile is waited for too."""
+        tab = await self._chromium.tab()
+        for _ in range(FOLLOWED_MAX):
+            await tab.settle()
+            before, tab = tab, await self._chromium.tab()
+            if tab is before:
+                break
+        return tab
 
     async def _take_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One person at a time: a second take-over (the same person's reloaded page) ends the first."""
@@ -148,9 +158,11 @@ class Server:
             await self._chromium.keep_cookies()
 
 
-def _explained(error: Exception, has_crashed: bool) -> str:
-    if has_crashed:
+def _explained(error: Exception, tab: Tab) -> str:
+    if tab.has_crashed:
         return PAGE_CRASHED
+    if tab.page.is_closed():
+        return TAB_CLOSED  # with the whole browser, perhaps: that is noticed right after
     if isinstance(error, TimeoutError):
         return "The page does not answer. Wait, open another address or close the tab."
     return _first_line(error)

@@ -99,6 +99,9 @@ PAGES = {
         <button onclick="document.title = 'Answer ' + confirm('Delete everything?')">Confirm</button>
         <button onclick="document.title = 'Answer ' + prompt('Your name?', 'nobody')">Prompt</button>
         <button onclick="addEventListener('beforeunload', (e) => e.preventDefault()); this.remove()">Guard</button>""",
+    "closing.html": """<title>Closing</title>
+        <button onclick="window.open('closed.html')">Open another</button>""",
+    "closed.html": "<title>Closed</title><button onmousedown='window.close()'>Close this</button>",
     "alerts.html": "<title>Alerts</title><button onclick='for (;;) alert(1)'>Never end</button>",
     "drag.html": """<title>Drag</title>
         <style>div { width: 150px; height: 90px; border: 1px solid; margin: 10px }</style>

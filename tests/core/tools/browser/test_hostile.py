@@ -50,8 +50,17 @@ async def test_alerts_without_end_close_the_tab(desk: Desk) -> None:
     happened = output["happened"]
     assert isinstance(happened, list)
     assert "The page opened dialogs without end; its tab was closed." in happened
+    assert "crashed" not in str(outcome.result["error"])
     await desk.open("index.html")
     assert desk.title == "Start"
+
+
+async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(desk: Desk) -> None:
+    await desk.open("closing.html")
+    await desk.click("Open another")
+    outcome = await desk.call("browser_click_element", index=desk.index("Close this"))
+    assert "crashed" not in str(outcome.result)
+    assert desk.title == "Closing"
 
 
 async def test_a_page_that_hangs_is_told_and_can_be_left(desk: Desk) -> None:
