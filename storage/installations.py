@@ -1,6 +1,9 @@
-"""The workspaces that installed the bot."""
+"""The workspaces that installed the bot, and those that an organisation's installation serves.
 
-from sqlalchemy import Connection, and_, delete, select, update
+A workspace that has joined with its organisation has a row without a token, which names the organisation.
+"""
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
 
 from core.failpoints import Failpoint
 from core.installations import Installation
@@ -14,7 +17,9 @@ from storage.upserts import insert_or_replace
 
 _SAVE = Failpoint("storage.save_installation")
 _RESEAL = Failpoint("storage.reseal_token")
+_JOIN = Failpoint("storage.join_organisation")
 _LEAVE = Failpoint("storage.leave_workspace")
+_ORGANISATION = "organisation_id"
 _KEYS = ("platform", "workspace_id")
 
 
@@ -40,13 +45,12 @@ class SqlInstallations:
         return await self._database.write(_RESEAL, lambda c: c.execute(statement).rowcount == 1)
 
     async def find(self, platform: str, workspace_id: str) -> Installation | None:
-        statement = select(workspaces).where(
-            workspaces.c.platform == platform,
-            workspaces.c.workspace_id == workspace_id,
-            workspaces.c.token.is_not(None),
+        return await self._database.read(lambda c: _found(c, platform, workspace_id))
+
+    async def join(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
+        return await self._database.write(
+            _JOIN, lambda c: _join(c, platform, workspace_id, organisation_id)
         )
-        row = await self._database.read(lambda c: c.execute(statement).mappings().first())
-        return _installation_of(row) if row else None
 
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
         return await self._database.write(_LEAVE, lambda c: _leave(c, platform, workspace_id))
@@ -64,18 +68,60 @@ def _save(connection: Connection, installation: Installation, by: Person) -> Non
     record_act(connection, "workspace_joined", at, by)
 
 
+def _found(connection: Connection, platform: str, workspace_id: str) -> Installation | None:
+    row = _row(connection, platform, workspace_id)
+    if row is not None and row["token"] is None:
+        row = _row(connection, platform, row["settings"].get(_ORGANISATION, ""))
+    return _installation_of(row) if row is not None and row["token"] is not None else None
+
+
+def _row(connection: Connection, platform: str, workspace_id: str) -> Row | None:
+    return (
+        connection.execute(select(workspaces).where(_is(platform, workspace_id))).mappings().first()
+    )
+
+
+def _is(platform: str, workspace_id: str) -> ColumnElement[bool]:
+    return and_(workspaces.c.platform == platform, workspaces.c.workspace_id == workspace_id)
+
+
+def _join(connection: Connection, platform: str, workspace_id: str, organisation_id: str) -> bool:
+    organisation = _row(connection, platform, organisation_id)
+    if organisation is None or organisation["token"] is None:
+        return False
+    here = _row(connection, platform, workspace_id)
+    if here is not None and (here["token"] or here["settings"] == {_ORGANISATION: organisation_id}):
+        return True
+    values: dict[str, object] = {
+        "platform": platform,
+        "workspace_id": workspace_id,
+        "token": None,
+        "settings": {_ORGANISATION: organisation_id},
+    }
+    insert_or_replace(connection, workspaces, _KEYS, values)
+    by = Person(person_id=organisation_id, name=organisation_id)
+    record_act(connection, "workspace_joined", _place(platform, workspace_id), by)
+    return True
+
+
 def _leave(connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:
-    """What comes twice is recorded once: a workspace that has no token any more has left already."""
-    is_here = and_(workspaces.c.platform == platform, workspaces.c.workspace_id == workspace_id)
-    if connection.execute(delete(workspaces).where(is_here)).rowcount:
-        by = Person(person_id=platform, name=platform)
-        record_act(connection, "workspace_left", _place(platform, workspace_id), by)
+    """What comes twice is recorded once: a workspace that has no row any more has left already."""
+    is_member = and_(
+        workspaces.c.platform == platform,
+        workspaces.c.token.is_(None),
+        workspaces.c.settings[_ORGANISATION].as_string() == workspace_id,
+    )
+    leaving = delete(workspaces).where(or_(_is(platform, workspace_id), is_member))
+    left = list(connection.execute(leaving.returning(workspaces.c.workspace_id)).scalars())
+    by = Person(person_id=platform, name=platform)
+    for one in sorted(left):
+        record_act(connection, "workspace_left", _place(platform, one), by)
     active = (
         select(runs.c.run_id)
         .join(threads, threads.c.thread_id == runs.c.thread_id)
         .where(
             threads.c.platform == platform,
-            threads.c.workspace_id == workspace_id,
+            threads.c.workspace_id.in_({workspace_id, *left}),
             runs.c.status.in_(UNENDED),
         )
         .order_by(runs.c.run_id)

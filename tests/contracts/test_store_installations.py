@@ -54,3 +54,61 @@ async def test_a_place_without_a_token_only_names_its_runs(stores: Stores) -> No
     run = await stores.say("work")
     assert await stores.installations.leave("slack", "T1") == (run.run_id,)
     assert await acts(stores) == []
+
+
+ORGANISATION = replace(HERE, workspace_id="E1", sealed_token="of all")
+
+
+async def test_a_workspace_joins_with_its_organisation(stores: Stores) -> None:
+    assert not await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.find("slack", "T1") is None
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    assert await stores.installations.find("slack", "T1") is None, "it has not joined"
+    for _ in range(2):
+        assert await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.find("slack", "T1") == ORGANISATION
+    assert await stores.installations.find("slack", "T2") is None
+    assert not await stores.installations.join("slack", "T2", "T1"), "T1 is no organisation"
+    assert await acts(stores) == ["workspace_joined", "workspace_joined"]
+
+
+async def test_the_installation_of_a_workspace_itself_goes_first(stores: Stores) -> None:
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    await stores.installations.save(HERE, by=ALICE)
+    assert await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.find("slack", "T1") == HERE
+    await stores.installations.leave("slack", "T1")
+    assert await stores.installations.find("slack", "T1") is None
+    assert await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.find("slack", "T1") == ORGANISATION
+    await stores.installations.save(HERE, by=ALICE)
+    assert await stores.installations.find("slack", "T1") == HERE
+
+
+async def test_an_organisation_leaves_with_those_who_joined_by_it(stores: Stores) -> None:
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    await stores.installations.save(replace(ORGANISATION, workspace_id="E2"), by=ALICE)
+    for team_id, organisation_id in (("T1", "E1"), ("T2", "E1"), ("T4", "E2")):
+        assert await stores.installations.join("slack", team_id, organisation_id)
+    own = replace(HERE, workspace_id="T3", facts={"organisation_id": "E1"})
+    await stores.installations.save(own, by=ALICE)
+    runs: dict[str, str] = {}
+    for number, team_id in enumerate(("T1", "T2", "T3", "T4")):
+        address = replace(ADDRESS, workspace_id=team_id)
+        work = replace(message("work", key=f"k{number}"), address=address)
+        accepted = await stores.inbox.accept(work, accept)
+        runs[team_id] = accepted.run_id or ""
+    assert set(await stores.installations.leave("slack", "E1")) == {runs["T1"], runs["T2"]}
+    found = [await stores.installations.find("slack", team_id) for team_id in runs]
+    assert [one and one.workspace_id for one in found] == [None, None, "T3", "E2"]
+    assert (await acts(stores))[-3:] == ["workspace_left"] * 3
+
+
+async def test_a_workspace_may_leave_its_organisation_alone(stores: Stores) -> None:
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    for team_id in ("T1", "T2"):
+        await stores.installations.join("slack", team_id, "E1")
+    run = await stores.say("work")
+    assert await stores.installations.leave("slack", "T1") == (run.run_id,)
+    assert await stores.installations.find("slack", "T1") is None
+    assert await stores.installations.find("slack", "T2") == ORGANISATION
