@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.metrics import Metrics
 from bots.platforms import Platforms
+from bots.rate_budget import RateLimiter
 from bots.readiness import database_check, discord_check, slack_check, wires_checks
 from bots.settings import Settings
 from bots.tracing import Both, traces
@@ -25,7 +26,10 @@ async def lookout(
     settings: Settings, database: Database, signals: Wires
 ) -> AsyncGenerator[Lookout]:
     """Measures while entered. Raises ConfigurationError where traces are wanted and cannot be made."""
-    metrics = Metrics(models=(settings.model, *settings.fallback_models), tools=catalogue())
+    metrics = Metrics(
+        models=(settings.model, *settings.fallback_models, settings.embedding_model),
+        tools=catalogue(),
+    )
     checks = {
         "database": database_check(SqlConversations(database)),
         **wires_checks(signals),
@@ -37,7 +41,8 @@ async def lookout(
         figures: Figures = metrics
         if settings.otel_endpoint:
             figures = Both(metrics, await stack.enter_async_context(traces(settings.otel_endpoint)))
-        yield Lookout(figures=figures, watch=watch)
+        limiter = RateLimiter(signals.rates, waited=metrics.waited)
+        yield Lookout(figures=figures, watch=watch, limiter=limiter)
 
 
 def check_platforms(tower: Lookout, platforms: Platforms) -> None:

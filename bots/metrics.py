@@ -59,6 +59,8 @@ class Metrics:
         self._first = self._times("model_first_token_seconds", first, ("model",), _SHORT)
         calls = "Calls to Slack and Discord, each attempt."
         self._calls = self._times("platform_call_seconds", calls, ("platform",), _SHORT)
+        turns = "Waits for the budget of calls, where a call had to wait."
+        self._turns = self._times("rate_wait_seconds", turns, ("platform", "call"), _SHORT)
         self._lag = self._times("loop_lag_seconds", "How late the event loop is.", (), _LAGS)
         self._tokens = self._counts("tokens", "Tokens used.", "model", "kind")
         cost = "Cost of model calls, told by the provider or reckoned from prices."
@@ -121,6 +123,10 @@ class Metrics:
         """A platform has answered a call, or not at all (0); `method` is a pattern of ours."""
         self._answers.labels(platform, method, str(status)).inc()
         self._calls.labels(platform).observe(seconds)
+
+    def waited(self, platform: str, call: str, seconds: float) -> None:
+        """A call has waited for its turn; `call` is a word of ours, or of the platform for what we call."""
+        self._turns.labels(platform, call).observe(seconds)
 
     async def watch_loop(self) -> None:
         """Measures for ever how late the event loop is."""

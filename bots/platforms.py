@@ -48,6 +48,7 @@ def add_slack(
         groups=settings.allowed_roles,
         tokens=desk.tokens if desk else None,
         install=desk.install if desk else None,
+        limiter=tower.limiter,
         left=left,
     )
     platforms.surfaces["slack"] = WatchedSurface("slack", app.surface, tower.figures)
@@ -77,6 +78,7 @@ def add_discord(
         needs_roles=bool(settings.allowed_roles),
         left=left,
     )
+    app.client.rest.turns.limiter = tower.limiter
     platforms.surfaces["discord"] = WatchedSurface("discord", app.surface, tower.figures)
     platforms.sources["discord"] = app.files
     platforms.talks["discord"] = app.talk

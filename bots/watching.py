@@ -12,6 +12,7 @@ from yarl import URL
 
 from bots.metrics import Metrics
 from bots.posting import Surface
+from bots.rate_budget import RateLimiter
 from bots.rendering.content import Content
 from bots.web.health import Watch
 from core.figures import Figures
@@ -28,10 +29,12 @@ _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookout:
-    """`figures` is what runs tell; `watch` what is answered. Checks of further parts may be added to it."""
+    """`figures` is what runs tell; `watch` what is answered. Checks of further parts may be added to it. At `limiter`
+    calls of the platforms wait for their turn."""
 
     figures: Figures
     watch: Watch
+    limiter: RateLimiter
 
     @property
     def metrics(self) -> Metrics:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.engine import make_url
 
+from bots.rate_budget import RateBudget
+from bots.rate_memory import MemoryRateBudget
 from bots.settings import Settings
 from core.errors import ConfigurationError
 from core.ports import EventBus, RunQueue, StopSignals
@@ -26,6 +28,7 @@ class Wires:
     bus: EventBus = field(default_factory=MemoryEventBus)
     queue: RunQueue = field(default_factory=MemoryRunQueue)
     signals: StopSignals = field(default_factory=MemoryStopSignals)
+    rates: RateBudget = field(default_factory=MemoryRateBudget)
     ping: Callable[[], Awaitable[object]] | None = None
 
 
@@ -47,6 +50,7 @@ async def wires(settings: Settings) -> AsyncGenerator[Wires, None]:
 
     from storage.redis_bus import RedisEventBus
     from storage.redis_queue import RedisRunQueue, RedisStopSignals
+    from storage.redis_rates import RedisRateBudget
     from storage.redis_streams import RedisStreams, answering, connect
 
     async with AsyncExitStack() as stack:
@@ -63,9 +67,12 @@ async def wires(settings: Settings) -> AsyncGenerator[Wires, None]:
         stack.push_async_callback(streams.close)
         signals = RedisStopSignals(client, streams)
         await stack.enter_async_context(signals.listening())
+        rates = RedisRateBudget(client, streams, MemoryRateBudget())
+        await stack.enter_async_context(rates.listening())
         yield Wires(
             bus=RedisEventBus(client, streams),
             queue=RedisRunQueue(client),
             signals=signals,
+            rates=rates,
             ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
         )

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -90,19 +90,25 @@ class Counted(Protocol):
     def always_kept(self) -> bool: ...
 
 
-class OwnBudget(Protocol):
+CountedT = TypeVar("CountedT", bound=Counted)
+AnyCountedT = TypeVar("AnyCountedT", bound=Counted, contravariant=True)
+
+
+class OwnBudget(Protocol[AnyCountedT]):
     """What the process itself knows: what it was refused, and what others told. It goes by that without Redis."""
 
     learnt_seconds: float
 
-    async def take(self, allowances: Sequence[Counted], *, wait_seconds_max: float) -> float: ...
-    def is_counted(self, allowances: Sequence[Counted]) -> bool: ...
-    def is_refused(self, allowances: Sequence[Counted]) -> bool: ...
-    async def refuse(self, allowances: Sequence[Counted], *, seconds: float) -> None: ...
+    async def take(
+        self, allowances: Sequence[AnyCountedT], *, wait_seconds_max: float
+    ) -> float: ...
+    def is_counted(self, allowances: Sequence[AnyCountedT]) -> bool: ...
+    def is_refused(self, allowances: Sequence[AnyCountedT]) -> bool: ...
+    async def refuse(self, allowances: Sequence[AnyCountedT], *, seconds: float) -> None: ...
     def note(self, key: str, seconds: float, burst_seconds: float) -> None: ...
 
 
-class RedisRateBudget:
+class RedisRateBudget(Generic[CountedT]):
     """`bots.rate_budget.RateBudget`. Redis is asked only where a call may have to wait: others hear of a refusal by a
     stream, so that calls which nobody limits cost no round trip."""
 
@@ -110,7 +116,7 @@ class RedisRateBudget:
         self,
         client: Redis,
         streams: RedisStreams,
-        own: OwnBudget,
+        own: OwnBudget[CountedT],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -127,7 +133,7 @@ class RedisRateBudget:
         async with self._streams.listen(_STREAM, Ear(self._hear, lambda: None)):
             yield
 
-    async def take(self, allowances: Sequence[Counted], *, wait_seconds_max: float) -> float:
+    async def take(self, allowances: Sequence[CountedT], *, wait_seconds_max: float) -> float:
         if not self._own.is_counted(allowances):
             return 0.0
         arguments: list[str | float] = [wait_seconds_max * 1000]
@@ -147,10 +153,10 @@ class RedisRateBudget:
                 return float(str(answer)) / 1_000_000
         return await self._own.take(allowances, wait_seconds_max=wait_seconds_max)
 
-    def is_refused(self, allowances: Sequence[Counted]) -> bool:
+    def is_refused(self, allowances: Sequence[CountedT]) -> bool:
         return self._own.is_refused(allowances)
 
-    async def refuse(self, allowances: Sequence[Counted], *, seconds: float) -> None:
+    async def refuse(self, allowances: Sequence[CountedT], *, seconds: float) -> None:
         await self._own.refuse(allowances, seconds=seconds)
         if not self._is_worth_asking():
             return

@@ -10,6 +10,7 @@ import discord
 from discord.http import HTTPClient, Route
 from pydantic import JsonValue
 
+from bots.discord.pacing import Turns
 from core.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.messages import JsonObject
 from core.tasks import spawn
@@ -37,6 +38,7 @@ class Rest:
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
         self._http = http
         self.attempt_seconds = attempt_seconds
+        self.turns = Turns(http)
 
     async def call(
         self,
@@ -90,7 +92,10 @@ class Rest:
 
     async def _outcome(self, route: Route, options: dict[str, object]) -> JsonValue | SurfaceError:
         try:
+            await self.turns.wait(route)
             return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
+        except SurfaceRateLimited as error:
+            return error
         except (discord.DiscordException, aiohttp.ClientError, OSError, RuntimeError) as error:
             return translated(error)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import aiohttp
 from aiohttp import web
 
+from bots.rate_budget import RateLimiter
 from bots.slack.bolt import bolt_app
 from bots.slack.client import API_URL, Identity, SlackClient
 from bots.slack.doorway import Doorway, Receive
@@ -41,13 +42,18 @@ class SlackApp:
         tokens: Tokens | None = None,
         left: Left | None = None,
         install: Install | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
                 "Slack needs a way in: set THREADHAND_SLACK_APP_TOKEN for Socket Mode"
                 " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
             )
-        self._client = SlackClient(bot_token=bot_token, api_url=api_url, trace=trace)
+
+        def new_client(token: str) -> SlackClient:
+            return SlackClient(bot_token=token, api_url=api_url, trace=trace, limiter=limiter)
+
+        self._client = new_client(bot_token)
         self._app_token = app_token
         self._left = left
         self._install = install
@@ -58,7 +64,7 @@ class SlackApp:
 
         self._teams = Teams(
             tokens=tokens,
-            new_client=lambda token: SlackClient(bot_token=token, api_url=api_url, trace=trace),
+            new_client=new_client,
             new_doorway=new_doorway,
         )
         self._team = self._teams.team_with(self._client)

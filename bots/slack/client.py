@@ -11,9 +11,9 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
+from bots.loopback import is_loopback
 from bots.rate_budget import RateLimiter
 from bots.rate_memory import MemoryRateBudget
-from bots.slack.hosts import is_loopback
 from bots.slack.pacing import STALE_WHEN_LATE, WAIT_SECONDS_MAX, Turns
 from bots.slack.payload import text
 from bots.slack.retries import RepeatableRetry, UncountedRetry, retry_after

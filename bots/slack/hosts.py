@@ -1,7 +1,5 @@
 """Which addresses are Slack's own: the only ones that ever see the bot's token or its files."""
 
-import ipaddress
-
 from yarl import URL
 
 _DOMAINS = ("slack.com", "slack-files.com")
@@ -15,12 +13,3 @@ def is_slacks(url: URL, api_url: URL) -> bool:
         return True
     is_domain = any(url.host == name or url.host.endswith(f".{name}") for name in _DOMAINS)
     return is_domain and url.scheme == "https" and url.port == 443
-
-
-def is_loopback(url: URL) -> bool:
-    """Whether the address is on this machine."""
-    host = url.host or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
