@@ -37,6 +37,7 @@ from bots.web.spool import SpoolFiles
 from bots.wires import require_servers, wires
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
+from core.metering import till
 from core.tasks import cancel, spawn
 from core.threads import Person
 from core.worker import Worker
@@ -118,7 +119,8 @@ async def running(
         stack.push_async_callback(servers.close)
         known = await known_models(settings)
         roster = new_roster(settings, stores.agents, servers.names)
-        agent_knowledge = AgentKnowledge(roster.files, stores.library)
+        charge = till(known.price_of, tower.figures)
+        agent_knowledge = AgentKnowledge(roster.files, stores.library.charged_to(charge))
         stack.push_async_callback(agent_knowledge.close)
         parts = Parts(
             settings=settings,
@@ -257,6 +259,7 @@ class _Assembly:
             sources=self._platforms.sources,
             roster=self._parts.roster,
             wake_delivery=self._delivery.wake,
+            charge=till(self._parts.known.price_of, self._parts.figures),
         )
 
     def _web_ports(self) -> WebPorts:

@@ -12,6 +12,7 @@ from bots.shelf import Shelf
 from bots.warehouse import Stores
 from core.agents.roster import Roster
 from core.ports import FileSource, SandboxProvider
+from core.threads import Usage
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,10 @@ def new_reception(
     sources: Mapping[str, FileSource],
     roster: Roster,
     wake_delivery: Callable[[str], None],
+    charge: Callable[[str, Usage], Usage],
 ) -> Reception:
-    """`sources` may be filled later, by platform; `roster` are the agents that can be asked for."""
+    """`sources` may be filled later, by platform; `roster` are the agents that can be asked for; `charge` prices what
+    models are used for beside runs."""
     policy = policy_of(settings)
     return Reception(
         inbox=stores.inbox,
@@ -63,6 +66,8 @@ def new_reception(
                 conversations=stores.conversations,
                 sources=sources,
                 file_bytes_max=settings.file_bytes_max,
+                ledger=stores.ledger,
+                charge=charge,
             ),
             roster=roster,
             plans=stores.plans,

@@ -34,7 +34,9 @@ async def known_models(settings: Settings) -> KnownModels:
 
     def price_of(model: str) -> Price | None:
         # an endpoint of somebody's own has prices of its own, whatever its models are called
-        return own or (None if settings.llm_base_url else table.prices.get(model))
+        listed = None if settings.llm_base_url else table.prices.get(model)
+        # the price that is set is that of models that write; vectors cost a fraction of it
+        return listed if model == settings.embedding_model else own or listed
 
     return KnownModels(
         context_policy=ContextPolicy(

@@ -1,16 +1,17 @@
 """The word `knowledge`: files that the agent is to know in a thread, added, listed and removed."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from bots.inbound import CommandCalled
+from core.budget import Ledger
 from core.errors import AgentError, ToolError
 from core.inputs import safe_name
 from core.knowledge.desk import Library
 from core.knowledge.ports import Scope
 from core.ports import FileSource
 from core.stores import Conversations
-from core.threads import IncomingFile
+from core.threads import IncomingFile, Usage
 
 SHOWN_MAX = 30
 USAGE = (
@@ -21,12 +22,15 @@ USAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """Where the knowledge of threads is kept, and how files come to it."""
+    """Where the knowledge of threads is kept, and how files come to it. `charge` prices what their vectors cost, which
+    is booked in the ledger."""
 
     library: Library
     conversations: Conversations
     sources: Mapping[str, FileSource]
     file_bytes_max: int
+    ledger: Ledger
+    charge: Callable[[str, Usage], Usage]
 
 
 async def answer_knowledge(called: CommandCalled, shelf: Shelf) -> str:
@@ -55,7 +59,20 @@ async def _add(called: CommandCalled, shelf: Shelf) -> str:
     if scope is None:
         thread = await shelf.conversations.create(called.address)
         scope = Scope("thread", thread.thread_id)
-    lines = [await _added(file, scope, called.address.platform, shelf) for file in called.files]
+    used: list[tuple[str, Usage]] = []
+    paid = shelf.library.charged_to(
+        lambda model, usage: used.append((model, shelf.charge(model, usage)))
+    )
+    try:
+        lines = [
+            await _added(file, scope, called.address.platform, replace(shelf, library=paid))
+            for file in called.files
+        ]
+    finally:
+        if used:
+            await shelf.ledger.book(
+                used, thread_id=scope.owner_id, at=called.address, by=called.person
+            )
     return "\n".join(lines)
 
 

@@ -1,11 +1,11 @@
 """What model calls may cost: limits per run, person, channel and workspace, and whether they hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from core.threads import Usage
+from core.threads import Address, Person, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,12 @@ class Ledger(Protocol):
 
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
         """What the run has used, and what its requester, channel and workspace have used since then."""
+        ...
+
+    async def book(
+        self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
+    ) -> None:
+        """What models were used for beside any run: their names, and how much. Counts for the days of its budgets."""
         ...
 
 

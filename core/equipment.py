@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentDefinition
-from core.budget import day_start, exhausted, priced
+from core.budget import day_start, exhausted
 from core.dialects.dialect import Dialect
 from core.dialects.pick import pick
 from core.engine import Engine
@@ -14,6 +14,7 @@ from core.errors import BudgetExceeded
 from core.interrupt import Stopped, StopSwitch
 from core.knowledge.asking import asking
 from core.knowledge.desk import KnowledgeDesk
+from core.metering import till
 from core.prompt import PromptLayers, layered
 from core.recorder import Charge, RunRecorder
 from core.stores import UsageEntry
@@ -104,11 +105,12 @@ def _desk(
 ) -> KnowledgeDesk | None:
     if engine.library is None:
         return None
+    spent = booking(recorder)
     return KnowledgeDesk(
-        library=engine.library,
+        library=engine.library.charged_to(spent),
         thread_id=thread_id,
         agent_id=agent.agent_id if agent and agent.knowledge else None,
-        ask=asking(engine.ask_model, model, on_usage=booking(recorder)),
+        ask=asking(engine.ask_model, model, on_usage=spent),
     )
 
 
@@ -124,12 +126,8 @@ def booking(recorder: RunRecorder) -> Callable[[str, Usage], None]:
 def charging(engine: Engine) -> Charge:
     """Prices what is booked, and counts it."""
 
-    def charge(entry: UsageEntry) -> UsageEntry:
-        usage = priced(entry.usage, engine.price_of(entry.model))
-        engine.figures.used(entry.model, usage)
-        return replace(entry, usage=usage)
-
-    return charge
+    charge = till(engine.price_of, engine.figures)
+    return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
 async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> None:

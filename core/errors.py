@@ -46,13 +46,22 @@ class ModelError(AgentError):
 
 
 class ModelUnavailable(ModelError):
-    """May pass later: rate limit, server fault, timeout, network."""
+    """May pass later: rate limit, server fault, timeout, network.
+
+    `is_late`: no answer came in time, so that the service may have done the work, and count it.
+    """
 
     def __init__(
-        self, public_message: str, *, detail: str = "", retry_after_seconds: float | None = None
+        self,
+        public_message: str,
+        *,
+        detail: str = "",
+        retry_after_seconds: float | None = None,
+        is_late: bool = False,
     ) -> None:
         super().__init__(public_message, detail=detail)
         self.retry_after_seconds = retry_after_seconds
+        self.is_late = is_late
 
 
 class ModelRejected(ModelError):

@@ -3,7 +3,9 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from core.budget import PriceOf, priced
 from core.context.tokens import count_message, count_text, count_tools
+from core.figures import Figures
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -42,6 +44,17 @@ async def metered(
             charge(model, usage)
         elif read:
             charge(model, estimated(request, "".join(read)))
+
+
+def till(price_of: PriceOf, figures: Figures) -> Callable[[str, Usage], Usage]:
+    """Prices what a model has used, and counts it."""
+
+    def charge(model: str, usage: Usage) -> Usage:
+        dear = priced(usage, price_of(model))
+        figures.used(model, dear)
+        return dear
+
+    return charge
 
 
 def estimated(request: ModelRequest, answer: str) -> Usage:

@@ -1,14 +1,20 @@
-"""The ledger of model calls, read back."""
+"""The ledger of model calls, read back; and what is booked in it beside runs."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from core.budget import Spending
-from core.threads import Usage
+from core.failpoints import Failpoint
+from core.ids import new_id
+from core.stores import UsageEntry
+from core.threads import Address, Person, Usage
 from storage.database import Database
+from storage.rows import Values, values_of_usage
 from storage.tables import runs, threads, usages
 
+_BOOK = Failpoint("storage.book_usage")
 _COUNTED = (
     usages.c.input_tokens,
     usages.c.cached_tokens,
@@ -26,6 +32,22 @@ class SqlLedger:
 
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
         return await self._database.read(lambda c: _spending(c, run_id, since))
+
+    async def book(
+        self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
+    ) -> None:
+        where: Values = {
+            "thread_id": thread_id,
+            "run_id": None,
+            "platform": at.platform,
+            "workspace_id": at.workspace_id,
+            "channel_id": at.channel_id,
+            "user_id": by.person_id,
+            "created_at": datetime.now(UTC),
+        }
+        entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
+        rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]
+        await self._database.write(_BOOK, lambda c: c.execute(usages.insert(), rows).close())
 
 
 def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:

@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from core.errors import ModelError
@@ -26,6 +26,7 @@ from core.knowledge.retrieve import Passage, beginning, retrieve
 from core.knowledge.semantics import Semantics
 from core.knowledge.terms import is_chinese
 from core.messages import Message
+from core.threads import Usage
 
 PROMPT_TOKENS = 4_000
 SEARCH_TOKENS = 6_000
@@ -40,6 +41,10 @@ class Library:
     semantics: Semantics | None = None
     limits: ParseLimits = field(default_factory=ParseLimits)
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE))
+
+    def charged_to(self, spent: Callable[[str, Usage], object]) -> "Library":
+        """The same, whose vectors somebody pays for."""
+        return replace(self, semantics=self.semantics and self.semantics.charged_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
         """Reads the file and keeps it; the same content again costs no second reading, and only fetches the vectors

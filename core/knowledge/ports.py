@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from core.knowledge.chunk import Chunk
 from core.knowledge.document import DocumentKind
 from core.knowledge.terms import Term
+from core.threads import Usage
 
 HEAD_BYTES = 100_000
 """How much of an entry's text is kept as it is, for the direct form."""
@@ -121,8 +122,10 @@ class Embedder(Protocol):
     @property
     def model(self) -> str: ...
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text, all of one length. Raises ModelError."""
+    async def embed(
+        self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
+    ) -> list[list[float]]:
+        """One vector per text, all of one length. `spent` is told the model and what it used. Raises ModelError."""
         ...
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from core.errors import ModelError, ModelUnavailable
 from core.knowledge.ports import Embedder, Hit, KnowledgeVectors
+from core.threads import Usage
 
 log = logging.getLogger(__name__)
 
@@ -18,26 +19,41 @@ PAUSE_SECONDS = 60.0
 """After a failure questions go without meaning for so long, so that a slow service does not slow every run."""
 
 
+@dataclass(slots=True)
+class _Health:
+    """Whether the model has failed of late."""
+
+    is_failing: bool = False
+    paused_until: float = 0.0
+
+
+def _nobody(_model: str, _usage: Usage) -> None:
+    """Where nobody pays."""
+
+
 @dataclass(slots=True, eq=False)
 class Semantics:
-    """What a model of embeddings adds to the search by words.
+    """What a model of embeddings adds to the search by words. `spent` is told what it used.
 
-    State: whether the model has failed of late. Nothing here raises ModelError: the operator is told at the first
-    failure, and again only if it worked in between.
+    Nothing here raises ModelError: the operator is told at the first failure, and again only if it worked in between.
     """
 
     embedder: Embedder
     vectors: KnowledgeVectors
     question_seconds: float = QUESTION_SECONDS
     pause_seconds: float = PAUSE_SECONDS
-    _is_failing: bool = False
-    _paused_until: float = 0.0
+    spent: Callable[[str, Usage], object] = _nobody
+    _health: _Health = field(default_factory=_Health)
+
+    def charged_to(self, spent: Callable[[str, Usage], object]) -> "Semantics":
+        """The same, at the expense of somebody."""
+        return replace(self, spent=spent)
 
     async def nearest(
         self, question: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
         """The chunks of these entries that mean something near; nothing where the model does not answer."""
-        if asyncio.get_running_loop().time() < self._paused_until:
+        if asyncio.get_running_loop().time() < self._health.paused_until:
             return ()
         found = await self._embedded([question], seconds=self.question_seconds)
         if not found:
@@ -61,21 +77,21 @@ class Semantics:
     async def _embedded(self, texts: Sequence[str], *, seconds: float) -> list[list[float]]:
         try:
             async with asyncio.timeout(seconds):
-                found = await self.embedder.embed(texts)
+                found = await self.embedder.embed(texts, spent=self.spent)
         except TimeoutError:
             self._failed(ModelUnavailable("", detail=f"no answer within {seconds:g} s"))
             return []
         except ModelError as error:
             self._failed(error)
             return []
-        self._is_failing, self._paused_until = False, 0.0
+        self._health.is_failing, self._health.paused_until = False, 0.0
         return found
 
     def _failed(self, error: ModelError) -> None:
-        self._paused_until = asyncio.get_running_loop().time() + self.pause_seconds
-        if self._is_failing:
+        self._health.paused_until = asyncio.get_running_loop().time() + self.pause_seconds
+        if self._health.is_failing:
             return
-        self._is_failing = True
+        self._health.is_failing = True
         log.warning(
             "the embedding model %s fails, knowledge is searched by words alone: %s",
             self.embedder.model,

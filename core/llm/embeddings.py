@@ -1,14 +1,18 @@
 """Texts to vectors: the answers of an embedding model, checked."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from core.context.tokens import count_text
 from core.errors import ModelUnavailable
 from core.llm.errors import UNREADABLE
+from core.threads import Usage
 
 DIMENSIONS_MAX = 8_192
+TOKENS_MAX = 100_000_000
 
 
 class EmbeddingSource(Protocol):
@@ -32,11 +36,29 @@ class ModelEmbedder:
     def model(self) -> str:
         return self._model
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text, all of one length. Raises ModelError, also for an answer that is not that."""
+    async def embed(
+        self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
+    ) -> list[list[float]]:
+        """One vector per text, all of one length. Raises ModelError, also for an answer that is not that.
+
+        `spent` is told the model and what it used: what the answer says, else an estimate, which also stands for an
+        answer that came too late or that nobody waited for.
+        """
         if not texts:
             return []
-        answer = await self._source.embed(self._model, texts)
+        try:
+            answer = await self._source.embed(self._model, texts)
+        except ModelUnavailable as error:
+            if error.is_late:
+                spent(self._model, _estimated(texts))
+            raise
+        except asyncio.CancelledError:
+            spent(self._model, _estimated(texts))
+            raise
+        spent(self._model, _told(answer) or _estimated(texts))
+        return self._vectors(answer, texts)
+
+    def _vectors(self, answer: Mapping[str, object], texts: Sequence[str]) -> list[list[float]]:
         try:
             told = sorted(_Answer.model_validate(answer).data, key=lambda one: one.index)
         except ValidationError as error:
@@ -56,6 +78,28 @@ class ModelEmbedder:
             raise ModelUnavailable(
                 UNREADABLE, detail=f"embeddings of length {length}, before of length {self._length}"
             )
+
+
+def _estimated(texts: Sequence[str]) -> Usage:
+    return Usage(input_tokens=sum(map(count_text, texts)))
+
+
+def _told(answer: Mapping[str, object]) -> Usage | None:
+    """None where the answer does not say, or gives a figure that cannot be one."""
+    try:
+        told = _Usage.model_validate(answer.get("usage"))
+    except ValidationError:
+        return None
+    return Usage(input_tokens=told.prompt_tokens, cost_usd=told.cost)
+
+
+class _Usage(BaseModel):
+    """OpenRouter tells the cost, too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    prompt_tokens: int = Field(gt=0, le=TOKENS_MAX)
+    cost: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 
 class _Vector(BaseModel):

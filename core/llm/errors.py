@@ -102,7 +102,10 @@ def error_of(refusal: Refusal) -> ModelError:
     detail = facts[:DETAIL_CHARACTERS_MAX]
     if kind is ModelUnavailable:
         return ModelUnavailable(
-            sentence, detail=detail, retry_after_seconds=refusal.retry_after_seconds
+            sentence,
+            detail=detail,
+            retry_after_seconds=refusal.retry_after_seconds,
+            is_late=sentence == TIMED_OUT,
         )
     return kind(sentence, detail=detail)
 

@@ -224,7 +224,8 @@ class LiteLLM:
 
     def _translated(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
-            return ModelUnavailable(errors.TIMED_OUT, detail="litellm did not answer in time")
+            late = "litellm did not answer in time"
+            return ModelUnavailable(errors.TIMED_OUT, detail=late, is_late=True)
         known = _CODES.get(type(error).__name__)
         log.debug("litellm raised %s", type(error).__name__, exc_info=error)
         status = getattr(error, "status_code", None)

@@ -19,6 +19,7 @@ FILE_NAME = "model_prices_and_context_window_backup.json"
 FILE_BYTES_MAX = 32 * 1024 * 1024
 TOKENS_PER_MILLION = 1_000_000
 _TALKING = ("chat", "responses", "completion")
+_PRICED = (*_TALKING, "embedding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
     named = cast(dict[str, object], whole)
     for name, value in named.items():
         row = cast(dict[str, object], value) if isinstance(value, dict) else {}
-        if row.get("mode") not in _TALKING:
+        if row.get("mode") not in _PRICED:
             continue
         full = f"{row.get('litellm_provider')}/{name}"
         if full not in named:
@@ -68,9 +69,10 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _limit(row: Mapping[str, object]) -> ContextLimit | None:
-    """Some rows say that an answer may take the whole window: a third of it is reserved at most."""
+    """None for models of embeddings. Some rows say that an answer may take the whole window: a third of it is reserved
+    at most."""
     window, answer = row.get("max_input_tokens"), row.get("max_output_tokens")
-    if not isinstance(window, int) or window < ANSWER_SHARE:
+    if row.get("mode") not in _TALKING or not isinstance(window, int) or window < ANSWER_SHARE:
         return None
     share = window // ANSWER_SHARE
     reserved = min(answer, share) if isinstance(answer, int) and answer > 0 else share

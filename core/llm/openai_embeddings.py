@@ -55,7 +55,8 @@ class OpenAIEmbeddings:
             with EMBED:
                 status, headers, content = await self._posted(to_json(asked))
         except TimeoutError as error:
-            raise ModelUnavailable(errors.TIMED_OUT, detail="no answer in time") from error
+            late = "no answer in time"
+            raise ModelUnavailable(errors.TIMED_OUT, detail=late, is_late=True) from error
         except (OSError, aiohttp.ClientError) as error:
             facts = f"{type(error).__name__}: {error}"[: errors.DETAIL_CHARACTERS_MAX]
             raise ModelUnavailable(errors.UNREACHABLE, detail=self._without_key(facts)) from error

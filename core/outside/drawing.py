@@ -1,5 +1,6 @@
 """Drawing and editing pictures with a model: its answer, checked."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.context.tokens import count_text
 from core.errors import ModelError, ModelUnavailable, ToolError
 from core.outside.fetch import FetchLimits, fetch
 from core.outside.guard import Guard
@@ -59,13 +61,14 @@ class _Cost(BaseModel):
     cost_usd: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drawer:
-    """One model of pictures."""
+    """One model of pictures. State: what its last picture has cost."""
 
     source: DrawingSource
     model: str
     guard: Guard
+    _last: Usage | None = None
 
     async def draw(
         self,
@@ -76,20 +79,31 @@ class Drawer:
     ) -> bytes:
         """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model.
 
-        `spent` is told the model and what its answer cost, also where no picture can be made of it.
+        `spent` is told the model and what its answer cost, also where no picture can be made of it. An answer that came
+        too late, or that nobody waited for, counts as much as the last picture: it may have been drawn.
         """
         given = picture.content if picture is not None else None
         try:
             told = await self.source.draw(self.model, prompt, given)
-            spent(self.model, usage_in(told))
+            self._last = usage_in(told)
+            spent(self.model, self._last)
             answer = _Answer.model_validate(told)
+        except asyncio.CancelledError:
+            spent(self.model, self._likely(prompt))
+            raise
         except ModelUnavailable as error:
+            if error.is_late:
+                spent(self.model, self._likely(prompt))
             raise ToolError(f"No picture was made. {error}") from error
         except ModelError as error:
             raise ToolError(f"No picture was made. {error} Go on without it.") from error
         except ValidationError as error:
             raise ToolError(_UNKNOWN) from error
         return await self._content(answer.data[0])
+
+    def _likely(self, prompt: str) -> Usage:
+        """No provider tells it. Before the first picture the words that were sent are all that is known."""
+        return self._last or Usage(input_tokens=count_text(prompt))
 
     async def _content(self, image: _Image) -> bytes:
         if image.b64_json and len(image.b64_json) <= DRAWN_BYTES_MAX * 4 // 3 + 4:

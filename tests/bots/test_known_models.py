@@ -52,6 +52,15 @@ async def test_a_price_is_the_operators_word_or_what_is_known() -> None:
     assert (await known_models(settings(**OWN, **PRICES))).price_of("gpt-4o") == set_price
 
 
+async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() -> None:
+    meaning = {"EMBEDDING_MODEL": "openai/text-embedding-3-small"}
+    name = meaning["EMBEDDING_MODEL"]
+    listed = (await known_models(settings(**meaning, **PRICES))).price_of(name)
+    assert listed is not None
+    assert 0 < listed.input_per_million_usd < 0.1
+    assert (await known_models(settings(**meaning, **OWN, **PRICES))).price_of(name) is None
+
+
 @pytest.mark.parametrize(
     ("variables", "unknown"),
     [

@@ -7,6 +7,7 @@ import pytest
 from bots.meaning import semantics
 from bots.settings import Settings, load
 from core.errors import ConfigurationError
+from core.threads import Usage
 from storage.database import Database
 from tests.fakes.embeddings import embeddings_fake, vector_of
 from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
@@ -18,6 +19,9 @@ from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
+
+
+def nobody(_model: str, _usage: Usage) -> None: ...
 
 
 def settings(**variables: str) -> Settings:
@@ -39,7 +43,7 @@ async def test_the_endpoint_of_the_model_is_asked_with_its_key(
         )
         async with semantics(chosen, database) as found:
             assert found is not None
-            assert await found.embedder.embed(["a cat"]) == [vector_of("a cat")]
+            assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
         assert [one["model"] for one in fake.seen] == ["own/e5"]
 
 
@@ -52,7 +56,7 @@ async def test_any_other_provider_is_reached_through_litellm(
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", fake.base_url)
         async with semantics(settings(EMBEDDING_MODEL="hosted_vllm/e5"), database) as found:
             assert found is not None
-            assert await found.embedder.embed(["a cat"]) == [vector_of("a cat")]
+            assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
         assert [one["model"] for one in fake.seen] == ["e5"]
 
 

@@ -4,23 +4,36 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
 from bots.commands import CommandDesk, answer_command
 from bots.inbound import CommandCalled
 from bots.shelf import Shelf
+from core.budget import Price
 from core.errors import AgentError
+from core.figures import NO_FIGURES
 from core.knowledge.desk import Library
+from core.knowledge.semantics import Semantics
+from core.llm.embeddings import ModelEmbedder
+from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.metering import till
 from core.runs import execute
 from core.threads import Address, IncomingFile, Person
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
 from storage.knowledge import SqlKnowledge
+from storage.knowledge_vectors import SqlKnowledgeVectors
+from storage.tables import usages
+from storage.usage import SqlLedger
 from tests.core.conftest import World
 from tests.core.conftest import world as world
+from tests.fakes.embeddings import embeddings_fake
 from tests.fakes.played_model import calls, text
 
 HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
 CAT = IncomingFile(file_ref="Our cat is called Minka and sleeps on the printer.", name="cat.txt")
+
+PRICE = Price(input_per_million_usd=1000, cached_per_million_usd=1000, output_per_million_usd=0)
 
 
 class Texts:
@@ -49,6 +62,8 @@ def desk(world: World) -> CommandDesk:
             conversations=world.engine.conversations,
             sources={"slack": Texts()},
             file_bytes_max=1000,
+            ledger=SqlLedger(world.database),
+            charge=till(lambda _model: PRICE, NO_FIGURES),
         ),
     )
 
@@ -116,3 +131,30 @@ async def test_what_was_added_reaches_the_prompt_and_the_search(
     assert run is not None
     assert run.status == "completed"
     assert (await world.engine.conversations.usage(run_id=run_id)).input_tokens == 30
+
+
+async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks(
+    world: World, desk: CommandDesk
+) -> None:
+    async with embeddings_fake() as fake:
+        source = OpenAIEmbeddings(fake.base_url, fake.key)
+        vectors = Semantics(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
+        assert desk.shelf is not None
+        library = replace(desk.shelf.library, semantics=vectors)
+        world.with_engine(library=library)
+        world.model.turns = [text("Hm.")]
+        long = replace(CAT, file_ref="\n\n".join([CAT.file_ref, "Other words. " * 40] * 60))
+        shelf = replace(desk.shelf, library=library, file_bytes_max=10**6)
+        fake.tokens = 9
+        assert "I know" in await told(replace(desk, shelf=shelf), "add", long)
+        fake.tokens = 4
+        run_id = await world.say("Where is our feline?")
+        await execute(run_id, world.engine)
+        await source.close()
+
+    rows = await world.database.read(lambda c: c.execute(select(usages)).all())
+    embedded = [row for row in rows if row.model == "e"]
+    added = [row for row in embedded if row.run_id is None]
+    assert {(row.user_id, row.channel_id, row.input_tokens) for row in added} == {("U1", "C1", 9)}
+    assert sum(row.cost_usd for row in added) == pytest.approx(0.009 * len(added))
+    assert [(row.run_id, row.input_tokens) for row in embedded if row.run_id] == [(run_id, 4)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from core.stores import JournalEntry, UsageEntry
 from core.threads import Lease, Usage
-from tests.contracts.stores import ADDRESS, BOB, Stores
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -71,3 +71,23 @@ async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
         3,
         3,
     )
+
+
+async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
+    stores: Stores,
+) -> None:
+    lease = await _started(stores)
+    used = Usage(input_tokens=100, cost_usd=0.5, estimated_usd=0.5)
+    book = stores.ledger.book
+    await book([("e", used), ("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
+    await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
+
+    spent = await stores.ledger.spending(lease.run_id, since=LONG_AGO)
+    assert [one.cost_usd for one in (spent.person_day, spent.channel_day, spent.workspace_day)] == [
+        1,
+        1.5,
+        1.5,
+    ]
+    assert spent.run == Usage()
+    of_thread = await stores.conversations.usage(thread_id=lease.thread_id)
+    assert of_thread.input_tokens == 300

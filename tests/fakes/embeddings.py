@@ -27,6 +27,7 @@ class EmbeddingsFake:
     status: int = 500
     message: str = "no"
     answers_max: int = 1_000_000
+    tokens: int = 1
     seen: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     keys: list[str] = field(default_factory=list[str])
 
@@ -56,7 +57,7 @@ class EmbeddingsFake:
             "object": "list",
             "model": model,
             "data": vectors[::-1],
-            "usage": {"prompt_tokens": 1, "total_tokens": 1},
+            "usage": {"prompt_tokens": self.tokens, "total_tokens": self.tokens},
         }
         match self.fault:
             case "status":

@@ -91,14 +91,14 @@ class Letters:
 
     model = "letters"
 
-    async def embed(self, texts: list[str]) -> list[list[float]]:
+    async def embed(self, texts: list[str], **_: object) -> list[list[float]]:
         return [[text.count(letter) - 0.5 for letter in "abcdefgh"] for text in texts]
 
 
 class Silent:
     model = "silent"
 
-    async def embed(self, texts: list[str]) -> list[list[float]]:
+    async def embed(self, texts: list[str], **_: object) -> list[list[float]]:
         raise ModelRejected("no", detail="no key")
 
 

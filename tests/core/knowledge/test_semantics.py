@@ -9,6 +9,7 @@ from core.knowledge.desk import KnowledgeDesk, Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.threads import Usage
 from storage.database import Database
 from storage.knowledge import SqlKnowledge
 from storage.knowledge_vectors import SqlKnowledgeVectors
@@ -140,3 +141,32 @@ async def test_half_of_an_entrys_vectors_are_never_kept(
     assert entry.chunk_count > 64
     assert len(fake.seen) == 2
     assert not await SqlKnowledgeVectors(database).has(entry.entry_id, "m")
+
+
+async def test_vectors_are_charged_to_whoever_wants_them(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
+    added = Shelf(meant.library.charged_to(lambda *one: adder.append(one)), meant.thread_id)
+    fake.tokens = 5
+    await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    asking = Shelf(meant.library.charged_to(lambda *one: asker.append(one)), meant.thread_id)
+    fake.tokens = 3
+    assert CAT in await asked(asking.desk())
+
+    assert adder == [("m", Usage(input_tokens=5))]
+    assert asker == [("m", Usage(input_tokens=3))]
+
+
+async def test_a_failure_for_one_spares_the_others_the_wait(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    assert meant.library.semantics is not None
+    meant.library.semantics.pause_seconds = 3600
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    fake.fault, before = "garbage", len(fake.seen)
+    for _ in range(3):
+        payer = Shelf(meant.library.charged_to(lambda *_: None), meant.thread_id)
+        await asked(payer.desk())
+
+    assert len(fake.seen) == before + 1

@@ -1,6 +1,7 @@
 """Vectors from a local endpoint that speaks OpenAI's embeddings: asked straight, and through litellm."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import pytest
 
@@ -8,6 +9,7 @@ from core.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.threads import Usage
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
 
 # litellm reads a deprecated attribute of its own models
@@ -23,6 +25,10 @@ async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
 
 
 Source = OpenAIEmbeddings | LiteLLM
+Told = list[tuple[str, Usage]]
+
+
+def nobody(_model: str, _usage: Usage) -> None: ...
 
 
 @pytest.fixture(params=["direct", "litellm"])
@@ -41,7 +47,10 @@ async def source(
 async def test_each_text_gets_its_vector(source: Source, fake: EmbeddingsFake) -> None:
     embedder = ModelEmbedder(source, MODEL)
 
-    assert await embedder.embed(["one", "three"]) == [vector_of("one"), vector_of("three")]
+    assert await embedder.embed(["one", "three"], spent=nobody) == [
+        vector_of("one"),
+        vector_of("three"),
+    ]
     assert embedder.model == MODEL
     assert [one["model"] for one in fake.seen] == ["text-embedding-3-small"]
 
@@ -55,7 +64,7 @@ async def test_a_refusal_is_told_in_our_words(
 ) -> None:
     fake.fault, fake.status, fake.message = "status", status, f"not with {fake.key}"
     with pytest.raises(error) as raised:
-        await ModelEmbedder(source, MODEL).embed(["one"])
+        await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
 
     assert str(status) in raised.value.detail
     assert fake.key not in raised.value.detail
@@ -67,7 +76,7 @@ async def test_what_is_no_answer_is_an_error_of_the_model(
 ) -> None:
     fake.fault = fault
     with pytest.raises(ModelError):
-        await ModelEmbedder(source, MODEL).embed(["one"])
+        await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
 
 
 async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
@@ -95,10 +104,10 @@ async def test_vectors_of_another_length_than_before_are_not_taken(
     source: Source, fake: EmbeddingsFake
 ) -> None:
     embedder = ModelEmbedder(source, MODEL)
-    await embedder.embed(["one"])
+    await embedder.embed(["one"], spent=nobody)
     fake.fault = "lengths"
     with pytest.raises(ModelUnavailable) as raised:
-        await embedder.embed(["one"])
+        await embedder.embed(["one"], spent=nobody)
 
     assert raised.value.detail == "embeddings of length 32, before of length 64"
 
@@ -124,8 +133,62 @@ class Saying:
 )
 async def test_an_answer_of_another_shape_is_not_taken(answer: Mapping[str, object]) -> None:
     with pytest.raises(ModelUnavailable):
-        await ModelEmbedder(Saying(answer), "m").embed(["one", "two"])
+        await ModelEmbedder(Saying(answer), "m").embed(["one", "two"], spent=nobody)
 
 
 async def test_nothing_is_asked_for_no_texts() -> None:
-    assert await ModelEmbedder(Saying({}), "m").embed([]) == []
+    assert await ModelEmbedder(Saying({}), "m").embed([], spent=nobody) == []
+
+
+def booking() -> tuple[Told, Callable[[str, Usage], None]]:
+    told: Told = []
+    return told, lambda model, usage: told.append((model, usage))
+
+
+async def test_what_the_provider_tells_is_booked_under_the_model(
+    source: Source, fake: EmbeddingsFake
+) -> None:
+    told, spent = booking()
+    fake.tokens = 7
+    await ModelEmbedder(source, MODEL).embed(["one", "three"], spent=spent)
+    assert told == [(MODEL, Usage(input_tokens=7))]
+
+
+@pytest.mark.parametrize("usage", [{}, None, {"prompt_tokens": 10**30}, {"prompt_tokens": -1}])
+async def test_tokens_that_are_not_told_are_estimated(usage: object) -> None:
+    told, spent = booking()
+    answer = {"data": [{"index": 0, "embedding": [1.0]}], "usage": usage}
+    await ModelEmbedder(Saying(answer), "m").embed(["word " * 100], spent=spent)
+    ((model, used),) = told
+    assert model == "m"
+    assert 80 <= used.input_tokens <= 200
+
+
+async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_nothing(
+    fake: EmbeddingsFake,
+) -> None:
+    told, spent = booking()
+    source = OpenAIEmbeddings(fake.base_url, fake.key, deadline_seconds=0.2)
+    embedder = ModelEmbedder(source, "m")
+    try:
+        for fault in ("status", "cut", "slow"):
+            fake.fault = fault
+            with pytest.raises(ModelUnavailable):
+                await embedder.embed(["word " * 100], spent=spent)
+    finally:
+        await source.close()
+    ((_, used),) = told
+    assert 80 <= used.input_tokens <= 200
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_estimated(fake: EmbeddingsFake) -> None:
+    told, spent = booking()
+    fake.fault = "slow"
+    source = OpenAIEmbeddings(fake.base_url, fake.key)
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await ModelEmbedder(source, "m").embed(["word " * 100], spent=spent)
+    finally:
+        await source.close()
+    assert [usage.input_tokens >= 80 for _, usage in told] == [True]

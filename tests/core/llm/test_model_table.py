@@ -66,6 +66,12 @@ def test_a_model_is_known_by_its_provider_too(tmp_path: Path) -> None:
     )
 
 
+def test_a_model_of_embeddings_has_a_price_and_no_window(tmp_path: Path) -> None:
+    known = table(tmp_path, {"a": ROW | {"mode": "embedding", "output_cost_per_token": 0}})
+    assert known.limits == {}
+    assert known.prices["a"].input_per_million_usd == 2.0
+
+
 def test_an_answer_never_takes_most_of_the_window(tmp_path: Path) -> None:
     known = table(tmp_path, {"a": ROW | {"max_output_tokens": 100_000}})
     assert known.limits["a"].reserved == 33_333
@@ -74,7 +80,7 @@ def test_an_answer_never_takes_most_of_the_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"mode": "embedding"},
+        {"mode": "image_generation"},
         {"max_input_tokens": "many", "input_cost_per_token": "little"},
         {"max_input_tokens": -1, "input_cost_per_token": -1},
         {"max_input_tokens": None, "output_cost_per_token": None},

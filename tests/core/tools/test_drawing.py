@@ -1,5 +1,6 @@
 """image_edit_or_generate in real sandboxes, through litellm, against a model of pictures on this machine."""
 
+import asyncio
 import base64
 import io
 import json
@@ -7,11 +8,15 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 from PIL import Image
 
 from bots.outside import outside_services
 from bots.settings import load
-from core.outside.drawing import usage_in
+from core.errors import ToolError
+from core.llm.litellm_adapter import LiteLLM
+from core.outside.drawing import Drawer, usage_in
+from core.outside.guard import Guard
 from core.threads import Usage
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
@@ -80,6 +85,60 @@ async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
     for _, usage in told:
         assert (usage.input_tokens, usage.output_tokens) == (8, 1000)
         assert usage.cost_usd == usage.estimated_usd == cost
+
+
+async def silent(_request: web.Request) -> web.Response:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+def impatient(service: StandIn, seconds: float) -> Drawer:
+    source = LiteLLM(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
+    return Drawer(source, "openai/gpt-image-1", Guard(frozenset({service.endpoint})))
+
+
+async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
+    told: list[Usage] = []
+    async with stand_in(DRAWING) as service:
+        drawer = impatient(service, 5)
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await drawer.draw("a field " * 100, spent=lambda _, used: told.append(used))
+        service.faults.clear()
+        await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        await drawer.close()
+
+    first, drawn, late = told
+    assert (first.output_tokens, first.cost_usd) == (0, 0)
+    assert 80 <= first.input_tokens <= 400
+    assert late == drawn
+    assert late.estimated_usd == late.cost_usd > 0
+
+
+async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
+    told: list[Usage] = []
+    async with stand_in(DRAWING) as service:
+        drawer = impatient(service, 60)
+        service.faults["/generations"] = refusal(429, {"error": {"message": "slow"}})
+        with pytest.raises(ToolError):
+            await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        assert told == []
+        service.faults["/generations"] = silent
+        asked = len(service.asked)
+        drawing = asyncio.ensure_future(
+            drawer.draw("a field", spent=lambda _, used: told.append(used))
+        )
+        async with asyncio.timeout(30):
+            while len(service.asked) == asked:
+                await asyncio.sleep(0.01)
+        drawing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drawing
+        await drawer.close()
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(
