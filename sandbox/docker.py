@@ -17,6 +17,7 @@ from sandbox.lifecycle import Patience, next_step
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.modal_program import packed_program
 from sandbox.probe import ProbeResult
+from sandbox.turnstile import cores
 from sandbox.workspaces import Workspace, WorkspaceInUse, Workspaces
 
 START = Failpoint("docker.start")
@@ -51,7 +52,7 @@ class DockerContainers:
         self._now = now
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = Machines(self._start, self._lost)
+        self._machines = Machines(self._start, self._lost, starts_at_once=cores())
         self._doors = Doors(
             folder / "doors", self._workspaces, self._machines.running, self._machines.stop
         )

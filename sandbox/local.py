@@ -26,6 +26,7 @@ from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.probe import ProbeResult, try_flags, try_toolbox
 from sandbox.programs import Lacking
 from sandbox.toolbox import Toolbox, find_toolbox
+from sandbox.turnstile import cores
 from sandbox.watchdog import Watched, watch
 from sandbox.workspaces import UIDS, Workspaces
 
@@ -63,7 +64,7 @@ class LocalJails:
         self._limits = limits or Limits()
         self._drops_user = is_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
-        self._machines = Machines(self._start, self._lost)
+        self._machines = Machines(self._start, self._lost, starts_at_once=cores())
         self.life = LocalLife(self._machines, self._workspaces, patience, now, self._packer)
         self._doors = Doors(
             self._folder / "doors", self._workspaces, self._machines.running, self._machines.stop

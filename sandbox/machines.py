@@ -5,7 +5,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from core.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from sandbox.client import SandboxClient
 from sandbox.connection import Connection
+from sandbox.turnstile import Turnstile
 
 OPEN = Failpoint("sandbox.open")
 HELLO_SECONDS = 15.0
@@ -42,12 +43,14 @@ class Machines:
         start: Callable[[str], Awaitable[Machine]],
         on_lost: Callable[[str, Machine], None] | None = None,
         link: Callable[[Machine, int], Awaitable[str | None]] | None = None,
+        starts_at_once: int | None = None,
     ) -> None:
         """`on_lost` hears of a machine that has ended by itself, when its thread wants it again. `link` asks whoever
-        runs the machines for an address of a port."""
+        runs the machines for an address of a port. `starts_at_once` is for those that start on this machine."""
         self._start = start
         self._on_lost = on_lost
         self._link = link
+        self._turnstile = None if starts_at_once is None else Turnstile(starts_at_once)
         self._running: dict[str, Machine] = {}
         self._fences: dict[str, int] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -58,8 +61,9 @@ class Machines:
         async with self._locks[thread_id]:
             machine = await self._found(thread_id, fence)
             if machine is None:
-                with OPEN:
-                    machine = await self._started(thread_id, fence)
+                async with self._turnstile.passed() if self._turnstile else nullcontext():
+                    with OPEN:
+                        machine = await self._started(thread_id, fence)
         return SandboxClient(
             machine.connection,
             fence=fence,

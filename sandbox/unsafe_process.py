@@ -19,6 +19,7 @@ from sandbox.connection import Connection
 from sandbox.doors import Doors, Remote
 from sandbox.limits import Limits
 from sandbox.machines import Machine, Machines, check_thread_id
+from sandbox.turnstile import cores
 from sandbox.workspaces import Workspace, Workspaces
 
 STOP_SECONDS = 5.0
@@ -34,7 +35,7 @@ class UnsafeProcesses:
     def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
-        self._machines = Machines(self._start)
+        self._machines = Machines(self._start, starts_at_once=cores())
         self._doors = Doors(
             folder.absolute() / "doors",
             self._workspaces,
