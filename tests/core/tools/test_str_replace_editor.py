@@ -136,6 +136,33 @@ async def test_edits_are_taken_back_one_by_one(bench: Bench) -> None:
     assert "no edit" in await editor.refuses("undo_edit", "a.txt")
 
 
+async def test_what_something_else_wrote_since_is_not_taken_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "a.txt", file_text="one\n")
+    await bench.put("a.txt", b"by hand\n")
+    assert "changed by something else" in await editor.refuses("undo_edit", "a.txt")
+    await editor.does("str_replace", "a.txt", old_str="hand", new_str="tool")
+    await editor.does("undo_edit", "a.txt")
+    said = await editor.refuses("undo_edit", "a.txt")
+    assert "had made the file" in said
+    assert await bench.get("a.txt") == b"by hand\n"
+
+    await editor.does("str_replace", "a.txt", old_str="by", new_str="with")
+    await bench.put("a.txt", b"over it\n")
+    said = await editor.refuses("undo_edit", "a.txt")
+    place = said.partition("is in ")[2].partition(",")[0]
+    assert await bench.get(place) == b"by hand\n"
+
+
+async def test_a_file_that_was_deleted_since_comes_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put("a.txt", b"one\n")
+    await editor.does("str_replace", "a.txt", old_str="one", new_str="two")
+    await bench.output("delete_file", file_path="a.txt")
+    await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"one\n"
+
+
 async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -> None:
     editor = Editor(bench)
     await bench.put("a.txt", b"0\n")
