@@ -230,3 +230,16 @@ def is_chunk(event: AgentEvent) -> bool:
 def is_terminal(event: AgentEvent) -> bool:
     """Whether the event is the last of its run."""
     return isinstance(event, RunFinished | RunFailed)
+
+
+def last_words(terminal: Terminal, open_turn_id: str | None) -> tuple[AgentEvent, ...]:
+    """What is told right before the terminal event: the error, or the limit that no turn has told; and a turn that
+    had no end gets one."""
+    said: list[AgentEvent] = []
+    if isinstance(terminal, RunFailed):
+        said.append(ErrorRaised(message=terminal.public_message))
+    elif terminal.finish_reason in ("max_iterations", "budget"):
+        said.append(FinishReached(reason=terminal.finish_reason))
+    if open_turn_id is not None:
+        said.append(TurnFinished(turn_id=open_turn_id))
+    return tuple(said)

@@ -21,6 +21,7 @@ from core.events import (
     TurnFinished,
     TurnStarted,
     is_chunk,
+    last_words,
 )
 from core.ids import new_id
 from core.messages import Message
@@ -146,8 +147,9 @@ class RunRecorder:
         async with self._lock:
             self._cancel_timer()
             batch = self._pending
-            last = _Emitted(terminal, None, datetime.now(UTC))
-            events = self._events([*batch.emitted, last])
+            now, turn_id = datetime.now(UTC), self._turn_id
+            said = [_Emitted(one, turn_id, now) for one in last_words(terminal, turn_id)]
+            events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
             if not await self._journal.finish(self._lease, self._entry(batch, events), ending):
                 return False
             self._pending = _Pending()
@@ -248,8 +250,7 @@ def merged(emitted: list[_Emitted]) -> list[_Emitted]:
     whole: list[_Emitted] = []
     texts: list[str] = []
     for one in emitted:
-        event = one.event
-        last = whole[-1].event if whole else None
+        event, last = one.event, whole[-1].event if whole else None
         if isinstance(event, TextStreamed | ThinkingStreamed):
             if type(last) is type(event):
                 texts.append(event.text)
