@@ -54,7 +54,7 @@ class Standing:
     """What the platform says of whoever acts, at that moment. `is_known`: False where it did not say it.
 
     `groups`: ids of their roles or user groups; None where it did not say them. `home_id`: their own workspace, where
-    that is another one.
+    that is another one. `organisation_id`: the organisation of the workspace that they act in, where it has one.
     `expects_answer`: a click or a slash command, which the platform shows as failed where nothing is said.
     """
 
@@ -62,6 +62,7 @@ class Standing:
     is_direct: bool = False
     is_guest: bool = False
     home_id: str = ""
+    organisation_id: str = ""
     groups: frozenset[str] | None = frozenset()
     expects_answer: bool = False
 

@@ -1,6 +1,6 @@
 """Who may talk to the agent: closed by default, looked at again for every message and every click."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bots.inbound import MEMBER, Inbound, MessageDeleted, Standing, person_of
 
@@ -19,6 +19,7 @@ class Policy:
 
     `users` and `roles` are one list: who is in either fits. People may be written `WORKSPACE/PERSON`. Guests and
     members of other workspaces need their switch, or to be listed by id; another workspace may be listed itself.
+    A listed organisation stands for all of its workspaces.
     Admins need nothing else.
     """
 
@@ -42,22 +43,23 @@ class Policy:
         """Why somebody is not let in, in a sentence for them; None: they are."""
         if self.is_admin(workspace_id, person_id, standing):
             return None
-        if not self._fits_place(workspace_id, channel_id):
+        if not self._fits_place((workspace_id, standing.organisation_id), (channel_id,)):
             return NOT_ALLOWED
         if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
             return None
         return self._problem_with(standing)
 
     def admits_workspace(self, workspace_id: str) -> bool:
-        """Whether a workspace may install the bot: the list of workspaces must hold it."""
+        """Whether a workspace or an organisation may install the bot: the list of workspaces must hold it."""
         return EVERYBODY in self.workspaces or workspace_id in self.workspaces
 
-    def _fits_place(self, workspace_id: str, channel_id: str) -> bool:
+    def _fits_place(self, workspace_ids: tuple[str, ...], channel_ids: tuple[str, ...]) -> bool:
         """False also where no list is set at all."""
-        checks = ((self.workspaces, workspace_id), (self.channels, channel_id))
+        checks = ((self.workspaces, workspace_ids), (self.channels, channel_ids))
         is_set = any((self.workspaces, self.channels, self.users, self.roles))
         return is_set and all(
-            not allowed or EVERYBODY in allowed or value in allowed for allowed, value in checks
+            not allowed or EVERYBODY in allowed or not set(allowed).isdisjoint(ids)
+            for allowed, ids in checks
         )
 
     def _problem_with(self, standing: Standing) -> str | None:
@@ -83,7 +85,8 @@ def refusal(inbound: Inbound, policy: Policy) -> str | None:
     if isinstance(inbound, MessageDeleted) and not person.person_id:
         # the platform does not say whose message it was: taking words back is for whoever may delete them
         anybody = Policy(workspaces=policy.workspaces, channels=policy.channels, users=(EVERYBODY,))
-        return anybody.problem(address.workspace_id, address.channel_id, "")
+        place = replace(MEMBER, organisation_id=inbound.standing.organisation_id)
+        return anybody.problem(address.workspace_id, address.channel_id, "", place)
     return policy.problem(
         address.workspace_id, address.channel_id, person.person_id, inbound.standing
     )

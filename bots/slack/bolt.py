@@ -7,12 +7,13 @@ from typing import Protocol, cast
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
-from bots.slack.client import Identity, SlackClient
-from bots.slack.payload import child, strings, text
+from bots.slack.client import SlackClient
+from bots.slack.farewells import Leave, is_farewell, part
+from bots.slack.origin import origin_of
+from bots.slack.payload import child
 from bots.slack.teams import Teams
 from core.messages import JsonObject
 
-Leave = Callable[[str], Awaitable[None]]
 _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]], object]]
 
 
@@ -58,17 +59,18 @@ def bolt_app(client: SlackClient, teams: Teams, leave: Leave) -> AsyncApp:
 
 def _register(on: _Registers, teams: Teams, leave: Leave) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
-        event, team_id = child(cast(JsonObject, body), "event"), context.team_id or ""
-        team = await teams.find(team_id)
-        if team is not None and is_farewell(event, team.client.identity):
-            await leave(team_id)
-        elif team is not None and team.doorway is not None:
+        payload = cast(JsonObject, body)
+        event, origin = child(payload, "event"), origin_of(payload, context.team_id or "")
+        if is_farewell(event):
+            await part(event, origin, teams, leave)
+        elif (team := await teams.heard_from(origin)) is not None and team.doorway is not None:
             await team.doorway.on_event(event)
 
     async def on_click(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
-        team = await teams.find(context.team_id or "")
+        payload = cast(JsonObject, body)
+        team = await teams.heard_from(origin_of(payload, context.team_id or ""))
         if team is not None and team.doorway is not None:
-            await team.doorway.on_click(cast(JsonObject, body))
+            await team.doorway.on_click(payload)
         await ack()
 
     async def on_other(ack: AsyncAck) -> None:
@@ -79,11 +81,3 @@ def _register(on: _Registers, teams: Teams, leave: Leave) -> None:
     on.action(anything)(on_click)
     for register in (on.view, on.command, on.shortcut):
         register(anything)(on_other)
-
-
-def is_farewell(event: JsonObject, identity: Identity) -> bool:
-    """Whether the workspace took the bot away, or its token alone."""
-    if text(event, "type") == "app_uninstalled":
-        return True
-    revoked = strings(event, "tokens", "bot")
-    return text(event, "type") == "tokens_revoked" and identity.user_id in revoked

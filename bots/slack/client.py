@@ -40,11 +40,12 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the bot is: `team_id` is the workspace that its token belongs to."""
+    """Who the bot is: `team_id` is the workspace that it is in, `organisation_id` that of the workspace, if known."""
 
     team_id: str
     user_id: str
     bot_id: str
+    organisation_id: str = ""
 
 
 Parameters = Mapping[str, str | int | bool]

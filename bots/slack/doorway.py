@@ -112,6 +112,7 @@ class Doorway:
         return replace(
             standing,
             groups=groups,
+            organisation_id=self._client.identity.organisation_id,
             is_direct=inbound.address.channel_id.startswith("D"),
             expects_answer=is_click,
         )

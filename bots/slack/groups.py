@@ -44,8 +44,10 @@ class Groups:
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()
+        # which of its workspaces is meant, an organisation's token does not say; others ignore it
+        asked = {"usergroup": group_id, "team_id": self._client.identity.team_id}
         try:
-            answer = await self._client.read("usergroups.users.list", {"usergroup": group_id})
+            answer = await self._client.read("usergroups.users.list", asked)
         except SurfaceRefused as error:
             if error.code != NO_SUCH_GROUP:
                 raise

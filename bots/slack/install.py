@@ -14,13 +14,12 @@ from aiohttp import web
 from yarl import URL
 
 from bots.slack.client import SlackClient
+from bots.slack.grants import Grant, facts_of, grant_of, workspaces_of
 from bots.slack.manifest import BOT_SCOPES, REDIRECT_PATH
-from bots.slack.oauth import OAuthClient, token_in
-from bots.slack.payload import child, text
+from bots.slack.oauth import OAuthClient
 from bots.slack.vault import Vault
-from core.errors import ConfigurationError, StorageUnavailable, SurfaceError
+from core.errors import StorageUnavailable, SurfaceError
 from core.installations import Installation, Installations
-from core.messages import JsonObject
 from core.threads import Person
 
 INSTALL_PATH = "/slack/install"
@@ -29,8 +28,9 @@ STATE_SECONDS = 600
 _STATE_CHARACTERS_MAX = 300
 STALE = "This link is used up or too old. Begin again at /slack/install."
 NOT_HERE = "This bot does not take workspaces that its operator has not named."
-WHOLE_ORGANISATION = "Install the bot in a workspace, not in a whole organisation."
 FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
+DONE = "The bot is installed. You can close this page."
+DONE_EVERYWHERE = "The bot is installed in the organisation. It works in the workspaces that it is added to in Slack."
 DECLINED = "The bot was not installed."
 AWAY = "This cannot be kept just now. Try again in a moment."
 
@@ -45,7 +45,7 @@ class Claims(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
-    """The two pages. `admits` says whether a workspace may install the bot; `secret` signs states."""
+    """The two pages. `admits` says whether a workspace or organisation may install the bot; `secret` signs states."""
 
     oauth: OAuthClient
     vault: Vault
@@ -111,57 +111,51 @@ class Install:
         except SurfaceError as error:
             log.warning("slack: an installation was not confirmed: %s", error)
             return _page(FAILED, 502)
-        team_id, token = text(answer, "team", "id"), token_in(answer)
-        if answer.get("is_enterprise_install") is True:
-            return _page(WHOLE_ORGANISATION, 400)
-        if not team_id or not token.access_token.startswith("xox"):
+        grant = grant_of(answer)
+        if grant is None:
             return _page(FAILED, 502)
-        if not self.admits(team_id):
-            await self._revoke(token.access_token)
-            log.warning("slack: workspace %s wanted to install the bot, and may not", team_id)
-            return _page(NOT_HERE, 403)
-        facts = await self._facts(answer, token.access_token)
-        if facts is None:
-            return _page(FAILED, 502)
-        installation = Installation(
-            platform="slack",
-            workspace_id=team_id,
-            sealed_token=self.vault.seal(team_id, token),
-            facts=facts,
-        )
-        user_id = text(child(answer, "authed_user"), "id")
-        await self.installations.save(installation, by=Person(person_id=user_id, name=user_id))
-        log.info("slack: workspace %s has installed the bot", team_id)
-        return _page("The bot is installed. You can close this page.", 200)
-
-    async def _facts(self, answer: JsonObject, token: str) -> JsonObject | None:
-        """Who the bot is there, as Slack says for the very token; None: the token is another workspace's."""
-        client = self.new_client(token)
-        try:
-            identity = await client.open()
-        except ConfigurationError as error:
-            log.warning("slack: a new token does not work: %s", error)
-            return None
-        finally:
-            await client.close()
-        if identity.team_id != text(answer, "team", "id"):
-            return None
-        return {
-            "name": text(answer, "team", "name")[:200],
-            "bot_user_id": identity.user_id,
-            "bot_id": identity.bot_id,
-            "scope": text(answer, "scope")[:2000],
-        }
-
-    async def _revoke(self, token: str) -> None:
-        client = self.new_client(token)
+        client = self.new_client(grant.token.access_token)
         client.connect()
         try:
-            await client.write("auth.revoke", {})
+            return await self._granted(grant, client)
         except SurfaceError as error:
-            log.warning("slack: a token that nobody wants was not given back: %s", error)
+            log.warning("slack: a new token does not work: %s", error)
+            return _page(FAILED, 502)
         finally:
             await client.close()
+
+    async def _granted(self, grant: Grant, client: SlackClient) -> web.Response:
+        workspace_id = grant.workspace_id
+        facts = await facts_of(grant, client)
+        if facts is None:
+            return _page(FAILED, 502)
+        if not await self._is_admitted(grant, client):
+            await _give_back(client)
+            log.warning("slack: workspace %s wanted to install the bot, and may not", workspace_id)
+            return _page(NOT_HERE, 403)
+        installation = Installation(
+            platform="slack",
+            workspace_id=workspace_id,
+            sealed_token=self.vault.seal(workspace_id, grant.token),
+            facts=facts,
+        )
+        by = Person(person_id=grant.installer_id, name=grant.installer_id)
+        await self.installations.save(installation, by=by)
+        log.info("slack: workspace %s has installed the bot", workspace_id)
+        return _page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
+
+    async def _is_admitted(self, grant: Grant, client: SlackClient) -> bool:
+        """An organisation comes in with its own id, or with one of its workspaces, for which alone it then installs."""
+        if self.admits(grant.workspace_id) or self.admits(grant.organisation_id):
+            return True
+        return grant.is_organisation and any(map(self.admits, await workspaces_of(client)))
+
+
+async def _give_back(client: SlackClient) -> None:
+    try:
+        await client.write("auth.revoke", {})
+    except SurfaceError as error:
+        log.warning("slack: a token that nobody wants was not given back: %s", error)
 
 
 def signed_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:

@@ -15,6 +15,7 @@ from bots.slack import limits
 from bots.slack.client import SlackClient
 from bots.slack.doorway import Doorway
 from bots.slack.files import SlackFiles
+from bots.slack.origin import Origin
 from bots.slack.surface import SlackSurface
 from bots.slack.talk import SlackTalk
 from bots.slack.tokens import Access, Tokens
@@ -26,20 +27,22 @@ LOOK_AGAIN_SECONDS = 30.0
 """So long a process may go on with a token that another one has changed or taken away."""
 IDLE_SECONDS = 3600.0
 """A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
-_OF_TEAM = re.compile(r"(?P<team>[TE][A-Z0-9]{1,40})/(?P<ref>.*)", re.DOTALL)
+_OF_TEAM = re.compile(r"(?P<team>T[A-Z0-9]{1,40})/(?P<ref>.*)", re.DOTALL)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Team:
-    """One workspace. `looked_at`: when its token was last read; None for one that is set."""
+    """One workspace. `looked_at`: when its token was last read; None for one that is set. `installed_by`: the workspace
+    itself, or its organisation, whose token serves it."""
 
     client: SlackClient
     surface: SlackSurface
     files: SlackFiles
     talk: SlackTalk
     doorway: Doorway | None
+    installed_by: str = ""
     looked_at: float | None = None
 
 
@@ -106,6 +109,7 @@ class Teams:
             client.connect(access.identity)
             team = self._teams[team_id] = self.team_with(client)
         team.client.take_token(access.token)
+        team.installed_by = access.installed_by
         team.looked_at = time.monotonic()
         return team
 
@@ -119,6 +123,16 @@ class Teams:
         for team_id in silent:
             await self.forget(team_id)
 
+    async def heard_from(self, origin: Origin) -> Team | None:
+        """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace
+        without a token of its own is served with the organisation's. Raises StorageUnavailable."""
+        team_id, organisation_id = origin.team_id, origin.organisation_id
+        team = await self.find(team_id)
+        if team is not None or self._tokens is None or not (team_id and organisation_id):
+            return team
+        is_served = await self._tokens.join(team_id, organisation_id)
+        return await self.find(team_id) if is_served else None
+
     async def of(self, team_id: str) -> Team:
         """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
         team = await self.find(team_id)
@@ -127,8 +141,11 @@ class Teams:
         return team
 
     async def forget(self, team_id: str) -> None:
-        """The workspace has taken the bot away."""
-        if (team := self._teams.pop(team_id, None)) is not None:
+        """The workspace has taken the bot away, or the organisation with all that it installed for."""
+        gone = [
+            one for one, team in self._teams.items() if team_id in {one, team.installed_by} - {""}
+        ]
+        for team in [self._teams.pop(one) for one in gone]:
             await _closed(team)
 
     async def close(self) -> None:

@@ -19,15 +19,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """A token that holds now, and who the bot is with it."""
+    """A token that holds now, and who the bot is with it. `installed_by`: the workspace itself, or its organisation."""
 
     token: str
     identity: Identity
+    installed_by: str
 
 
 class Tokens(Protocol):
     async def access(self, team_id: str) -> Access | None:
         """None: the workspace has not installed the bot, or its token is lost. Raises StorageUnavailable."""
+        ...
+
+    async def join(self, team_id: str, organisation_id: str) -> bool:
+        """Lets the organisation's token serve a workspace without one. False: there is none. Raises as `access`."""
         ...
 
 
@@ -44,7 +49,7 @@ class StoredTokens:
         if found is None:
             return None
         try:
-            token = self.vault.open(team_id, found.sealed_token)
+            token = self.vault.open(found.workspace_id, found.sealed_token)
             newer = self.vault.renewed(found.sealed_token)
         except Unreadable as error:
             log.error("slack: the token of workspace %s cannot be read: %s", team_id, error)  # noqa: TRY400 - no traceback helps
@@ -53,19 +58,26 @@ class StoredTokens:
             token = await self._refreshed(found, token)
         elif newer is not None:
             await self.installations.reseal(found, newer)
-        return Access(token=token.access_token, identity=_identity_of(found))
+        return Access(
+            token=token.access_token,
+            identity=_identity_of(found, team_id),
+            installed_by=found.workspace_id,
+        )
+
+    async def join(self, team_id: str, organisation_id: str) -> bool:
+        return await self.installations.join("slack", team_id, organisation_id)
 
     async def _refreshed(self, found: Installation, old: BotToken) -> BotToken:
         """The old one where Slack does not answer: it holds for a while still."""
-        team_id = found.workspace_id
+        owner_id = found.workspace_id
         try:
             new = token_in(await self.oauth.refresh(old.refresh_token))
         except SurfaceError as error:
-            log.warning("slack: the token of workspace %s is not refreshed: %s", team_id, error)
+            log.warning("slack: the token of workspace %s is not refreshed: %s", owner_id, error)
             return await self._of_others(found, old)
         if not new.access_token:
             return old
-        if await self.installations.reseal(found, self.vault.seal(team_id, new)):
+        if await self.installations.reseal(found, self.vault.seal(owner_id, new)):
             return new
         return await self._of_others(found, new)
 
@@ -80,9 +92,10 @@ class StoredTokens:
             return otherwise
 
 
-def _identity_of(found: Installation) -> Identity:
+def _identity_of(found: Installation, team_id: str) -> Identity:
     return Identity(
-        team_id=found.workspace_id,
+        team_id=team_id,
+        organisation_id=text(found.facts, "organisation_id"),
         user_id=text(found.facts, "bot_user_id"),
         bot_id=text(found.facts, "bot_id"),
     )

@@ -28,7 +28,7 @@ class BotToken:
 
 
 class Vault:
-    """Seals tokens for the workspace that they belong to. `keys`: Fernet keys, the newest first."""
+    """Seals tokens for the workspace or organisation that they belong to. `keys`: Fernet keys, the newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         try:

@@ -13,7 +13,9 @@ WAIT_SECONDS = 5.0
 
 def access_of(team_id: str) -> Access:
     return Access(
-        token=f"xoxb-{team_id}", identity=Identity(team_id=team_id, user_id="U0", bot_id="B0")
+        token=f"xoxb-{team_id}",
+        identity=Identity(team_id=team_id, user_id="U0", bot_id="B0"),
+        installed_by=team_id,
     )
 
 
@@ -31,6 +33,9 @@ class Shelf:
         if team_id in self.slow:
             await self.released.wait()
         return self.known.get(team_id)
+
+    async def join(self, team_id: str, organisation_id: str) -> bool:
+        return False
 
 
 def teams_with(shelf: Shelf, **settings: float) -> Teams:
