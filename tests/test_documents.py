@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import pytest
@@ -13,6 +14,9 @@ from bots.settings import PREFIX, VARIABLES, Settings
 from bots.web.app import web_app
 from bots.web.ports import WebPorts
 from core.events import FinishReason
+from core.threads import RunStatus
+from core.tools.catalogue import tools_of
+from core.tools.tool import Toolbox, prepare
 from storage.memory_bus import MemoryEventBus
 
 ROOT = Path(__file__).parent.parent
@@ -109,6 +113,24 @@ def test_every_status_type_and_finish_reason_is_named() -> None:
     assert len(kinds) > 8
     for word in (*kinds, *get_args(FinishReason)):
         assert f"`{word}`" in table, word
+
+
+def test_every_status_of_a_run_is_named() -> None:
+    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/http-api.md"), re.MULTILINE)
+    assert told is not None
+    for word in get_args(RunStatus):
+        assert f"`{word}`" in told[1], word
+
+
+def test_the_tool_that_is_shown_is_one() -> None:
+    """Word by word, as somebody would paste it into a file of the tools' folder."""
+    shown = re.search(r"```python\n(.+?)```", text_of("docs/tools.md"), re.DOTALL)
+    assert shown is not None
+    module = ModuleType("core.tools.shown")
+    exec(compile(shown[1], "docs/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
+    (tool,) = tools_of(module)
+    assert tool.example is not None
+    assert prepare(tool.name, tool.example, Toolbox({tool.name: tool})).title.endswith("Oslo")
 
 
 def test_every_feature_has_one_row() -> None:
