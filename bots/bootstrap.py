@@ -11,7 +11,7 @@ from functools import partial
 from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
 from bots.brains import brain, unreachable
-from bots.chores import beat, expire_approvals, sweep_audit, sweep_events
+from bots.chores import beat, bury_sessions, expire_approvals, sweep_audit, sweep_events
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
@@ -19,6 +19,7 @@ from bots.front import leave, new_reception
 from bots.known_models import known_models
 from bots.lookout import check_platforms, lookout, worker_answering
 from bots.machines import machines
+from bots.mcp_sessions import mcp_sessions
 from bots.meaning import semantics
 from bots.platforms import Platforms, add_discord, add_slack
 from bots.posting import Showroom
@@ -183,6 +184,8 @@ class _Assembly:
         self._ever(stack, sweep_events(self._stores.journal), "event sweeper")
         audit, days = self._stores.audit, self._settings.audit_days
         self._ever(stack, sweep_audit(audit, days), "audit sweeper")
+        left = mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
+        self._ever(stack, bury_sessions(left), "sweeper of sessions")
         self._ever(stack, expire_approvals(asks, patience_hours), "approval sweeper")
         return Running(
             http_port=port,

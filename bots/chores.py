@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 EVENTS_KEPT_HOURS = 24
 EVENTS_PAUSE_SECONDS = 3600.0
 AUDIT_PAUSE_SECONDS = 3600.0
+SESSIONS_PAUSE_SECONDS = 3600.0
 APPROVALS_PAUSE_SECONDS = 60.0
 
 
@@ -26,6 +27,10 @@ class Events(Protocol):
 
 class Audit(Protocol):
     async def sweep(self, *, older_than_days: float) -> int: ...
+
+
+class Sessions(Protocol):
+    async def bury(self) -> None: ...
 
 
 class Approvals(Protocol):
@@ -55,6 +60,11 @@ async def sweep_audit(audit: Audit, days: int) -> None:
 
     if days:
         await _ever(sweep, AUDIT_PAUSE_SECONDS, "old audit entries were not deleted")
+
+
+async def bury_sessions(sessions: Sessions) -> None:
+    """What clients of tools have left whose session was killed."""
+    await _ever(sessions.bury, SESSIONS_PAUSE_SECONDS, "killed sessions were not cleared away")
 
 
 async def expire_approvals(approvals: Approvals, hours: float) -> None:

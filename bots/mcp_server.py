@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.brains import brain
 from bots.machines import machines
+from bots.mcp_sessions import mcp_sessions
 from bots.meaning import semantics
 from bots.outside import offered, outside_services
 from bots.settings import Settings
@@ -13,14 +14,12 @@ from bots.warehouse import Stores
 from bots.wires import Wires
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
-from core.errors import AgentError, ConfigurationError, SandboxUnavailable
-from core.ids import new_id
+from core.errors import ConfigurationError, SandboxUnavailable
 from core.knowledge.asking import asking
 from core.knowledge.desk import KnowledgeDesk
 from core.knowledge.ports import Ask
 from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
-from core.threads import Address
 from core.tools.knowledge import ask_document
 from core.tools.tool import Toolbox, ToolContext
 from storage.opening import open_database
@@ -73,9 +72,8 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
         provider = sandboxes.provider
         if provider is not None:
             stack.push_async_callback(provider.close)
-        place = Address(platform="api", workspace_id="", channel_id="mcp", thread_key=new_id())
-        thread_id = (await stores.conversations.create(place)).thread_id
-        stack.push_async_callback(_forget, stores, provider, thread_id)
+        sessions = mcp_sessions(settings, stores, provider)
+        thread_id = await stack.enter_async_context(sessions.begun())
         ask = await _ask(settings, stack)
         outside = outside_services(settings)
         stack.push_async_callback(outside.close)
@@ -111,12 +109,3 @@ async def _opened(provider: SandboxProvider | None, thread_id: str) -> Sandbox:
     if provider is None:
         raise SandboxUnavailable("There is no sandbox on this machine.")
     return await provider.open(thread_id, fence=FENCE)
-
-
-async def _forget(stores: Stores, provider: SandboxProvider | None, thread_id: str) -> None:
-    try:
-        if provider is not None:
-            await provider.destroy(thread_id)
-        await stores.conversations.forget(thread_id)
-    except AgentError as error:
-        log.warning("the machine %s of MCP clients was not deleted: %s", thread_id, error)

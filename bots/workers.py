@@ -27,6 +27,11 @@ def new_worker_id() -> str:
     return f"{_machine()}-{os.getpid()}-{new_id()[-6:]}"
 
 
+def is_of_this_host(name: str) -> bool:
+    """Whether such an id was made on this machine, at this boot or an earlier one."""
+    return name.rsplit("-", 3)[0] == socket.gethostname() and name.count("-") >= 3
+
+
 @asynccontextmanager
 async def enlisted(folder: Path, worker_id: str, claims: RunClaims) -> AsyncGenerator[None, None]:
     """While entered the worker counts as alive. What dead ones of this machine held is free at once, not in seconds.
@@ -66,7 +71,7 @@ def _locked(folder: Path, worker_id: str) -> Generator[None, None, None]:
 @contextmanager
 def _dead(folder: Path) -> Generator[tuple[str, ...], None, None]:
     """Names of dead workers. Their locks are held meanwhile: one that is only just starting waits for the verdict."""
-    locks = {name: lock for name in _names(folder) if (lock := _free_lock(folder / name)) >= 0}
+    locks = {name: lock for name in _names(folder) if (lock := free_lock(folder / name)) >= 0}
     try:
         yield tuple(locks)
         for name in locks:
@@ -84,7 +89,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _free_lock(path: Path) -> int:
+def free_lock(path: Path) -> int:
     """The lock of a process that is gone, now ours; -1 while it lives."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)

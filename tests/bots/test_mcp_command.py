@@ -164,6 +164,32 @@ async def test_over_stdio_a_signal_ends_it_and_nothing_but_mcp_is_on_stdout(fold
     await until_nothing_is_left(folder)
 
 
+async def test_what_a_killed_one_left_goes_when_the_next_begins_and_those_that_live_stay(
+    folder: Path, guest_of: MakeGuest
+) -> None:
+    with program(folder, "--http", "0") as killed:
+        address = await logged(folder, r"MCP is served at (http://127\.0\.0\.1:\d+/mcp)")
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        guest = guest_of(McpServerConfig(name="own", transport="http", url=address, headers=bearer))
+        await guest.look()
+        await works(guest)
+        await guest.servers.close()
+        killed.kill()
+        killed.wait(SECONDS)
+    assert (threads(folder), len(workspaces(folder))) == (1, 1)
+
+    with program(folder) as next_one:
+        await logged(folder, r"MCP is served at (stdin)")
+        assert (threads(folder), workspaces(folder)) == (1, [])
+        with program(folder) as beside:
+            await logged(folder, r"MCP is served at (stdin)")
+            assert threads(folder) == 2
+            for process in (next_one, beside):
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(process.wait, SECONDS) == 0
+    await until_nothing_is_left(folder)
+
+
 def test_over_http_a_token_must_be_set(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "bots", "mcp", "--http", "0"],
