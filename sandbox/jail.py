@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sandbox.cgroups import Cgroup, Cgroups
 from sandbox.connection import Connection
 from sandbox.egress import Egress
 from sandbox.gateway import Gateway
-from sandbox.processes import with_descendants
+from sandbox.processes import is_living, with_descendants
 from sandbox.workspaces import Workspace
 
 STOP_SECONDS = 5.0
@@ -67,37 +68,45 @@ class Jail:
 
     async def stop(self) -> None:
         """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
+        inits = self._inits()
         try:
             await self._connection.close()
             if self._gateway is not None:
                 await self._gateway.close()
             if self._process.poll() is None:
                 self._kill_init()
-                if not await self._ended(STOP_SECONDS):
+                if not await _until(lambda: self._process.poll() is not None):
                     self._process.kill()
-                    await self._ended(STOP_SECONDS)
+                    await _until(lambda: self._process.poll() is not None)
+            # bubblewrap outside may end before its init, which the end of its program ends too
+            await _until(lambda: not any(map(is_living, inits)))
             if self._cgroup is not None:
                 await self._cgroup.remove()
                 self._cgroup = None
         finally:
             self.workspace.close()
 
-    def _kill_init(self) -> None:
-        """bubblewrap outside ends after its init, and that after all others: its end tells that of them all."""
-        children = with_descendants(self.pid)[1:2]
-        if not children:
-            self._process.kill()  # it has not come so far
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+    def _inits(self) -> list[int]:
+        """The jail's init; none as long as there is none."""
+        return with_descendants(self.pid)[1:2]
 
-    async def _ended(self, seconds: float) -> bool:
-        pause, waited = 0.001, 0.0
-        while self._process.poll() is None and waited < seconds:
-            await asyncio.sleep(pause)
-            waited += pause
-            pause = min(pause * 2, 0.05)
-        return self._process.poll() is not None
+    def _kill_init(self) -> None:
+        inits = self._inits()
+        if not inits:
+            self._process.kill()  # it has not come so far
+        for init in inits:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(init, signal.SIGKILL)
+
+
+async def _until(is_so: Callable[[], bool]) -> bool:
+    """Whether it came so in time."""
+    pause, waited = 0.001, 0.0
+    while not is_so() and waited < STOP_SECONDS:
+        await asyncio.sleep(pause)
+        waited += pause
+        pause = min(pause * 2, 0.05)
+    return is_so()
 
 
 async def start_jail(

@@ -24,6 +24,12 @@ def with_descendants(pid: int, children: dict[int, list[int]] | None = None) -> 
     return found
 
 
+def is_living(pid: int) -> bool:
+    """Whether there is such a process that has not ended; one that nobody has looked after yet has."""
+    stat = _stat(pid)
+    return bool(stat) and stat[0] not in (b"Z", b"X")
+
+
 def memory_bytes(pid: int) -> int:
     """The process's share of what it has in memory, shared pages divided; 0 when it has ended."""
     try:
@@ -45,7 +51,13 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _parent(pid: int) -> int | None:
+    stat = _stat(pid)
+    return int(stat[1]) if stat else None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """From its state on; empty where there is no such process."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return None
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []

@@ -13,6 +13,7 @@ from core.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
 from sandbox.limits import Limits
 from sandbox.local import LocalJails
+from sandbox.processes import is_living, with_descendants
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import content, local_jails, pieces, run
 
@@ -231,16 +232,10 @@ async def test_a_closed_jail_leaves_no_process(jails: LocalJails) -> None:
             session=f"s{number}",
         )
     (jail,) = jails._jails()
-    assert len(living_below(jail.pid)) >= 6
-    members = living_below(jail.pid)
+    assert len(with_descendants(jail.pid)) >= 6
+    members = with_descendants(jail.pid)
     await sandbox.close()
-    assert [pid for pid in members if Path(f"/proc/{pid}").exists()] == []
-
-
-def living_below(pid: int) -> list[int]:
-    from sandbox.processes import with_descendants
-
-    return with_descendants(pid)
+    assert list(filter(is_living, members)) == []
 
 
 def host_processes() -> int:
