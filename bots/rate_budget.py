@@ -11,6 +11,8 @@ from core.errors import SurfaceRateLimited
 
 OVERSLEPT_SECONDS_MAX = 1.0
 """A wait that took so much longer than meant: the process stood still, and another may have taken over what it does."""
+REFUSED_SECONDS_MAX = 3600.0
+"""What a platform says beyond this is not believed: one broken header would silence the bot for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ class RateLimiter:
 
     async def refuse(self, allowances: Sequence[Allowance], *, seconds: float) -> None:
         """The platform has refused a call that these count."""
-        await self._budget.refuse(allowances, seconds=seconds)
+        await self._budget.refuse(allowances, seconds=min(seconds, REFUSED_SECONDS_MAX))
 
 
 def _patience(seconds: float) -> SurfaceRateLimited:

@@ -64,7 +64,7 @@ class Turns:
         if answer.status != 429 or answer.headers.get("X-RateLimit-Scope") != "global":
             return
         told = answer.headers.get("Retry-After", "")
-        seconds = float(told) if told.replace(".", "", 1).isdigit() else 1.0
+        seconds = float(told) if told.replace(".", "", 1).isdecimal() else 1.0
         await self.limiter.refuse([self._allowance()], seconds=seconds)
 
     def _allowance(self) -> Allowance:

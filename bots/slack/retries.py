@@ -55,7 +55,7 @@ def retry_after(headers: Mapping[str, list[str] | str] | Mapping[str, str]) -> f
     for name, value in headers.items():
         if name.lower() == "retry-after":
             first = value if isinstance(value, str) else value[0]
-            return max(1.0, float(first)) if first.replace(".", "", 1).isdigit() else 1.0
+            return max(1.0, float(first)) if first.replace(".", "", 1).isdecimal() else 1.0
     return 1.0
 
 
