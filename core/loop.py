@@ -12,7 +12,7 @@ from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy, Window
 from core.dialects.dialect import Dialect
 from core.dialects.retold import retold
-from core.errors import BudgetExceeded, ContextOverflow
+from core.errors import BudgetExceeded, ContextOverflow, ModelRejected
 from core.events import RunFinished
 from core.ids import new_id
 from core.interrupt import Stopped, StopSwitch, first_leaf
@@ -152,7 +152,8 @@ def new_window(blank: ModelRequest, around: Surroundings) -> Window:
 async def _asked(
     request: ModelRequest, *, around: Surroundings, window: Window
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The model's answer; a request that it finds too long is made shorter and sent once more."""
+    """The model's answer; a request that it finds too long is made shorter and sent once more, one that it refuses with
+    pictures goes without them."""
     has_begun = False
     try:
         async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
@@ -160,17 +161,29 @@ async def _asked(
                 has_begun = True
                 yield delta
             return
-    except ContextOverflow as error:
+    except (ContextOverflow, ModelRejected) as error:
         if has_begun:
             raise
-        log.warning("the request is too long for %s: %s", request.model, error.detail)
-    request = await window.smaller(request)
+        request = await _otherwise(request, error, window)
     try:
         async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
             async for delta in deltas:
                 yield delta
     except ContextOverflow as error:
         raise window.refused(error) from error
+
+
+async def _otherwise(
+    request: ModelRequest, error: ContextOverflow | ModelRejected, window: Window
+) -> ModelRequest:
+    """What may be sent in place of a request that was refused. Raises the error where nothing may."""
+    if isinstance(error, ContextOverflow):
+        log.warning("the request is too long for %s: %s", request.model, error.detail)
+        return await window.smaller(request)
+    if not window.shows_pictures:
+        raise error
+    log.warning("%s refused a request with pictures: %s", request.model, error.detail)
+    return await window.blind(request)
 
 
 async def _completed(request: ModelRequest, *, around: Surroundings) -> str:

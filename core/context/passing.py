@@ -11,6 +11,10 @@ BROWSER_MESSAGES = 3
 """The browser is in use while one of the last so many messages used it."""
 TEXT_CHARACTERS_MAX = 12_000
 _PICTURE = "The picture that was looked at last:"
+_NOT_SHOWN = (
+    "(The picture that was looked at last is not shown here: this model takes no pictures. "
+    "Say so where it matters, or read what is in it by a program.)"
+)
 
 
 def passing_contents(
@@ -22,8 +26,9 @@ def passing_contents(
         if message.type == "browser_state":
             if messages_since_browser <= BROWSER_MESSAGES:
                 contents.append(_browser(message.content, sees_images=sees_images))
-        elif sees_images and (url := _picture_url(message.content)):
-            contents.append({"role": "user", "content": [_text(_PICTURE), _image(url)]})
+        elif url := _picture_url(message.content):
+            shown: JsonValue = [_text(_PICTURE), _image(url)] if sees_images else _NOT_SHOWN
+            contents.append({"role": "user", "content": shown})
     return tuple(contents)
 
 

@@ -45,7 +45,6 @@ class ContextPolicy:
 
     summary_tokens: int = 120_000
     kept_tokens: int = 30_000
-    sees_images: bool = True
     limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
     window_tokens: int | None = None
     answer_tokens: int | None = None
@@ -86,6 +85,7 @@ class Window:
         self._sent_tokens = 0
         self._sent_place = (0, 0)
         self._browser_place = 0
+        self._sees_images = True
 
     async def load(self, history: Sequence[Message]) -> None:
         """Takes a stored history up, with the cuts that were made in it before."""
@@ -120,6 +120,17 @@ class Window:
     async def smaller(self, refused: ModelRequest) -> ModelRequest:
         """The same call with less of the conversation, for a model that refused it as too long."""
         self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        start, end = self._sent_place
+        return await self._filled(refused.messages[:start], refused.messages[end:], refused)
+
+    @property
+    def shows_pictures(self) -> bool:
+        """Whether a call may have pictures that the model was to look at."""
+        return self._sees_images and bool(self._passing)
+
+    async def blind(self, refused: ModelRequest) -> ModelRequest:
+        """The same call without pictures, and so are all later ones: the model takes none."""
+        self._sees_images = False
         start, end = self._sent_place
         return await self._filled(refused.messages[:start], refused.messages[end:], refused)
 
@@ -221,7 +232,7 @@ class Window:
         return passing_contents(
             self._passing,
             messages_since_browser=len(self._messages) - self._browser_place,
-            sees_images=self._policy.sees_images,
+            sees_images=self._sees_images,
         )
 
     def _placed(

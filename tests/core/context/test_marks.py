@@ -118,4 +118,5 @@ def test_the_browser_is_shown_while_it_is_in_use_and_the_picture_until_another_c
     assert "https://example.org" in json.dumps(now[0])
     assert "data:image/jpeg;base64,AAAA" in json.dumps(now[0])
     assert now[1:] == later
-    assert [type(one["content"]) for one in blind] == [str]
+    assert [type(one["content"]) for one in blind] == [str, str]
+    assert "takes no pictures" in str(blind[1]["content"])
