@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import secrets
-import time
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from bots.simulator.faults import Fault, FaultKind, Faults
+from bots.simulator.slack.installed import event_callback
 from bots.simulator.slack.payloads import NotAcknowledged, Payload
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.world import Workspace
@@ -61,28 +60,33 @@ class Outbox:
     faults: Faults
     transport: Transport
     _under_way: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    _held: "tuple[Workspace, Payload, asyncio.TimerHandle] | None" = None
+    _held: "tuple[Payload, asyncio.TimerHandle] | None" = None
 
     def emit(self, workspace: Workspace, kind: str, event: Payload) -> None:
-        """Takes an event; whether the app hears of it depends on its subscriptions and scopes."""
+        """Takes an event. The app hears of it by its subscriptions and scopes, in an organisation also where it was
+        installed."""
+        organisation = workspace.organisation
+        if organisation is None or organisation.hears(workspace.team_id):
+            self.tell(kind, event_callback(workspace, event))
+
+    def tell(self, kind: str, body: Payload) -> None:
+        """Takes the body of an event."""
         if kind not in self.settings.subscriptions or not self._may_see(kind):
             return
         if self._held is not None:
-            earlier, body, timer = self._held
+            earlier, timer = self._held
             self._held = None
             timer.cancel()
-            self._start(workspace, event_callback(workspace, event))
-            self._start(earlier, body)
+            self._start(body)
+            self._start(earlier)
             return
         if fault := self._fault(kind, "reorder"):
-            body = event_callback(workspace, event)
             loop = asyncio.get_running_loop()
-            self._held = workspace, body, loop.call_later(fault.seconds, self._release)
+            self._held = body, loop.call_later(fault.seconds, self._release)
             return
-        body = event_callback(workspace, event)
-        self._start(workspace, body, kind)
+        self._start(body, kind)
         if self._fault(kind, "duplicate"):
-            self._start(workspace, body)
+            self._start(body)
 
     def _fault(self, kind: str, fault: FaultKind) -> Fault | None:
         """An event may be named by its subscription (`message.im`) or by its type alone (`message`)."""
@@ -94,18 +98,18 @@ class Outbox:
 
     def _release(self) -> None:
         if self._held is not None:
-            workspace, body, _ = self._held
+            body, _ = self._held
             self._held = None
-            self._start(workspace, body)
+            self._start(body)
 
-    def _start(self, workspace: Workspace, body: Payload, kind: str = "") -> None:
+    def _start(self, body: Payload, kind: str = "") -> None:
         fault = self._fault(kind, "delay") if kind else None
         seconds = fault.seconds if fault else 0.0
-        task = spawn(self._deliver(workspace, body, seconds), name="slack event")
+        task = spawn(self._deliver(body, seconds), name="slack event")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _deliver(self, workspace: Workspace, body: Payload, seconds: float) -> None:
+    async def _deliver(self, body: Payload, seconds: float) -> None:
         if seconds:
             await asyncio.sleep(seconds)
         delivery = Delivery(kind="events_api", payload=body)
@@ -140,35 +144,9 @@ class Outbox:
     async def close(self) -> None:
         """Drops whatever is still under way."""
         if self._held is not None:
-            self._held[2].cancel()
+            self._held[1].cancel()
             self._held = None
         for task in list(self._under_way):
             task.cancel()
         if self._under_way:
             await asyncio.wait(list(self._under_way))
-
-
-def event_callback(workspace: Workspace, event: Payload) -> Payload:
-    """The outer body of an event."""
-    return {
-        "token": "simulated",
-        "team_id": workspace.team_id,
-        "context_team_id": workspace.team_id,
-        "context_enterprise_id": None,
-        "api_app_id": workspace.app_id,
-        "event": event,
-        "type": "event_callback",
-        "event_id": f"Ev{secrets.token_hex(6).upper()}",
-        "event_time": int(time.time()),
-        "authorizations": [
-            {
-                "enterprise_id": None,
-                "team_id": workspace.team_id,
-                "user_id": workspace.bot.user_id,
-                "is_bot": True,
-                "is_enterprise_install": False,
-            }
-        ],
-        "is_ext_shared_channel": False,
-        "event_context": f"4-{secrets.token_hex(12)}",
-    }

@@ -3,18 +3,20 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from bots.simulator.faults import Fault, Faults
 from bots.simulator.slack.arguments import read_arguments
+from bots.simulator.slack.organisation import Organisation
 from bots.simulator.slack.payloads import Payload, Refused
 from bots.simulator.slack.rates import Rates
 from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.slack.web_api import METHODS, Call, Method
 from bots.simulator.slack.web_api.call import Platform, missing_scope
+from bots.simulator.slack.web_api.organisations import ORGANISATION_METHODS
 from bots.simulator.slack.world import Workspace
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,7 +53,6 @@ class WebApi:
     settings: SlackSettings
     faults: Faults
     platform: Platform
-    tokens: Mapping[str, Workspace]
     calls: deque[ApiCall]
     rates: Rates
     hanging: int = 0
@@ -69,9 +70,11 @@ class WebApi:
                 self._note(method, arguments, _STATUS[before.kind], before.kind, at, "")
             if before is not None and (early := await self._misbehave(before)) is not None:
                 return early
-            workspace = self._authorise(request, method, arguments)
-            team_id = workspace.team_id
-            body = self.run(workspace, method, arguments, at)
+            holder = self._authorise(request, method, arguments)
+            if isinstance(holder, Organisation):
+                team_id, body = self._run_for_all(holder, method, arguments, at)
+            else:
+                team_id, body = holder.team_id, self.run(holder, method, arguments, at)
         except Refused as refusal:
             body = refusal.answer()
         error = str(body.get("error", ""))
@@ -120,22 +123,36 @@ class WebApi:
                 await self.closing.wait()
                 return web.Response(status=500)
 
-    def _authorise(self, request: web.Request, method: str, arguments: Payload) -> Workspace:
+    def _authorise(
+        self, request: web.Request, method: str, arguments: Payload
+    ) -> Workspace | Organisation:
         header = request.headers.get("Authorization", "")
         token = header.removeprefix("Bearer ").strip() or str(arguments.get("token", ""))
         if not token:
             raise Refused("not_authed")
+        tenants = self.platform.tenants
         known = METHODS.get(method)
         if token == self.settings.app_token:
             if known is None or not known.is_for_app_token:
                 raise Refused("not_allowed_token_type")
-            return next(iter(self.tokens.values()))
-        workspace = self.tokens.get(token)
-        if workspace is None:
+            return next(iter(tenants.workspaces.values()))
+        holder = tenants.tokens.get(token) or tenants.organisation_with(token)
+        if holder is None:
             raise Refused("invalid_auth")
         if known is not None and known.is_for_app_token:
             raise Refused("not_allowed_token_type")
-        return workspace
+        return holder
+
+    def _run_for_all(
+        self, organisation: Organisation, method: str, arguments: Payload, now: float
+    ) -> tuple[str, Payload]:
+        """The workspace that the call was about, and its answer. Raises Refused."""
+        tenants = self.platform.tenants
+        if (answer := ORGANISATION_METHODS.get(method)) is not None:
+            body = answer(tenants, organisation, arguments)
+            return organisation.organisation_id, {"ok": True, **body}
+        workspace = tenants.meant(organisation, method, arguments)
+        return workspace.team_id, self.run(workspace, method, arguments, now)
 
     def run(self, workspace: Workspace, method: str, arguments: Payload, now: float) -> Payload:
         """The answer of a call whose token is known. Raises Refused."""

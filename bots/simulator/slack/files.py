@@ -1,13 +1,14 @@
 """Files over HTTP: uploads of the app, downloads with its token, and addresses for the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from aiohttp import web
 
 from bots.simulator.slack.dispatch import Handle
-from bots.simulator.slack.world import StoredFile, Workspace
+from bots.simulator.slack.tenants import Tenants
+from bots.simulator.slack.world import StoredFile
 
 _LOGIN_PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in</body></html>"
 
@@ -16,8 +17,7 @@ _LOGIN_PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sig
 class FileServer:
     """The files of every workspace."""
 
-    workspaces: Mapping[str, Workspace]
-    tokens: Mapping[str, Workspace]
+    tenants: Tenants
 
     def routes(self, disturbing: Callable[[str, Handle], Handle]) -> list[web.RouteDef]:
         """Where the files are served; `files.upload` and `files.download` are the names for faults."""
@@ -45,9 +45,10 @@ class FileServer:
     async def download(self, request: web.Request) -> web.Response:
         """A file for its app. Without a valid token the platform answers 200 and its sign-in page."""
         header = request.headers.get("Authorization", "")
-        workspace = self.tokens.get(header.removeprefix("Bearer ").strip())
+        reached = self.tenants.reached_by(header.removeprefix("Bearer ").strip())
         team_id, _, file_id = request.match_info["place"].partition("-")
-        if workspace is None or workspace.team_id != team_id:
+        workspace = next((one for one in reached if one.team_id == team_id), None)
+        if workspace is None:
             return web.Response(text=_LOGIN_PAGE, content_type="text/html")
         if "files:read" not in workspace.settings.scopes:
             return web.Response(text=_LOGIN_PAGE, content_type="text/html")
@@ -64,7 +65,7 @@ class FileServer:
         return _served(stored)
 
     def _by_key(self, request: web.Request) -> StoredFile | None:
-        workspace = self.workspaces.get(request.match_info["team"])
+        workspace = self.tenants.workspaces.get(request.match_info["team"])
         return workspace.file_keys.get(request.match_info["key"]) if workspace else None
 
 

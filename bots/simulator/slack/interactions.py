@@ -5,6 +5,8 @@ import time
 from bots.simulator.slack.controls import Control, chosen, find_control, state_of
 from bots.simulator.slack.deliveries import Delivery
 from bots.simulator.slack.forms import read_form, submitted_values
+from bots.simulator.slack.installed import installation_form, is_organisations
+from bots.simulator.slack.members import home_of
 from bots.simulator.slack.payloads import Payload, Refused, as_payload
 from bots.simulator.slack.people import People
 from bots.simulator.slack.responses import apply_response
@@ -74,14 +76,12 @@ class BusyPeople(People):
                 "id": member.user_id,
                 "username": member.name,
                 "name": member.name,
-                "team_id": member.home_team or workspace.team_id,
+                "team_id": home_of(member, workspace.team_id, workspace.organisation),
             },
             "api_app_id": workspace.app_id,
             "token": "simulated",
             "trigger_id": workspace.new_trigger(member.user_id, is_expired=is_expired),
-            "team": {"id": workspace.team_id, "domain": workspace.settings.workspace_name},
-            "enterprise": None,
-            "is_enterprise_install": False,
+            **installation_form(workspace),
         }
 
     def _response_url(
@@ -178,7 +178,7 @@ class BusyPeople(People):
             "command": command,
             "text": " ".join(value for value in options.values() if value),
             "api_app_id": workspace.app_id,
-            "is_enterprise_install": "false",
+            "is_enterprise_install": "true" if is_organisations(workspace) else "false",
             "response_url": self._response_url(member, channel),
             "trigger_id": workspace.new_trigger(member.user_id, is_expired=is_expired),
         }

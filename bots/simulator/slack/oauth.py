@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from bots.simulator.slack.arguments import read_arguments
+from bots.simulator.slack.deliveries import Outbox
+from bots.simulator.slack.installed import event_callback, organisation_callback
+from bots.simulator.slack.organisation import Organisation
 from bots.simulator.slack.payloads import Payload, Refused
+from bots.simulator.slack.settings import APP_ID
+from bots.simulator.slack.tenants import Tenants
 from bots.simulator.slack.world import Workspace
 
 CODE_SECONDS = 600.0
@@ -17,9 +22,9 @@ _SECRET = "simulated-client-secret"  # noqa: S105 - opens nothing but this simul
 
 @dataclass(slots=True, kw_only=True)
 class Grant:
-    """A code that was given out, and what it is good for."""
+    """A code that was given out, and what it is good for: a workspace, or an organisation."""
 
-    team_id: str
+    owner_id: str
     user_id: str
     redirect_uri: str
     expires_at: float
@@ -30,11 +35,12 @@ class Grant:
 class OAuth:
     """The app's client id and secret; `lifetime_seconds` switches token rotation on.
 
-    Each exchange makes a new token of the workspace, and the one before stops to work; a refresh token serves once.
+    Each exchange makes a new token of the workspace or organisation, and the one before stops to work; a refresh token
+    serves once.
     """
 
-    workspaces: dict[str, Workspace]
-    tokens: dict[str, Workspace]
+    tenants: Tenants
+    outbox: Outbox
     client_id: str = "1.2"
     client_secret: str = _SECRET
     lifetime_seconds: int = 0
@@ -42,18 +48,21 @@ class OAuth:
     refreshing: dict[str, str] = field(default_factory=dict[str, str])
 
     async def page(self, request: web.Request) -> web.Response:
-        """Slack's page, where the first person of the workspace `team` agrees at once."""
+        """Slack's page, where the first person of `team`, a workspace or an organisation, agrees at once."""
         query = request.query
         if query.get("client_id") != self.client_id or not query.get("scope"):
             return web.Response(status=400, text="invalid_client_id or invalid_scope")
         redirect_uri = query.get("redirect_uri", "")
-        workspace = self.workspaces.get(query.get("team", next(iter(self.workspaces))))
+        owner_id = query.get("team", next(iter(self.tenants.workspaces)))
+        organisation = self.tenants.organisations.get(owner_id)
+        team_id = organisation.team_ids[0] if organisation is not None else owner_id
+        workspace = self.tenants.workspaces.get(team_id)
         if workspace is None or not redirect_uri.startswith(("http://127.0.0.1:", "https://")):
             return web.Response(status=400, text="bad_redirect_uri or no such workspace")
         user = next(member for member in workspace.members.values() if not member.is_bot)
         code = f"{secrets.randbelow(10**12)}.{secrets.token_hex(16)}"
         self.grants[code] = Grant(
-            team_id=workspace.team_id,
+            owner_id=owner_id,
             user_id=user.user_id,
             redirect_uri=redirect_uri,
             expires_at=time.monotonic() + CODE_SECONDS,
@@ -74,10 +83,10 @@ class OAuth:
             raise Refused("invalid_post_type")
         self._check_client(request, arguments)
         if arguments.get("grant_type") == "refresh_token":
-            team_id = self.refreshing.pop(str(arguments.get("refresh_token", "")), "")
-            if not team_id:
+            owner_id = self.refreshing.pop(str(arguments.get("refresh_token", "")), "")
+            if not owner_id:
                 raise Refused("invalid_refresh_token")
-            return self._granted(self.workspaces[team_id], user_id="")
+            return self._granted(owner_id, user_id="")
         grant = self.grants.get(str(arguments.get("code", "")))
         if grant is None or grant.expires_at < time.monotonic():
             raise Refused("invalid_code")
@@ -86,7 +95,7 @@ class OAuth:
         if arguments.get("redirect_uri") != grant.redirect_uri:
             raise Refused("bad_redirect_uri")
         grant.is_used = True
-        return self._granted(self.workspaces[grant.team_id], user_id=grant.user_id)
+        return self._granted(grant.owner_id, user_id=grant.user_id)
 
     def _check_client(self, request: web.Request, arguments: Payload) -> None:
         given = (str(arguments.get("client_id", "")), str(arguments.get("client_secret", "")))
@@ -99,35 +108,90 @@ class OAuth:
         if given[1] != self.client_secret:
             raise Refused("bad_client_secret")
 
-    def _granted(self, workspace: Workspace, *, user_id: str) -> Payload:
-        for token in [old for old, owner in self.tokens.items() if owner is workspace]:
-            del self.tokens[token]
-        token = f"xoxb-{workspace.team_id}-{secrets.token_hex(8)}"
-        self.tokens[token] = workspace
+    def _granted(self, owner_id: str, *, user_id: str) -> Payload:
+        token = f"xoxb-{owner_id}-{secrets.token_hex(8)}"
+        organisation = self.tenants.organisations.get(owner_id)
+        if organisation is None:
+            owner = self._of_workspace(self.tenants.workspaces[owner_id], token)
+        else:
+            owner = self._of_organisation(organisation, token)
         body: Payload = {
             "ok": True,
             "access_token": token,
             "token_type": "bot",
-            "scope": ",".join(workspace.settings.scopes),
-            "bot_user_id": workspace.bot.user_id,
-            "app_id": workspace.app_id,
-            "team": {"id": workspace.team_id, "name": workspace.settings.workspace_name},
-            "enterprise": None,
-            "is_enterprise_install": False,
+            "app_id": APP_ID,
+            **owner,
         }
         if user_id:
             body["authed_user"] = {"id": user_id}
         if self.lifetime_seconds:
             refresh = f"xoxe-1-{secrets.token_hex(16)}"
-            self.refreshing[refresh] = workspace.team_id
+            self.refreshing[refresh] = owner_id
             body |= {"expires_in": self.lifetime_seconds, "refresh_token": refresh}
         return body
 
-    def uninstall(self, team_id: str) -> None:
-        """A person takes the app away: its token stops to work, and the app is told."""
-        workspace = self.workspaces[team_id]
-        for token in [old for old, owner in self.tokens.items() if owner is workspace]:
-            del self.tokens[token]
-        revoked: Payload = {"oauth": [], "bot": [workspace.bot.user_id]}
-        workspace.emit("tokens_revoked", {"type": "tokens_revoked", "tokens": revoked})
-        workspace.emit("app_uninstalled", {"type": "app_uninstalled"})
+    def _of_workspace(self, workspace: Workspace, token: str) -> Payload:
+        self.tenants.withdraw(workspace)
+        self.tenants.tokens[token] = workspace
+        organisation = workspace.organisation
+        if organisation is not None:
+            organisation.alone.add(workspace.team_id)
+        return {
+            "scope": ",".join(workspace.settings.scopes),
+            "bot_user_id": workspace.bot.user_id,
+            "team": {"id": workspace.team_id, "name": workspace.settings.workspace_name},
+            "enterprise": organisation.form() if organisation is not None else None,
+            "is_enterprise_install": False,
+        }
+
+    def _of_organisation(self, organisation: Organisation, token: str) -> Payload:
+        workspace = self.tenants.workspaces[organisation.team_ids[0]]
+        organisation.token = token
+        return {
+            "scope": ",".join(workspace.settings.scopes),
+            "bot_user_id": workspace.bot.user_id,
+            "team": None,
+            "enterprise": organisation.form(),
+            "is_enterprise_install": True,
+        }
+
+    def reach(self, team_id: str) -> None:
+        """An administrator adds the app, which the organisation has installed, to one of its workspaces."""
+        organisation = self._organisation_of(team_id)
+        organisation.reached.add(team_id)
+        self._tell(organisation, {"type": "team_access_granted", "team_ids": [team_id]})
+
+    def leave(self, team_id: str) -> None:
+        """An administrator takes the app out of one workspace of an organisation, which keeps it."""
+        organisation = self._organisation_of(team_id)
+        organisation.reached.discard(team_id)
+        self._tell(organisation, {"type": "team_access_revoked", "team_ids": [team_id]})
+
+    def uninstall(self, owner_id: str) -> None:
+        """A workspace or an organisation takes the app away: its token stops to work, and the app is told."""
+        organisation = self.tenants.organisations.get(owner_id)
+        if organisation is not None:
+            bot = self.tenants.workspaces[organisation.team_ids[0]].bot
+            organisation.token = ""
+            for event in _farewells(bot.user_id):
+                self._tell(organisation, event)
+            return
+        workspace = self.tenants.workspaces[owner_id]
+        body = [event_callback(workspace, one) for one in _farewells(workspace.bot.user_id)]
+        self.tenants.withdraw(workspace)
+        for told in body:
+            self.outbox.tell(told["event"]["type"], told)
+
+    def _organisation_of(self, team_id: str) -> Organisation:
+        organisation = self.tenants.workspaces[team_id].organisation
+        if organisation is None:
+            raise ValueError(f"{team_id} is in no organisation")
+        return organisation
+
+    def _tell(self, organisation: Organisation, event: Payload) -> None:
+        self.outbox.tell(event["type"], organisation_callback(organisation, APP_ID, event))
+
+
+def _farewells(bot_user_id: str) -> tuple[Payload, ...]:
+    revoked: Payload = {"oauth": [], "bot": [bot_user_id]}
+    return {"type": "tokens_revoked", "tokens": revoked}, {"type": "app_uninstalled"}

@@ -16,10 +16,12 @@ from bots.simulator.slack.files import FileServer
 from bots.simulator.slack.http_events import HttpEvents
 from bots.simulator.slack.interactions import BusyPeople
 from bots.simulator.slack.oauth import OAuth
+from bots.simulator.slack.organisation import Organisation
 from bots.simulator.slack.rates import Rates
 from bots.simulator.slack.responses import ResponseServer
-from bots.simulator.slack.settings import SlackSettings
+from bots.simulator.slack.settings import APP_ID, SlackSettings
 from bots.simulator.slack.socket import SocketMode
+from bots.simulator.slack.tenants import Tenants
 from bots.simulator.slack.world import Workspace
 from core import serving
 
@@ -28,7 +30,8 @@ _DEFAULTS = SlackSettings()
 
 
 class SlackSimulator(BusyPeople):
-    """A Slack on 127.0.0.1 with one workspace (`add_workspace` makes more); it is a SimulatedPlatform.
+    """A Slack on 127.0.0.1 with one workspace (`add_workspace` makes more, also in an organisation of
+    `add_organisation`); it is a SimulatedPlatform.
 
     The keywords are the settings that most users choose; `settings` sets all of them and excludes the others.
     """
@@ -63,11 +66,11 @@ class SlackSimulator(BusyPeople):
         self.port = port
         self.origin = ""
         self.calls: deque[ApiCall] = deque(maxlen=self.settings.calls_kept)
-        self.workspaces: dict[str, Workspace] = {}
-        self.tokens: dict[str, Workspace] = {}
+        self.tenants = Tenants()
+        self.workspaces, self.tokens = self.tenants.workspaces, self.tenants.tokens
         self._changed = asyncio.Event()
         self._faults = Faults()
-        self.socket_mode = SocketMode("A0SIMULATED", self._faults)
+        self.socket_mode = SocketMode(APP_ID, self._faults)
         self.http_events: HttpEvents | None = None
         if self.settings.events_url is not None:
             self.http_events = HttpEvents(self.settings.events_url, self.settings.signing_secret)
@@ -77,25 +80,25 @@ class SlackSimulator(BusyPeople):
             self.settings,
             self._faults,
             self,
-            self.tokens,
             self.calls,
             Rates(self.settings.rate_scale),
         )
         first = Workspace("T0SIM0001", self.settings, emit=outbox.emit)
         super().__init__(first, outbox, self._faults)
         self._adopt(first, self.settings.bot_token)
-        self.oauth = OAuth(workspaces=self.workspaces, tokens=self.tokens)
+        self.oauth = OAuth(tenants=self.tenants, outbox=outbox)
         self._runner: web.AppRunner | None = None
 
     def add_workspace(
         self,
         name: str,
         *,
-        bot_token: str,
+        bot_token: str = "",
         people: tuple[str, ...] = _DEFAULTS.people,
         channels: tuple[str, ...] = _DEFAULTS.channels,
+        organisation: Organisation | None = None,
     ) -> BusyPeople:
-        """Another team that has the same app, and the people in it."""
+        """Another team, and the people in it. Without a token it has not installed the app."""
         if bot_token in self.tokens:
             raise ValueError("each workspace has a bot token of its own")
         settings = replace(
@@ -106,15 +109,25 @@ class SlackSimulator(BusyPeople):
             channels=channels,
         )
         team_id = f"T0SIM{len(self.workspaces) + 1:04d}"
-        workspace = Workspace(team_id, settings, emit=self.outbox.emit)
+        if organisation is not None:
+            organisation.team_ids.append(team_id)
+        workspace = Workspace(team_id, settings, emit=self.outbox.emit, organisation=organisation)
         self._adopt(workspace, bot_token)
         return BusyPeople(workspace, self.outbox, self._faults)
+
+    def add_organisation(self, name: str) -> Organisation:
+        """An organisation without workspaces as yet."""
+        organisations = self.tenants.organisations
+        organisation = Organisation(organisation_id=f"E0SIM{len(organisations) + 1:04d}", name=name)
+        organisations[organisation.organisation_id] = organisation
+        return organisation
 
     def _adopt(self, workspace: Workspace, token: str) -> None:
         workspace.origin = self.origin
         workspace.on_change = self._note_change
         self.workspaces[workspace.team_id] = workspace
-        self.tokens[token] = workspace
+        if token:
+            self.tokens[token] = workspace
 
     @property
     def api_url(self) -> str:
@@ -131,9 +144,7 @@ class SlackSimulator(BusyPeople):
         application.router.add_route("*", "/api/oauth.v2.access", self.oauth.access)
         application.router.add_route("*", "/api/{method}", self.web_api.handle)
         application.router.add_get("/link/", self.socket_mode.handle)
-        application.router.add_routes(
-            FileServer(self.workspaces, self.tokens).routes(self.web_api.disturbing)
-        )
+        application.router.add_routes(FileServer(self.tenants).routes(self.web_api.disturbing))
         responses = ResponseServer(self.workspaces)
         answer = self.web_api.disturbing("response_url", responses.handle)
         application.router.add_post("/actions/{team}/{key}", answer)

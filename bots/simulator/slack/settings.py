@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+APP_ID = "A0SIMULATED"
+
 SCOPES = (
     "app_mentions:read",
     "assistant:write",
@@ -39,6 +41,8 @@ SUBSCRIPTIONS = (
     "message.mpim",
     "reaction_added",
     "reaction_removed",
+    "team_access_granted",
+    "team_access_revoked",
     "tokens_revoked",
 )
 

@@ -25,7 +25,7 @@ def user_form(workspace: Workspace, member: Member) -> Payload:
     """A `user` object as users.info gives it."""
     return {
         "id": member.user_id,
-        **standing_form(member, workspace.team_id),
+        **standing_form(member, workspace.team_id, workspace.organisation),
         "name": member.name,
         "deleted": False,
         "real_name": member.name,

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bots.simulator.slack.members import Member
+from bots.simulator.slack.organisation import Organisation
 from bots.simulator.slack.payloads import Payload
-from bots.simulator.slack.settings import SlackSettings
+from bots.simulator.slack.sessions import AgentSession
+from bots.simulator.slack.settings import APP_ID, SlackSettings
 from bots.simulator.view import SeenMessage
 
 Emit = Callable[["Workspace", str, Payload], None]
@@ -127,21 +129,22 @@ class ResponseUrl:
     uses_left: int = 5
 
 
-@dataclass(slots=True, kw_only=True)
-class AgentSession:
-    status: str
-    title: str = ""
-    initiator_id: str | None = None
-
-
 class Workspace:
     """One team. Every change goes through methods that keep the indexes true and raise the version."""
 
-    def __init__(self, team_id: str, settings: SlackSettings, *, emit: Emit) -> None:
+    def __init__(
+        self,
+        team_id: str,
+        settings: SlackSettings,
+        *,
+        emit: Emit,
+        organisation: Organisation | None = None,
+    ) -> None:
         self.team_id = team_id
+        self.organisation = organisation
         self.settings = settings
         self.origin = ""  # where the simulator listens: "http://127.0.0.1:port"
-        self.app_id = "A0SIMULATED"
+        self.app_id = APP_ID
         self.bot_id = f"B{team_id[1:]}"
         self.members: dict[str, Member] = {}
         self.names: dict[str, Member] = {}
@@ -187,7 +190,10 @@ class Workspace:
         """Raises ValueError where the name is taken."""
         if name in self.names:
             raise ValueError(f"there is already somebody called {name}")
-        member = Member(user_id=self.new_id("U"), name=name, is_bot=is_bot)
+        user_id = self.new_id("U")
+        if self.organisation is not None:
+            user_id = self.organisation.enter(self.team_id, name, user_id)
+        member = Member(user_id=user_id, name=name, is_bot=is_bot)
         self.members[member.user_id] = self.names[name] = member
         for channel in self.channels.values():
             if channel.kind == "channel":
@@ -264,10 +270,8 @@ class Workspace:
     def new_trigger(self, user_id: str, *, is_expired: bool = False) -> str:
         """A trigger id, good for opening one view."""
         now = time.monotonic()
-        for trigger_id in [
-            key for key, kept in self.triggers.items() if kept.expires_at < now - 60
-        ]:
-            del self.triggers[trigger_id]
+        for key in [key for key, kept in self.triggers.items() if kept.expires_at < now - 60]:
+            del self.triggers[key]
         trigger_id = f"{self._made}.{secrets.randbelow(10**12)}.{secrets.token_hex(16)}"
         expires_at = now - 1 if is_expired else now + self.settings.trigger_seconds
         self.triggers[trigger_id] = Trigger(user_id=user_id, expires_at=expires_at)

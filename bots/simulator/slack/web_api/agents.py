@@ -1,8 +1,9 @@
 """assistant.threads.* and agents.sessions.*: what the app is doing, and the names of its threads."""
 
 from bots.simulator.slack.payloads import Payload, Refused, as_payloads, as_texts
+from bots.simulator.slack.sessions import AgentSession
 from bots.simulator.slack.web_api.call import Call, Method, invalid_argument
-from bots.simulator.slack.world import AgentSession, Channel
+from bots.simulator.slack.world import Channel
 
 _STATUSES = ("active", "processing", "suspended", "closed")
 _TITLE_MAX = 200

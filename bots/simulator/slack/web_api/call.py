@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from bots.simulator.slack.payloads import Payload, Refused
+from bots.simulator.slack.tenants import Tenants
 from bots.simulator.slack.world import Channel, Message, Workspace
 
 ItemT = TypeVar("ItemT")
@@ -17,7 +18,7 @@ class Platform(Protocol):
     """What a method may ask of the platform beyond its workspace."""
 
     @property
-    def tokens(self) -> dict[str, Workspace]:
+    def tenants(self) -> Tenants:
         """Whose each bot token is."""
         ...
 

@@ -6,7 +6,7 @@ from bots.simulator.slack.web_api.call import Call, Method, paged
 
 
 def test_auth(call: Call) -> Payload:
-    workspace = call.workspace
+    workspace, organisation = call.workspace, call.workspace.organisation
     return {
         "url": f"{workspace.origin}/",
         "team": workspace.settings.workspace_name,
@@ -14,6 +14,7 @@ def test_auth(call: Call) -> Payload:
         "team_id": workspace.team_id,
         "user_id": workspace.bot.user_id,
         "bot_id": workspace.bot_id,
+        **({"enterprise_id": organisation.organisation_id} if organisation is not None else {}),
         "is_enterprise_install": False,
     }
 
@@ -78,10 +79,7 @@ def list_group(call: Call) -> Payload:
 def revoke(call: Call) -> Payload:
     """The token of the call stops to work."""
     if not call.flag("test"):
-        for token in [
-            old for old, owner in call.platform.tokens.items() if owner is call.workspace
-        ]:
-            del call.platform.tokens[token]
+        call.platform.tenants.withdraw(call.workspace)
     return {"revoked": not call.flag("test")}
 
 

@@ -7,6 +7,7 @@ from bots.simulator.slack import happenings
 from bots.simulator.slack.block_types import MARKDOWN_CHARS_MAX
 from bots.simulator.slack.blocks import check_message_blocks
 from bots.simulator.slack.payloads import Payload, Refused, as_payload, as_payloads
+from bots.simulator.slack.sessions import AgentSession
 from bots.simulator.slack.shapes import message_form
 from bots.simulator.slack.web_api.call import Call, Method
 from bots.simulator.slack.web_api.messages import (
@@ -15,7 +16,7 @@ from bots.simulator.slack.web_api.messages import (
     postable_channel,
     thread_of,
 )
-from bots.simulator.slack.world import AgentSession, Channel, Message, Stream
+from bots.simulator.slack.world import Channel, Message, Stream
 
 _MODES = ("timeline", "plan", "dense")
 _TASK_FIELDS = ("title", "status", "details", "output", "sources")
