@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import aiohttp
 from aiohttp import web
@@ -49,23 +50,15 @@ class SlackApp:
                 "Slack needs a way in: set THREADHAND_SLACK_APP_TOKEN for Socket Mode"
                 " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
             )
-
-        def new_client(token: str) -> SlackClient:
-            return SlackClient(bot_token=token, api_url=api_url, trace=trace, limiter=limiter)
-
-        self._client = new_client(bot_token)
+        new_client = partial(SlackClient, api_url=api_url, trace=trace, limiter=limiter)
+        self._client = new_client(bot_token=bot_token)
         self._app_token = app_token
         self._left = left
         self._install = install
-
-        def new_doorway(client: SlackClient) -> Doorway | None:
-            is_one_of_many = tokens is not None
-            return Doorway(client, receive, groups, names_team=is_one_of_many) if receive else None
-
         self._teams = Teams(
             tokens=tokens,
-            new_client=new_client,
-            new_doorway=new_doorway,
+            new_client=lambda token: new_client(bot_token=token),
+            new_doorway=partial(_doorway, receive, groups, names_team=tokens is not None),
         )
         self._team = self._teams.team_with(self._client)
         self.surface = TeamSurfaces(self._teams) if tokens else self._team.surface
@@ -137,3 +130,9 @@ class SlackApp:
         """The routes for the program's HTTP server: of HTTP mode with a signing secret, and of installing."""
         events = [web.post(EVENTS_PATH, self._http.handle)] if self._http else []
         return [*events, *(self._install.routes() if self._install else ())]
+
+
+def _doorway(
+    receive: Receive | None, groups: Sequence[str], client: SlackClient, *, names_team: bool
+) -> Doorway | None:
+    return Doorway(client, receive, groups, names_team=names_team) if receive else None
