@@ -16,7 +16,7 @@ from core.events import AgentEvent, RunEvent
 from core.ids import new_id
 from core.messages import Message
 from core.runs import Engine, execute
-from core.threads import Address, Arrival, Person
+from core.threads import Address, Arrival, IncomingFile, Person
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
 from core.turn import LoopPolicy
@@ -103,7 +103,9 @@ class World:
     model: PlayedModel
     published: list[RunEvent] = field(default_factory=list[RunEvent])
 
-    async def say(self, words: str, *, agent_id: str | None = None) -> str:
+    async def say(
+        self, words: str, *, agent_id: str | None = None, files: tuple[IncomingFile, ...] = ()
+    ) -> str:
         """A person's message, for the agent if one is named; answers the run that will take it up."""
         message = IncomingMessage(
             address=self.address,
@@ -120,6 +122,7 @@ class World:
             kind="message",
             author=message.author,
             text=message.text,
+            files=files,
             message_ref=message.message_ref,
             sent_at=message.sent_at,
             agent_id=agent_id,

@@ -1,13 +1,17 @@
 """What other agents do wrong over many turns and runs, and this one must not."""
 
 import json
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
+from core.budget import Budget, Limit
 from core.errors import ModelUnavailable
 from core.events import RunFinished
 from core.messages import JsonObject
-from core.ports import ModelRequest
+from core.ports import ModelRequest, Sandbox
+from core.runs import execute
 from core.streams import follow
+from core.threads import IncomingFile
 from core.turn import LoopPolicy
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
@@ -102,3 +106,46 @@ async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(
     assert run is not None
     assert run.status == "failed"
     assert run.error == "The model does not answer."
+
+
+async def test_what_earlier_runs_used_leaves_later_ones_their_whole_budget(world: World) -> None:
+    """A limit that the whole process shares is reached one day, and then nobody is answered any more."""
+    world.with_engine(budget=Budget(run=Limit(tokens=20)))
+    for _ in range(4):
+        world.model.turns = [text("Hello.")]
+        last = (await world.events(await world.run("hi")))[-1]
+        assert isinstance(last, RunFinished)
+        assert last.finish_reason == "stop"
+
+
+class NoSource:
+    """Never asked."""
+
+    def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        raise AssertionError(file.name)
+
+
+class BrokenMachines:
+    """Has a bug."""
+
+    name = "broken"
+
+    async def open(self, thread_id: str, *, fence: int) -> Sandbox:
+        raise RuntimeError("a bug of ours")
+
+
+async def test_a_message_that_breaks_its_run_breaks_no_later_one(world: World) -> None:
+    """Read again by each next run, it would fail them all with the same words."""
+    world.with_engine(sandboxes=BrokenMachines(), file_sources={"api": NoSource()})
+    file = IncomingFile(file_ref="f", name="a.csv", mime_type="text/csv", size_bytes=3)
+    first = await world.say("look at this", files=(file,))
+    await execute(first, world.engine)
+    broken = await world.engine.conversations.run(first)
+    assert broken is not None
+    assert broken.status == "failed"
+
+    world.model.turns = [text("I am here.")]
+    later = await world.engine.conversations.run(await world.run("are you there?"))
+    assert later is not None
+    assert later.status == "completed"
+    assert "look at this" in json.dumps(world.model.requests[0].messages)
