@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from functools import partial
 
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from core.ids import new_id
 from core.messages import JsonObject
@@ -14,9 +14,17 @@ from storage.prepared import Prepared
 from storage.queued_runs import end_ask, queue_run, touch_thread
 from storage.rows import Values
 from storage.snapshots import open_ask, read_thread
-from storage.tables import deliveries, leases, pending_asks, runs
+from storage.tables import deliveries, leases, pending_asks, runs, usages
 from storage.upserts import skipping
 
+_ANSWERED = (
+    select(usages.c.model)
+    .where(usages.c.run_id == bindparam("run"), usages.c.turn_id != "")
+    .order_by(usages.c.usage_id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+"""The model of the run's last turn; what is asked beside turns is booked without one."""
 _END = Prepared(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
@@ -24,6 +32,7 @@ _END = Prepared(
         status=bindparam("new_status"),
         finish_reason=bindparam("reason"),
         error=bindparam("new_error"),
+        model=func.coalesce(_ANSWERED, runs.c.model),
         finished_at=bindparam("now"),
     )
 )

@@ -153,6 +153,18 @@ async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
     assert await stores.conversations.usage(run_id="none") == Usage()
 
 
+async def test_a_run_that_ended_tells_which_model_answered_last(stores: Stores) -> None:
+    lease = await stores.started()
+    asked = (("t1", "first"), ("t2", "fallback"), ("", "vectors"))
+    for turn_id, model in asked:
+        spent = UsageEntry(turn_id=turn_id, model=model, usage=Usage(input_tokens=1))
+        await stores.journal.write(lease, JournalEntry(usage=(spent,)))
+    await stores.finish(lease)
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert run.model == "fallback"
+
+
 async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:
     first = await stores.started(worker="w1")
     whole = told(first, "hello")
