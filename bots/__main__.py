@@ -168,12 +168,13 @@ def doctor(
 
 
 def _settings() -> "Settings":
-    from bots.logs import configure
+    from bots.logs import configure, log_uncaught
     from bots.settings import load_process, secret_values
     from core.failpoints import arm
 
     settings = load_process()
     configure(settings.log_level, secret_values(settings), settings.log_format)
+    log_uncaught()
     try:
         arm(settings.failpoints)
     except ValueError as error:

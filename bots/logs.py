@@ -1,14 +1,20 @@
-"""The program's log: one line an entry on stderr, as text or JSON, without anything that looks like a secret."""
+"""The program's log: one line an entry on stderr, as text or JSON, without anything that looks like a secret, and
+without the texts of errors that others raise."""
 
 import json
 import logging
 import re
 import sys
+import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Literal
 
+from bots.log_texts import trace_of, without_texts
 from core.log_marks import marks
+
+log = logging.getLogger(__name__)
 
 _SECRET_SHAPES = re.compile(
     r"""(?x)
@@ -20,7 +26,8 @@ _SECRET_SHAPES = re.compile(
 )
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
 _INPUT_VALUES = re.compile(r"input_value=.*?, input_type=", re.DOTALL)
-"""What did not fit, as pydantic's errors quote it: mostly what people or models wrote."""
+_INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
+"""What did not fit, as pydantic's errors quote it, ours and those of services: mostly what people or models wrote."""
 _QUIET = (
     "discord",
     "saq",
@@ -45,10 +52,14 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 class OneLine(logging.Formatter):
-    """`time level logger message key=value`, the keys being marks; a traceback is joined to its entry by ⏎."""
+    """`time level logger message key=value`, the keys being marks; a traceback is joined to its entry by ⏎.
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    `with_texts`: errors are told with all that they say.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
         super().__init__()
+        self._with_texts = with_texts
         self._secrets: tuple[str, ...] = ()
         self.keep_out(secrets)
 
@@ -59,7 +70,7 @@ class OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The whole entry on one line, redacted last so that no part of it is missed."""
-        text = f"{_moment(record)} {record.levelname.lower()} {record.name} {record.getMessage()}"
+        text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
         text += "".join(f" {name}={value}" for name, value in marks().items())
         if trace := self._trace(record):
             text += "\n" + trace
@@ -68,9 +79,21 @@ class OneLine(logging.Formatter):
     def _clean(self, text: str) -> str:
         return redact(text, self._secrets)
 
+    def _message(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if self._with_texts:
+            return message
+        # libraries put the error that they handle into their words, often without handing it over
+        error = _raised(record) or sys.exc_info()[1]
+        return _INPUTS.sub(r"\1...", without_texts(record.name, message, error))
+
     def _trace(self, record: logging.LogRecord) -> str:
-        error = self.formatException(record.exc_info) if record.exc_info else ""
-        return "\n".join(part for part in (error, record.stack_info) if part)
+        error = _raised(record)
+        if error is None or record.exc_info is None:
+            trace = ""
+        else:
+            trace = self.formatException(record.exc_info) if self._with_texts else trace_of(error)
+        return "\n".join(part for part in (trace, record.stack_info) if part)
 
 
 class JsonLines(OneLine):
@@ -81,12 +104,16 @@ class JsonLines(OneLine):
             "time": _moment(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._message(record),
             **marks(),
         }
         if trace := self._trace(record):
             entry["trace"] = trace
         return json.dumps({name: self._clean(value) for name, value in entry.items()})
+
+
+def _raised(record: logging.LogRecord) -> BaseException | None:
+    return record.exc_info[1] if record.exc_info else None
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -96,9 +123,11 @@ def _moment(record: logging.LogRecord) -> str:
 def configure(
     level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
 ) -> None:
-    """Sends the log of the whole process to stderr; libraries speak from WARNING on unless the level is DEBUG."""
+    """Sends the log of the whole process to stderr. Libraries speak from WARNING on, and texts of errors are left out,
+    unless the level is DEBUG."""
     output = logging.StreamHandler(sys.stderr)
-    output.setFormatter(JsonLines(secrets) if log_format == "json" else OneLine(secrets))
+    lines = JsonLines if log_format == "json" else OneLine
+    output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
     root = logging.getLogger()
     root.handlers[:] = [output]
     root.setLevel(level)
@@ -107,6 +136,28 @@ def configure(
         logging.getLogger(name).setLevel(
             logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level)
         )
+
+
+def log_uncaught() -> None:
+    """What nobody catches goes to the log too, instead of to stderr as it is."""
+    previous = sys.excepthook
+
+    def of_program(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            log.critical("the program broke", exc_info=(kind, error, trace))
+        else:
+            previous(kind, error, trace)
+
+    def of_thread(told: threading.ExceptHookArgs) -> None:
+        if told.exc_value is not None:
+            log.error("a thread broke", exc_info=told.exc_value)
+
+    def of_nobody(told: "sys.UnraisableHookArgs") -> None:
+        log.error("an error could not be raised", exc_info=told.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = of_program, of_thread, of_nobody
 
 
 def keep_out(secrets: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from bots.logs import REDACTED, JsonLines, OneLine, redact
+from core.errors import SurfaceError
 from core.log_marks import mark
 
 
@@ -46,13 +47,13 @@ def test_known_secrets_are_taken_out_whatever_their_shape() -> None:
 
 def test_a_traceback_stays_on_the_line_of_its_entry() -> None:
     try:
-        raise ValueError("broken\nin two: xoxb-123456789-abc")
-    except ValueError:
+        raise SurfaceError("broken\nin two: xoxb-123456789-abc")
+    except SurfaceError:
         record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
-    line = OneLine().format(record)
-    assert "\n" not in line
-    assert "ValueError: broken ⏎ in two" in line
-    assert "xoxb" not in line
+    for line in (OneLine().format(record), OneLine(with_texts=True).format(record)):
+        assert "\n" not in line
+        assert "SurfaceError: broken ⏎ in two" in line
+        assert "xoxb" not in line
 
 
 @given(st.text())
@@ -75,8 +76,8 @@ async def test_the_lines_of_a_task_bear_its_marks_and_those_of_others_do_not() -
 
 def test_a_line_of_json_has_the_same_without_secrets() -> None:
     try:
-        raise ValueError("broken\nin two: xoxb-123456789-abc")
-    except ValueError:
+        raise SurfaceError("broken\nin two: xoxb-123456789-abc")
+    except SurfaceError:
         record = logging.LogRecord(
             "x", logging.ERROR, "", 0, "a %s", ('my "own" key',), sys.exc_info()
         )
@@ -84,7 +85,7 @@ def test_a_line_of_json_has_the_same_without_secrets() -> None:
     entry = json.loads(line)
     assert "\n" not in line
     assert (entry["level"], entry["logger"], entry["message"]) == ("error", "x", f"a {REDACTED}")
-    assert entry["trace"].endswith(f"ValueError: broken\nin two: {REDACTED}")
+    assert entry["trace"].endswith(f"SurfaceError: broken\nin two: {REDACTED}")
 
 
 def test_what_did_not_fit_is_not_quoted() -> None:

@@ -30,6 +30,21 @@ async def test_a_lost_server_raises_one_clean_error(postgresql_url: str) -> None
         await database.close()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT CAST(:value AS int)", "SELECT CAST(CAST(:value AS text) AS int)"],
+)
+async def test_a_value_that_does_not_fit_is_not_quoted(postgresql_url: str, statement: str) -> None:
+    database = await open_database(postgresql_url)
+    try:
+        with pytest.raises(StorageUnavailable) as raised:
+            await database.read(lambda c: c.execute(text(statement), {"value": "private"}).close())
+        assert "private" not in str(raised.value)
+        assert "SQLSTATE 22" in str(raised.value)
+    finally:
+        await database.close()
+
+
 async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(
     postgresql_url: str,
 ) -> None:
