@@ -66,8 +66,6 @@ async def fetch(
         raise ToolError(
             f"{url} did not answer within {limits.seconds_max:g} s. Try it later, or use another source."
         ) from error
-    except (ClientError, OSError, ValueError) as error:
-        raise ToolError(_why(url, error)) from error
 
 
 @asynccontextmanager
@@ -85,17 +83,31 @@ async def _session(guard: Guard, limits: FetchLimits) -> AsyncGenerator[ClientSe
 
 async def _followed(session: ClientSession, url: URL, accept: str, limits: FetchLimits) -> Fetched:
     for _ in range(limits.redirects_max + 1):
-        async with session.get(
-            url, headers={hdrs.ACCEPT: accept}, allow_redirects=False
-        ) as response:
-            target = response.headers.get(hdrs.LOCATION)
-            if response.status not in _MOVED or target is None:
-                _check(response, url)
-                content = await _content(response, url, limits)
-                kind, charset = response.content_type.lower(), response.charset or ""
-                return Fetched(url=str(url), content=content, content_type=kind, charset=charset)
-            url = web_url(str(url.join(URL(target))))
+        try:
+            found = await _asked(session, url, accept, limits)
+            if isinstance(found, Fetched):
+                return found
+            url = web_url(str(url.join(URL(found))))
+        except TimeoutError:
+            raise  # of the whole, and an OSError too
+        except (ClientError, OSError, ValueError) as error:
+            raise ToolError(_why(url, error)) from error
     raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
+
+
+async def _asked(
+    session: ClientSession, url: URL, accept: str, limits: FetchLimits
+) -> Fetched | str:
+    """What is there, or where it leads."""
+    headers = {hdrs.ACCEPT: accept}
+    async with session.get(url, headers=headers, allow_redirects=False) as response:
+        target = response.headers.get(hdrs.LOCATION)
+        if response.status in _MOVED and target is not None:
+            return target
+        _check(response, url)
+        content = await _content(response, url, limits)
+        kind, charset = response.content_type.lower(), response.charset or ""
+        return Fetched(url=str(url), content=content, content_type=kind, charset=charset)
 
 
 def _check(response: ClientResponse, url: URL) -> None:

@@ -168,9 +168,16 @@ async def test_the_allowance_is_for_one_port_only(site: StandIn) -> None:
 async def test_a_redirect_leads_to_no_closed_place(site: StandIn, host: str, status: int) -> None:
     async with stand_in([]) as other:
         site.trouble.append(moved(f"http://{host}:{other.port}/secret", status))
-        with pytest.raises(ToolError, match="not on the public internet"):
+        with pytest.raises(ToolError, match="not on the public internet") as refused:
             await fetch(f"{site.url}/", open_to(site))
         assert other.asked == []
+        assert f":{other.port}/secret is not" in str(refused.value)
+
+
+async def test_a_redirect_to_an_unknown_host_names_that_host(site: StandIn) -> None:
+    site.trouble.append(moved("http://no-such-host.invalid/"))
+    with pytest.raises(ToolError, match=r"no-such-host\.invalid is not known"):
+        await fetch(f"{site.url}/", open_to(site))
 
 
 @pytest.mark.parametrize(
