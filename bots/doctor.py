@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from bots.agents import read_agents
 from bots.brains import unreachable
 from bots.machines import containers, modal_plan
+from bots.meaning import tried
 from bots.outside import in_words
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
@@ -45,7 +46,7 @@ class Finding:
 
 
 async def examine(env_file: Path) -> tuple[Finding, ...]:
-    """All findings; nothing is changed and no message leaves the machine but to the database and Redis."""
+    """All findings; nothing is changed. Asked are the database, Redis, and the model of embeddings for one word."""
     findings = [_python()]
     try:
         settings = load_process(env_file)
@@ -58,6 +59,7 @@ async def examine(env_file: Path) -> tuple[Finding, ...]:
         await _database(settings),
         *await _redis(settings),
         _model(settings),
+        *[Finding(*told) for told in (await tried(settings),) if told],
         _slack(settings),
         _discord(settings),
         *_allowed(settings),

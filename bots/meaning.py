@@ -1,20 +1,24 @@
 """The search by meaning, where the settings name an embedding model: how that model is reached."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from bots.brains import DIRECT
 from bots.provider_keys import key_name
 from bots.settings import Settings
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, ModelError
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.threads import Usage
 from storage.database import Database
 from storage.knowledge_vectors import SqlKnowledgeVectors
 
 DEADLINE_SECONDS = 60.0
+TRIAL_SECONDS = 20.0
 
 
 @asynccontextmanager
@@ -31,6 +35,36 @@ async def semantics(
         yield Semantics(ModelEmbedder(source, model), SqlKnowledgeVectors(database))
     finally:
         await source.close()
+
+
+async def tried(settings: Settings) -> tuple[Literal["ok", "fail"], str, str, str] | None:
+    """State, subject, fact and remedy for the doctor: whether the model of embeddings makes a vector of one word. None
+    where no model is set."""
+    model = settings.embedding_model
+    if not model:
+        return None
+    remedy = (
+        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
+    )
+    try:
+        source = _source(model, settings)
+    except ConfigurationError as error:
+        return "fail", "meaning", str(error), ""
+    try:
+        async with asyncio.timeout(TRIAL_SECONDS):
+            (vector,) = await ModelEmbedder(source, model).embed(["word"], spent=_nobody)
+    except TimeoutError:
+        return "fail", "meaning", f"{model} did not answer in {TRIAL_SECONDS:g} s.", remedy
+    except ModelError as error:
+        fact = " ".join((error.detail or str(error)).split())
+        return "fail", "meaning", f"{model} makes no vectors: {fact}.", remedy
+    finally:
+        await source.close()
+    return "ok", "meaning", f"{model} makes vectors of {len(vector)} numbers.", ""
+
+
+def _nobody(_model: str, _usage: Usage) -> None:
+    """The doctor has no ledger."""
 
 
 def _source(model: str, settings: Settings) -> OpenAIEmbeddings | LiteLLM:

@@ -18,6 +18,7 @@ _MODEL_LISTS = {
     "deepseek": "https://api.deepseek.com",
     "mistral": "https://api.mistral.ai/v1",
 }
+_UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,30 @@ async def slack(settings: Settings) -> Verdict:
     return Verdict(True, f"Slack knows the bot as {reply.get('user')} in {reply.get('team')}.")
 
 
+async def slack_app(settings: Settings) -> Verdict:
+    """oauth.v2.access with a code that nobody has: Slack says whether it knows the app, and gives nothing out. The
+    signing secret cannot be tested before the first event."""
+    _ = settings.slack_mode
+    app = settings.slack_app_token.get_secret_value()
+    problem = (await _slack_call(settings, "apps.connections.open", app))[0] if app else ""
+    if problem:
+        return Verdict(False, problem)
+    if settings.slack_bot_token:
+        return Verdict(False, "Take THREADHAND_SLACK_BOT_TOKEN out: it is for one workspace alone.")
+    client = {
+        "client_id": settings.slack_client_id,
+        "client_secret": settings.slack_client_secret.get_secret_value(),
+        "code": "threadhand-setup",
+    }
+    status, reply = await _call("POST", f"{settings.slack_api_url}/oauth.v2.access", "", client)
+    error = reply.get("error")
+    if status is None or not isinstance(error, str):
+        return Verdict(False, "Slack does not answer.")
+    if error in _UNKNOWN_APP:
+        return Verdict(False, f"Slack does not know this app: {error}.")
+    return Verdict(True, f"Workspaces install the bot at {settings.public_url}/slack/install.")
+
+
 async def discord(settings: Settings) -> Verdict:
     """The bot's own user."""
     token = settings.discord_token.get_secret_value()
@@ -92,14 +117,18 @@ async def _slack_call(
     return "", reply
 
 
-async def _call(verb: str, url: str, authorization: str) -> tuple[int | None, Mapping[str, object]]:
+async def _call(
+    verb: str, url: str, authorization: str, form: Mapping[str, str] | None = None
+) -> tuple[int | None, Mapping[str, object]]:
     """Status (None: no answer) and the JSON object of the answer, empty if it has none."""
     headers = {"Authorization": authorization} if authorization else {}
     try:
         timeout = aiohttp.ClientTimeout(total=_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(verb, url, headers=headers, allow_redirects=False) as response,
+            session.request(
+                verb, url, headers=headers, data=form, allow_redirects=False
+            ) as response,
         ):
             if (response.content_length or 0) > _REPLY_BYTES_MAX:
                 return response.status, {}

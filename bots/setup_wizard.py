@@ -3,9 +3,12 @@
 import getpass
 import secrets
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from cryptography.fernet import Fernet
 
 from bots import env_file as env
 from bots import setup_probes as probes
@@ -53,7 +56,50 @@ class Module:
     probe: probes.Probe
 
 
-MODULES = (
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several modules. `usual` names the one that Enter takes."""
+
+    question: str
+    modules: Mapping[str, Module]
+    usual: Callable[[Settings], str]
+
+
+_APP_TOKEN = Question("THREADHAND_SLACK_APP_TOKEN", "App token (xapp-...)", is_secret=True)
+_SIGNING_SECRET = Question("THREADHAND_SLACK_SIGNING_SECRET", "Signing secret", is_secret=True)
+_ONE_WORKSPACE = Module(
+    "Slack",
+    "`threadhand slack manifest` prints the app manifest. Give the app token for Socket Mode (no public address"
+    " needed), or the signing secret for HTTP mode.",
+    (
+        Question("THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True),
+        _APP_TOKEN,
+        _SIGNING_SECRET,
+    ),
+    probes.slack,
+)
+_SEVERAL_WORKSPACES = Module(
+    "Slack for several workspaces",
+    "Each workspace installs the bot at your public address, and gets a token of its own, which is stored encrypted."
+    " `threadhand slack manifest --public-url https://your.address` prints the app manifest. Give the signing secret"
+    " for HTTP mode, or the app token for Socket Mode.",
+    (
+        Question("THREADHAND_SLACK_CLIENT_ID", "Client id"),
+        Question("THREADHAND_SLACK_CLIENT_SECRET", "Client secret", is_secret=True),
+        Question("THREADHAND_PUBLIC_URL", "Public address (https://...)"),
+        Question(
+            "THREADHAND_ENCRYPTION_KEYS",
+            f"Keys that tokens are encrypted with ({GENERATE}: makes one, and keeps those that are there)",
+            is_secret=True,
+        ),
+        _SIGNING_SECRET,
+        _APP_TOKEN,
+    ),
+    probes.slack_app,
+)
+
+
+MODULES: tuple[Module | Choice, ...] = (
     Module(
         "Language model",
         "Any model that litellm knows, or an OpenAI-compatible endpoint.",
@@ -64,16 +110,10 @@ MODULES = (
         ),
         probes.model,
     ),
-    Module(
-        "Slack",
-        "`threadhand slack manifest` prints the app manifest. Give the app token for Socket Mode (no public address"
-        " needed), or the signing secret for HTTP mode.",
-        (
-            Question("THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True),
-            Question("THREADHAND_SLACK_APP_TOKEN", "App token (xapp-...)", is_secret=True),
-            Question("THREADHAND_SLACK_SIGNING_SECRET", "Signing secret", is_secret=True),
-        ),
-        probes.slack,
+    Choice(
+        "Slack: one workspace, or several that install the bot themselves",
+        {"one": _ONE_WORKSPACE, "several": _SEVERAL_WORKSPACES},
+        lambda settings: "several" if settings.slack_client_id else "one",
     ),
     Module(
         "Discord",
@@ -105,12 +145,23 @@ async def set_up(dialog: Dialog, env_file: Path) -> None:
     """Goes through the modules. Each is written as soon as it works, so that an interrupted set-up goes on there."""
     dialog.say(f"Settings go to {env_file}. Enter keeps what is there; Ctrl-D ends.")
     try:
-        for module in MODULES:
+        for step in MODULES:
+            module = _chosen(dialog, step, env_file) if isinstance(step, Choice) else step
             await _set_up_module(dialog, module, env_file)
     except EOFError:
         dialog.say("\nEnded here; run `threadhand setup` again to go on.")
         return
     dialog.say("\nDone. `threadhand doctor` checks the whole, `threadhand up` starts it.")
+
+
+def _chosen(dialog: Dialog, choice: Choice, env_file: Path) -> Module:
+    usual = choice.usual(load_process(env_file))
+    names = ", ".join(choice.modules)
+    while True:
+        answer = dialog.ask(f"\n{choice.question} ({names}; Enter: {usual})").lower() or usual
+        if answer in choice.modules:
+            return choice.modules[answer]
+        dialog.say(f"One of these, please: {names}.")
 
 
 async def _set_up_module(dialog: Dialog, module: Module, env_file: Path) -> None:
@@ -125,14 +176,25 @@ async def _set_up_module(dialog: Dialog, module: Module, env_file: Path) -> None
         dialog.say(f"{verdict.text} Not saved; once more, or Enter to leave it out.")
 
 
+def _new_keys(settings: Settings) -> str:
+    """What was sealed with an older key could not be read without it."""
+    return ",".join((Fernet.generate_key().decode(), *settings.token_keys))
+
+
+_GENERATED: Mapping[str, Callable[[Settings], str]] = {
+    "THREADHAND_API_TOKEN": lambda _: secrets.token_urlsafe(32),
+    "THREADHAND_ENCRYPTION_KEYS": _new_keys,
+}
+
+
 def _answers(dialog: Dialog, module: Module, settings: Settings) -> dict[str, str]:
     answers: dict[str, str] = {}
     for question in module.questions:
         is_set = bool(getattr(settings, question.variable.removeprefix(PREFIX).lower()))
         text = f"{question.text} [set]" if is_set else question.text
         answer = dialog.ask(text, is_secret=question.is_secret)
-        if answer == GENERATE and question.variable == "THREADHAND_API_TOKEN":
-            answer = secrets.token_urlsafe(32)
+        if answer == GENERATE and question.variable in _GENERATED:
+            answer = _GENERATED[question.variable](settings)
         if answer:
             answers[question.variable] = answer
     return answers

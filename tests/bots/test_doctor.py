@@ -9,6 +9,7 @@ import pytest
 from bots.doctor import Finding, examine, report
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES
+from tests.fakes.embeddings import embeddings_fake
 
 
 @pytest.fixture
@@ -137,4 +138,31 @@ async def test_agents_are_read_as_the_program_reads_them(env_file: Path) -> None
     assert (finding.state, finding.fact) == (
         "fail",
         "The agent file own.yaml: description: it is missing.",
+    )
+
+
+async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> None:
+    async with embeddings_fake() as fake:
+        own = {"LLM_BASE_URL": fake.base_url, "EMBEDDING_MODEL": "e5"}
+        good = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
+        bad = (await found(env_file, LLM_API_KEY="sk-secret-key", **own))["meaning"]
+        fake.fault = "garbage"
+        odd = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
+    gone = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
+
+    assert (good.state, good.fact) == ("ok", "e5 makes vectors of 64 numbers.")
+    assert [one.state for one in (bad, odd, gone)] == ["fail"] * 3
+    assert bad.fact.startswith("e5 makes no vectors: 401 ")
+    assert "sk-secret-key" not in str(bad)
+    assert "THREADHAND_EMBEDDING_MODEL" in gone.remedy
+
+
+async def test_a_model_of_embeddings_without_its_key_is_found_and_none_is_no_finding(
+    env_file: Path,
+) -> None:
+    assert "meaning" not in await found(env_file)
+    finding = (await found(env_file, EMBEDDING_MODEL="openai/e", LLM_API_KEY=""))["meaning"]
+    assert (finding.state, finding.fact) == (
+        "fail",
+        "The embedding model openai/e needs a key: set OPENAI_API_KEY in .env.",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from cryptography.fernet import Fernet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -49,6 +50,16 @@ async def open_connection(request: web.Request) -> web.Response:
     return web.json_response({"ok": request.headers["Authorization"] == "Bearer xapp-good"})
 
 
+async def oauth(request: web.Request) -> web.Response:
+    """As Slack answers a code that nobody has."""
+    form = await request.post()
+    if form["client_id"] != "1.2":
+        return web.json_response({"ok": False, "error": "invalid_client_id"})
+    if form["client_secret"] != "app-secret":
+        return web.json_response({"ok": False, "error": "bad_client_secret"})
+    return web.json_response({"ok": False, "error": "invalid_code"})
+
+
 async def models(request: web.Request) -> web.Response:
     is_known = request.headers.get("Authorization") == "Bearer model-key"
     return web.json_response({"data": []}, status=200 if is_known else 401)
@@ -70,6 +81,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         [
             web.post("/slack/auth.test", auth_test),
             web.post("/slack/apps.connections.open", open_connection),
+            web.post("/slack/oauth.v2.access", oauth),
             web.get("/v1/models", models),
             web.get("/discord/users/@me", me),
         ]
@@ -127,6 +139,87 @@ async def test_a_refused_key_is_asked_for_again(services: Path) -> None:
     assert "such a token starts with xoxb-" in said
     assert "Slack refuses auth.test: invalid_auth." in said
     assert values(services).slack_bot_token.get_secret_value() == "xoxb-good"
+
+
+SEVERAL = {
+    "\nSlack: one workspace, or several": ["several"],
+    "Client id": ["1.2"],
+    "Client secret": ["app-secret"],
+    "Public address": ["https://agent.example"],
+    "Keys": ["generate"],
+    "Signing secret": ["signing-secret"],
+}
+
+
+def several(**changes: list[str]) -> ScriptedDialog:
+    """Who sets up Slack for several workspaces; changes by the first word of the question."""
+    script = {start: list(answers) for start, answers in SEVERAL.items()}
+    for word, answers in changes.items():
+        script[next(start for start in script if word in start)] = answers
+    return ScriptedDialog(script)
+
+
+async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(services: Path) -> None:
+    dialog = several()
+    await set_up(dialog, services)
+    settings = values(services)
+    assert settings.slack_mode == "http"
+    assert (settings.slack_client_id, settings.public_url) == ("1.2", "https://agent.example")
+    assert settings.slack_client_secret.get_secret_value() == "app-secret"
+    (key,) = settings.token_keys
+    Fernet(key)
+    assert any(
+        text == "Workspaces install the bot at https://agent.example/slack/install. Saved."
+        for text in dialog.said
+    )
+    hidden = " ".join(dialog.hidden)
+    assert all(word in hidden for word in ("Client secret", "Keys", "Signing secret"))
+    assert not any(secret in " ".join(dialog.said) for secret in ("app-secret", key))
+
+
+async def test_a_second_key_goes_before_the_first_and_enter_stays_with_what_was_chosen(
+    services: Path,
+) -> None:
+    await set_up(several(), services)
+    (old,) = values(services).token_keys
+    await set_up(ScriptedDialog({"Keys": ["generate"]}), services)
+    new = values(services).token_keys
+    assert len(new) == 2
+    assert new[1] == old != new[0]
+
+
+async def test_an_app_that_slack_does_not_know_is_asked_for_again(services: Path) -> None:
+    dialog = several(Client=["9.9", "1.2", "1.2"], secret=["app-secret", "no", "app-secret"])
+    for start in ("Public address", "Keys", "Signing secret"):
+        dialog.answers[start] *= 3
+    await set_up(dialog, services)
+    said = "\n".join(dialog.said)
+    assert "Slack does not know this app: invalid_client_id. Not saved" in said
+    assert "Slack does not know this app: bad_client_secret. Not saved" in said
+    assert values(services).slack_client_id == "1.2"
+
+
+async def test_what_is_missing_for_several_workspaces_is_named(services: Path) -> None:
+    before = services.read_text()
+    dialog = several(Keys=[])
+    await set_up(dialog, services)
+    assert any("set THREADHAND_ENCRYPTION_KEYS, too." in text for text in dialog.said)
+    assert services.read_text() == before
+
+
+async def test_a_token_for_one_workspace_is_not_kept_beside(services: Path) -> None:
+    env.write(services, {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-good"})
+    dialog = several()
+    await set_up(dialog, services)
+    assert any("Take THREADHAND_SLACK_BOT_TOKEN out" in text for text in dialog.said)
+    assert not values(services).slack_client_id
+
+
+async def test_a_choice_that_there_is_not_is_asked_for_again(services: Path) -> None:
+    dialog = several(Slack=["both", "Several"])
+    await set_up(dialog, services)
+    assert "One of these, please: one, several." in dialog.said
+    assert values(services).slack_client_id == "1.2"
 
 
 async def test_a_key_that_does_not_work_is_not_saved(services: Path) -> None:
