@@ -5,6 +5,7 @@ import hashlib
 from bots.front import policy_of
 from bots.settings import Settings
 from bots.slack.client import SlackClient
+from bots.slack.file_names import FileNames
 from bots.slack.install import Install
 from bots.slack.oauth import OAuthClient
 from bots.slack.tokens import StoredTokens
@@ -24,7 +25,12 @@ class InstallDesk:
         )
         vault = Vault(settings.token_keys)
         policy = policy_of(settings)
-        self.tokens = StoredTokens(installations=stores.installations, vault=vault, oauth=oauth)
+        self.tokens = StoredTokens(
+            installations=stores.installations,
+            vault=vault,
+            oauth=oauth,
+            file_names=FileNames(settings.token_keys),
+        )
         self.install = Install(
             oauth=oauth,
             vault=vault,

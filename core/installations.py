@@ -39,6 +39,10 @@ class Installations(Protocol):
         the organisation has not installed the bot."""
         ...
 
+    async def talks_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
+        """Whether the workspace has had a conversation in the channel."""
+        ...
+
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
         """Deletes the installation, if there is one, an organisation's with the joining of its workspaces; answers the
         runs of all of them that are not over."""

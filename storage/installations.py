@@ -52,6 +52,9 @@ class SqlInstallations:
             _JOIN, lambda c: _join(c, platform, workspace_id, organisation_id)
         )
 
+    async def talks_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
+        return await self._database.read(lambda c: _talks_in(c, platform, workspace_id, channel_id))
+
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
         return await self._database.write(_LEAVE, lambda c: _leave(c, platform, workspace_id))
 
@@ -102,6 +105,17 @@ def _join(connection: Connection, platform: str, workspace_id: str, organisation
     by = Person(person_id=organisation_id, name=organisation_id)
     record_act(connection, "workspace_joined", _place(platform, workspace_id), by)
     return True
+
+
+def _talks_in(connection: Connection, platform: str, workspace_id: str, channel_id: str) -> bool:
+    """Those that are bound first: there is an index on them."""
+    anything = select(threads.c.thread_id).where(
+        threads.c.platform == platform,
+        threads.c.workspace_id == workspace_id,
+        threads.c.channel_id == channel_id,
+    )
+    bound = anything.where(threads.c.unbound_at.is_(None))
+    return any(connection.execute(one.limit(1)).first() for one in (bound, anything))
 
 
 def _leave(connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bots.rate_budget import RateLimiter
 from bots.slack.bolt import bolt_app
 from bots.slack.client import API_URL, Identity, SlackClient
 from bots.slack.doorway import Doorway, Receive
+from bots.slack.file_names import FileNames
 from bots.slack.http import EVENTS_PATH, HttpEvents
 from bots.slack.install import Install
 from bots.slack.socket import Socket
@@ -58,11 +59,13 @@ class SlackApp:
         self._teams = Teams(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_doorway=partial(_doorway, receive, groups, names_team=tokens is not None),
+            new_doorway=partial(
+                _doorway, receive, groups, file_names=tokens.file_names if tokens else None
+            ),
         )
         self._team = self._teams.team_with(self._client)
         self.surface = TeamSurfaces(self._teams) if tokens else self._team.surface
-        self.files = TeamFiles(self._teams) if tokens else self._team.files
+        self.files = TeamFiles(self._teams, tokens.file_names) if tokens else self._team.files
         self.talk = TeamTalk(self._teams) if tokens else self._team.talk
         self._is_listening = receive is not None
         self._http = HttpEvents(signing_secret) if signing_secret else None
@@ -133,6 +136,10 @@ class SlackApp:
 
 
 def _doorway(
-    receive: Receive | None, groups: Sequence[str], client: SlackClient, *, names_team: bool
+    receive: Receive | None,
+    groups: Sequence[str],
+    client: SlackClient,
+    *,
+    file_names: FileNames | None,
 ) -> Doorway | None:
-    return Doorway(client, receive, groups, names_team=names_team) if receive else None
+    return Doorway(client, receive, groups, file_names=file_names) if receive else None

@@ -10,7 +10,7 @@ from functools import partial
 from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome, Standing, person_of
 from bots.slack.clicks import parse_click
 from bots.slack.client import SlackClient
-from bots.slack.files import of_team
+from bots.slack.file_names import FileNames
 from bots.slack.groups import Groups
 from bots.slack.notices import Notices
 from bots.slack.parse import Ignored, Known, parse_event, people_in, stop_reaction
@@ -42,12 +42,12 @@ class Doorway:
         receive: Receive,
         groups: Sequence[str] = (),
         *,
-        names_team: bool = False,
+        file_names: FileNames | None = None,
     ) -> None:
-        """`names_team`: files say which workspace they came from."""
+        """`file_names`: what files are called where there are several workspaces."""
         self._client = client
         self._receive = receive
-        self._names_team = names_team
+        self._file_names = file_names
         self._people = People(client)
         self._groups = Groups(client, groups)
         self._twins = Twins()
@@ -89,16 +89,17 @@ class Doorway:
             log.debug("a slack payload asks for nothing: %s", inbound.reason)
             return
         standing = await self._standing(inbound, is_click=is_click)
-        inbound = self._with_team(replace(inbound, standing=standing))
+        inbound = self._with_names(replace(inbound, standing=standing))
         outcome = await self._receive(inbound)
         if outcome.notice:
             self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
 
-    def _with_team(self, inbound: Inbound) -> Inbound:
-        if not (self._names_team and isinstance(inbound, IncomingMessage | CommandCalled)):
+    def _with_names(self, inbound: Inbound) -> Inbound:
+        names = self._file_names
+        if names is None or not isinstance(inbound, IncomingMessage | CommandCalled):
             return inbound
         team_id = self._client.identity.team_id
-        return replace(inbound, files=tuple(of_team(team_id, file) for file in inbound.files))
+        return replace(inbound, files=tuple(names.named(team_id, file) for file in inbound.files))
 
     async def _standing(self, inbound: Inbound, *, is_click: bool) -> Standing:
         """Who acts, as Slack tells it. For a click it is asked anew: much may have changed since the message."""

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import aiohttp
 from yarl import URL
@@ -86,11 +85,6 @@ class SlackFiles:
             if not is_slacks(url, self._client.api_url):
                 raise _unavailable(file, f"redirected to {url.host}")
         raise _unavailable(file, "redirected too often")
-
-
-def of_team(team_id: str, file: IncomingFile) -> IncomingFile:
-    """The file with the workspace that it came from in its name, for an app that serves several."""
-    return replace(file, file_ref=f"{team_id}/{file.file_ref}")
 
 
 def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:

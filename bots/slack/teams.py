@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
 
@@ -14,6 +13,7 @@ from bots.rendering.content import Content
 from bots.slack import limits
 from bots.slack.client import SlackClient
 from bots.slack.doorway import Doorway
+from bots.slack.file_names import FileNames
 from bots.slack.files import SlackFiles
 from bots.slack.origin import Origin
 from bots.slack.surface import SlackSurface
@@ -25,9 +25,10 @@ from core.threads import Address, Heard, IncomingFile
 
 LOOK_AGAIN_SECONDS = 30.0
 """So long a process may go on with a token that another one has changed or taken away."""
+NOT_ITS_CHANNEL = "channel_not_found"
 IDLE_SECONDS = 3600.0
 """A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
-_OF_TEAM = re.compile(r"(?P<team>T[A-Z0-9]{1,40})/(?P<ref>.*)", re.DOTALL)
+_CHANNELS_REMEMBERED_MAX = 5000
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, kw_only=True)
 class Team:
     """One workspace. `looked_at`: when its token was last read; None for one that is set. `installed_by`: the workspace
-    itself, or its organisation, whose token serves it."""
+    itself, or its organisation, whose token serves it; then `channels` are those that are known to be its own."""
 
     client: SlackClient
     surface: SlackSurface
@@ -44,6 +45,11 @@ class Team:
     doorway: Doorway | None
     installed_by: str = ""
     looked_at: float | None = None
+    channels: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_organisations(self) -> bool:
+        return self.installed_by not in ("", self.client.identity.team_id)
 
 
 class Teams:
@@ -140,6 +146,20 @@ class Teams:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return team
 
+    async def at(self, address: Address) -> Team:
+        """As `of`. An organisation's token opens the channels of all its workspaces, so it is used for a workspace only
+        where that has talked before."""
+        team = await self.of(address.workspace_id)
+        channel_id = address.channel_id
+        if not team.is_organisations or self._tokens is None or channel_id in team.channels:
+            return team
+        if not await self._tokens.talks_in(address.workspace_id, channel_id):
+            raise SurfaceRefused("the channel is none of this workspace's", code=NOT_ITS_CHANNEL)
+        if len(team.channels) >= _CHANNELS_REMEMBERED_MAX:
+            team.channels.clear()
+        team.channels.add(channel_id)
+        return team
+
     async def forget(self, team_id: str) -> None:
         """The workspace has taken the bot away, or the organisation with all that it installed for."""
         gone = [
@@ -172,7 +192,7 @@ class TeamSurfaces:
         self._teams = teams
 
     async def _of(self, address: Address) -> SlackSurface:
-        return (await self._teams.of(address.workspace_id)).surface
+        return (await self._teams.at(address)).surface
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         return await (await self._of(address)).post(address, content, delivery_id=delivery_id)
@@ -191,30 +211,31 @@ class TeamSurfaces:
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
-        team = await self._teams.find(address.workspace_id)
-        if team is None:
+        try:
+            surface = await self._of(address)
+        except SurfaceRefused:
             yield
             return
-        async with team.surface.typing(address):
+        async with surface.typing(address):
             yield
 
 
 class TeamFiles:
     """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
 
-    def __init__(self, teams: Teams) -> None:
+    def __init__(self, teams: Teams, names: FileNames) -> None:
         self._teams = teams
+        self._names = names
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        of_team = _OF_TEAM.fullmatch(file.file_ref)
-        team = await self._teams.find(of_team["team"]) if of_team else None
-        if of_team is None or team is None:
+        named = self._names.read(file)
+        team = await self._teams.find(named.team_id) if named else None
+        if named is None or team is None or (team.is_organisations and not named.is_sealed):
             raise AgentError(
                 f"The file {file.name!r} cannot be read from Slack.",
                 detail="its workspace has not installed the bot",
             )
-        own = replace(file, file_ref=of_team["ref"])
-        async for piece in team.files.open(own, bytes_max=bytes_max):
+        async for piece in team.files.open(named.file, bytes_max=bytes_max):
             yield piece
 
 
@@ -227,5 +248,5 @@ class TeamTalk:
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
     ) -> tuple[Heard, ...]:
-        team = await self._teams.of(address.workspace_id)
+        team = await self._teams.at(address)
         return await team.talk.read(address, before=before, limit=limit, after=after)

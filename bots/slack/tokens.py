@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bots.slack.client import Identity
+from bots.slack.file_names import FileNames
 from bots.slack.oauth import OAuthClient, token_in
 from bots.slack.payload import text
 from bots.slack.vault import BotToken, Unreadable, Vault
@@ -27,12 +28,21 @@ class Access:
 
 
 class Tokens(Protocol):
+    @property
+    def file_names(self) -> FileNames:
+        """What files of the workspaces are called."""
+        ...
+
     async def access(self, team_id: str) -> Access | None:
         """None: the workspace has not installed the bot, or its token is lost. Raises StorageUnavailable."""
         ...
 
     async def join(self, team_id: str, organisation_id: str) -> bool:
         """Lets the organisation's token serve a workspace without one. False: there is none. Raises as `access`."""
+        ...
+
+    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+        """Whether a conversation of the workspace stands in the channel. Raises StorageUnavailable."""
         ...
 
 
@@ -43,6 +53,7 @@ class StoredTokens:
     installations: Installations
     vault: Vault
     oauth: OAuthClient
+    file_names: FileNames
 
     async def access(self, team_id: str) -> Access | None:
         found = await self.installations.find("slack", team_id)
@@ -66,6 +77,9 @@ class StoredTokens:
 
     async def join(self, team_id: str, organisation_id: str) -> bool:
         return await self.installations.join("slack", team_id, organisation_id)
+
+    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+        return await self.installations.talks_in("slack", team_id, channel_id)
 
     async def _refreshed(self, found: Installation, old: BotToken) -> BotToken:
         """The old one where Slack does not answer: it holds for a while still."""

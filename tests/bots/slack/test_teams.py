@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from bots.slack.client import Identity, SlackClient
+from bots.slack.file_names import FileNames
 from bots.slack.teams import Team, Teams
 from bots.slack.tokens import Access
 
@@ -33,6 +34,13 @@ class Shelf:
         if team_id in self.slow:
             await self.released.wait()
         return self.known.get(team_id)
+
+    @property
+    def file_names(self) -> FileNames:
+        return FileNames(["secret"])
+
+    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+        return False
 
     async def join(self, team_id: str, organisation_id: str) -> bool:
         return False
