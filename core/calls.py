@@ -203,8 +203,7 @@ async def executed(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
 async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
     tool = prepared.tool
     try:
-        async with asyncio.timeout(tool.timeout_seconds):
-            output = await tool.run(prepared.params, context)
+        output = await _output(prepared, context)
     except ToolError as error:
         return refused(call, str(error), outcome="failed")
     except AgentError as error:
@@ -221,6 +220,18 @@ async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
         log.exception("the tool %s broke", tool.name)
         return refused(call, f"{tool.name} broke ({type(error).__name__}). Try another way.")
     return finalised(call, output)
+
+
+async def _output(prepared: Prepared, context: ToolContext) -> str | ToolOutput:
+    """A tool in which something was cancelled has broken; where the call itself is unwanted, the cancellation passes."""
+    try:
+        async with asyncio.timeout(prepared.tool.timeout_seconds):
+            return await prepared.tool.run(prepared.params, context)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("something in the tool was cancelled") from error
 
 
 def finalised(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
