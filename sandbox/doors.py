@@ -19,6 +19,7 @@ from typing import cast
 
 from core.errors import LeaseLost, SandboxUnavailable
 from core.ids import new_id
+from core.serving import stop_accepting
 from core.tasks import cancel, spawn
 from sandbox.connection import Connection
 from sandbox.machines import Machine
@@ -117,11 +118,12 @@ class Doors:
                     await reader.read()
 
     async def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await stop_accepting(server)
+            server.close()
         for guest in tuple(self._guests):
             await cancel(guest)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
         (self._folder / self._name).unlink(missing_ok=True)
 
     async def _opened(self) -> str:
@@ -185,6 +187,8 @@ class Doors:
         guest = spawn(self._serve(reader, writer), name="a guest in a sandbox")
         self._guests.add(guest)
         guest.add_done_callback(self._guests.discard)
+        # one that is cancelled before it has begun comes to no end of its own
+        guest.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
