@@ -31,8 +31,8 @@ class Rest:
     """Calls that outlive their caller: discord.py leaves its global rate limit locked when a call is cancelled while it
     waits for it, so a cancelled caller leaves the call to end by itself.
 
-    discord.py sleeps out rate limits up to 30 s and repeats server faults five times; `attempt_seconds` bounds each
-    attempt.
+    Each waits for its turn first; whoever is cancelled by then makes no call. discord.py sleeps out rate limits up to
+    30 s and repeats server faults five times; `attempt_seconds` bounds each attempt.
     """
 
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
@@ -84,6 +84,7 @@ class Rest:
         return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
 
     async def _shielded(self, route: Route, options: dict[str, object]) -> JsonValue:
+        await self.turns.wait(route)
         work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")
         outcome = await asyncio.shield(work)
         if isinstance(outcome, SurfaceError):
@@ -92,10 +93,7 @@ class Rest:
 
     async def _outcome(self, route: Route, options: dict[str, object]) -> JsonValue | SurfaceError:
         try:
-            await self.turns.wait(route)
             return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
-        except SurfaceRateLimited as error:
-            return error
         except (discord.DiscordException, aiohttp.ClientError, OSError, RuntimeError) as error:
             return translated(error)
 

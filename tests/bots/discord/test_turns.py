@@ -13,6 +13,7 @@ from bots.rate_budget import RateLimiter
 from bots.rate_memory import MemoryRateBudget
 from bots.simulator.discord import DiscordSettings, DiscordSimulator
 from core.errors import SurfaceRateLimited
+from core.tasks import cancel
 from tests.bots.discord.conftest import Program
 
 READS = "/channels/{channel_id}/messages"
@@ -117,3 +118,25 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
     assert limited.value.retry_after_seconds > 50
+
+
+async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimulator) -> None:
+    """Another process may go on with the post by then."""
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        waits.set()
+        await goes_on.wait()
+
+    budget = MemoryRateBudget()
+    async with signed_in(strict, RateLimiter(budget, sleep=sleep), paces_ahead=True) as app:
+        before = len(strict.calls)
+        await budget.refuse([allowance(strict.world.token, paces_ahead=True)], seconds=0.4)
+        call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
+        async with asyncio.timeout(20):
+            await waits.wait()
+        await cancel(call)
+        goes_on.set()
+        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("discord GET")]
+        await asyncio.gather(*left)
+        assert len(strict.calls) == before
