@@ -129,6 +129,12 @@ def manifest(
         str | None,
         typer.Option(help="The program's https address, for HTTP mode instead of Socket Mode."),
     ] = None,
+    organisation: Annotated[
+        bool,
+        typer.Option(
+            "--organisation", help="Let whole organisations (Enterprise Grid) install it."
+        ),
+    ] = False,
 ) -> None:
     """Print the app manifest to paste into api.slack.com/apps."""
     from bots.slack.manifest import manifest_text
@@ -137,7 +143,7 @@ def manifest(
         raise ConfigurationError(
             "Slack calls public addresses only: --public-url must start with https://."
         )
-    print(manifest_text(public_url=public_url), end="")
+    print(manifest_text(public_url=public_url, for_organisations=organisation), end="")
 
 
 @app.command()

@@ -34,12 +34,17 @@ BOT_EVENTS = (
     "reaction_added",
     "tokens_revoked",
 )
+ORGANISATION_EVENTS = ("team_access_revoked",)
+"""What an app that organisations install has to hear beside."""
 DESCRIPTION = "A general AI agent that lives in chat threads."
 
 
-def manifest(*, public_url: str | None = None, name: str = "Threadhand") -> JsonObject:
+def manifest(
+    *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
+) -> JsonObject:
     """The manifest for Socket Mode or, with the program's public https address, for HTTP mode."""
-    events: JsonObject = {"bot_events": list(BOT_EVENTS)}
+    heard = (*BOT_EVENTS, *ORGANISATION_EVENTS) if for_organisations else BOT_EVENTS
+    events: JsonObject = {"bot_events": list(heard)}
     interactivity: JsonObject = {"is_enabled": True}
     if public_url:
         request_url = public_url.rstrip("/") + EVENTS_PATH
@@ -63,13 +68,16 @@ def manifest(*, public_url: str | None = None, name: str = "Threadhand") -> Json
         "settings": {
             "event_subscriptions": events,
             "interactivity": interactivity,
-            "org_deploy_enabled": False,
+            "org_deploy_enabled": for_organisations,
             "socket_mode_enabled": not public_url,
             "token_rotation_enabled": False,
         },
     }
 
 
-def manifest_text(*, public_url: str | None = None, name: str = "Threadhand") -> str:
+def manifest_text(
+    *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
+) -> str:
     """The manifest as YAML."""
-    return yaml.safe_dump(manifest(public_url=public_url, name=name), sort_keys=False)
+    told = manifest(public_url=public_url, name=name, for_organisations=for_organisations)
+    return yaml.safe_dump(told, sort_keys=False)

@@ -91,6 +91,10 @@ def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
     assert "socket_mode_enabled: true" in command(tmp_path, "slack", "manifest").stdout
     http = command(tmp_path, "slack", "manifest", "--public-url", "https://agent.example")
     assert "socket_mode_enabled: false" in http.stdout
+    assert "org_deploy_enabled: false" in http.stdout
+    whole = command(tmp_path, "slack", "manifest", "--organisation")
+    assert "org_deploy_enabled: true" in whole.stdout
+    assert "- team_access_revoked" in whole.stdout
     refused = command(tmp_path, "slack", "manifest", "--public-url", "http://agent.example")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 

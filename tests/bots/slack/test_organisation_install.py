@@ -10,9 +10,10 @@ import pytest
 from bots.inbound import AskAnswered, IncomingMessage
 from bots.policy import NOT_ALLOWED, Policy, refusal
 from bots.rendering.content import AnswerPart, AskPrompt
-from bots.simulator.slack import SlackSimulator
+from bots.simulator.slack import SlackSettings, SlackSimulator
 from bots.simulator.slack.interactions import BusyPeople
 from bots.simulator.view import Button, SentFile
+from bots.slack.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
 from core.errors import AgentError, SurfaceRefused
 from core.threads import Address, Ask
 from tests.bots.slack.scene import Desk, eventually
@@ -34,6 +35,15 @@ class Grid:
     def reach(self, *team_ids: str) -> None:
         for team_id in team_ids:
             self.slack.oauth.reach(team_id)
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    """With the rights and events of the manifest for organisations, and no others."""
+    events = (*BOT_EVENTS, *ORGANISATION_EVENTS)
+    settings = SlackSettings(scopes=BOT_SCOPES, subscriptions=events)
+    async with SlackSimulator(settings=settings) as simulator:
+        yield simulator
 
 
 @pytest.fixture
