@@ -223,7 +223,7 @@ async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
 
 
 async def _output(prepared: Prepared, context: ToolContext) -> str | ToolOutput:
-    """A tool in which something was cancelled has broken; where the call itself is unwanted, the cancellation passes."""
+    """A tool in which something was cancelled has broken; where the call itself is unwanted, that passes."""
     try:
         async with asyncio.timeout(prepared.tool.timeout_seconds):
             return await prepared.tool.run(prepared.params, context)

@@ -20,7 +20,7 @@ from core.dialects.dialect import (
     Parsed,
     VisibleText,
 )
-from core.errors import ModelUnavailable
+from core.errors import ModelRejected, ModelUnavailable
 from core.events import (
     FinishReached,
     MessageAdded,
@@ -32,6 +32,7 @@ from core.events import (
     TurnStarted,
 )
 from core.ids import new_id
+from core.llm.errors import REFUSED_CONTENT
 from core.messages import JsonObject, Message
 from core.metering import metered
 from core.ports import (
@@ -149,7 +150,7 @@ class Turn:
                     continue
                 self._take(self._parser.close(is_whole=False))
                 return "tool_calls"
-            if runner.calls or self._waiting or "".join(self._visible).strip():
+            if self._has_said(runner):
                 return reason
         raise ModelUnavailable(
             "The model gave an empty answer several times. Try again, or reword the request."
@@ -173,10 +174,15 @@ class Turn:
                         self._take(parser.close(is_whole=reason != "length"))
                         if self._is_limit_reached(runner):
                             return "xml_tool_limit_reached"
+                        if reason == "content_filter" and not self._has_said(runner):
+                            raise ModelRejected(REFUSED_CONTENT, detail="content_filter")
                         return "length" if reason == "length" else "stop"
                     case _:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
+
+    def _has_said(self, runner: CallRunner) -> bool:
+        return bool(runner.calls or self._waiting or "".join(self._visible).strip())
 
     def _charge(self, model: str, usage: Usage) -> None:
         self.run_log.used(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))

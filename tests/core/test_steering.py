@@ -115,6 +115,17 @@ async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) ->
     assert "empty answer" in last.public_message
 
 
+async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(
+    world: World,
+) -> None:
+    world.model.turns = [[ended("content_filter")], text("never")]
+    run = await world.engine.conversations.run(await world.run("go"))
+    assert run is not None
+    assert run.status == "failed"
+    assert "because of its content" in str(run.error)
+    assert len(world.model.requests) == 1
+
+
 async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
     world.model.turns = [text("one, ", finish="length"), text("two.")]
     run_id = await world.run("count")
