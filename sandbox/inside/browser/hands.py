@@ -10,6 +10,7 @@ from playwright.async_api import ElementHandle, Error, Page
 
 from sandbox.inside.browser.addresses import address
 from sandbox.inside.browser.chromium import Chromium
+from sandbox.inside.browser.register import frames_of
 from sandbox.inside.browser.setting import Refused
 
 ANSWER_SECONDS = 1.5
@@ -192,7 +193,7 @@ class Hands:
 
     async def _active(self, page: Page) -> dict[str, Any]:
         """Of the frame that has the focus: what is selected there, and whether it takes text."""
-        for frame in page.frames[:20]:
+        for frame in frames_of(page)[:20]:
             try:
                 has_focus = await asyncio.wait_for(
                     frame.evaluate(

@@ -8,6 +8,7 @@ from typing import Any
 
 from playwright.async_api import ElementHandle, Error
 
+from sandbox.inside.browser.register import frames_of
 from sandbox.inside.browser.setting import Refused
 from sandbox.inside.browser.state import line
 from sandbox.inside.browser.tab import Tab
@@ -51,7 +52,7 @@ async def scroll(tab: Tab, amount: int) -> str:
 async def scroll_to_text(tab: Tab, text: str) -> str:
     if not text.strip():
         raise Refused("Give the text to look for.")
-    for frame in tab.page.frames[:20]:
+    for frame in frames_of(tab.page)[:20]:
         try:
             found = frame.get_by_text(text).locator("visible=true").first
             if await asyncio.wait_for(found.count(), FRAME_SECONDS):
@@ -102,7 +103,7 @@ async def text_of(tab: Tab) -> str:
     """What the page says, all of it and all frames, as text."""
     code = "() => (document.body?.innerText || '').slice(0, 200000)"
     parts: list[str] = []
-    for frame in tab.page.frames[:20]:
+    for frame in frames_of(tab.page)[:20]:
         try:
             said = str(await asyncio.wait_for(frame.evaluate(code), FRAME_SECONDS)).strip()
         except (Error, TimeoutError):

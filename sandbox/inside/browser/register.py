@@ -38,6 +38,13 @@ class Listing:
     below: int = 0
 
 
+def frames_of(page: Page) -> list[Frame]:
+    """The page's own frame, and those in it that have a document by now: one that loads when it comes into view, or
+    never, would only be waited for."""
+    main = page.main_frame
+    return [one for one in page.frames if one == main or (one.url and not one.is_detached())]
+
+
 class Register:
     """Of one tab. Each document of a frame has its own numbers behind a handle; the count goes on over all of them."""
 
@@ -53,7 +60,7 @@ class Register:
 
     async def list(self, page: Page, *, everywhere: bool = False) -> Listing:
         """Numbers what is in view (or everywhere) in all frames."""
-        frames = [frame for frame in page.frames if not frame.is_detached()][:FRAMES_MAX]
+        frames = frames_of(page)[:FRAMES_MAX]
         wanted = {"everywhere": everywhere, "most": ELEMENTS_MAX}
         looks = await asyncio.gather(*(self._look(frame, wanted) for frame in frames))
         listing = Listing(is_silent=looks[0] is None)

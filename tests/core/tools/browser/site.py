@@ -84,6 +84,8 @@ PAGES = {
         <iframe srcdoc="<button>Source</button>" width="300" height="80"></iframe>""",
     "inside.html": """<button onclick="this.textContent = 'Done ' + location.search">Inside
         </button><input aria-label="Text of the frame">""",
+    "lazy.html": """<title>Lazy</title><div style="height: 9000px"><button>Top</button></div>
+        <iframe loading="lazy" src="inside.html?lazy" width="500" height="120"></iframe>""",
     "shadow.html": """<title>Shadow</title><x-box></x-box><script>
         customElements.define('x-box', class extends HTMLElement { connectedCallback() {
           const root = this.attachShadow({ mode: 'open' });

@@ -221,3 +221,15 @@ async def test_a_picture_goes_nowhere_but_into_the_workspace(desk: Desk) -> None
     )
     assert said.output.strip() == "kept"
     assert (await desk.get("link.png")).startswith(b"\x89PNG")
+
+
+async def test_a_frame_that_has_nothing_yet_is_not_waited_for(desk: Desk) -> None:
+    await desk.open("lazy.html")
+    assert [line for line in desk.lines if "do not answer" in line] == []
+    await desk.do("browser_scroll_down", amount=20_000)
+    for _ in range(100):
+        if any("Inside" in line for line in desk.lines):
+            break
+        await desk.do("browser_wait", seconds=0)
+    await desk.click("Inside")
+    assert any("Done ?lazy" in line for line in desk.lines)
