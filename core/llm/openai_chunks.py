@@ -8,11 +8,14 @@ from pydantic_core import to_json as pydantic_to_json
 
 from core.llm.errors import Refusal, error_of
 from core.llm.halves import Halves
+from core.llm.thoughts import Thoughts
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from core.threads import Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 TEXT_CHARACTERS_MAX = 2_000
+TOKENS_MAX = 100_000_000
+COST_USD_MAX = 100_000
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "end_turn": "stop",
@@ -29,12 +32,13 @@ _REASONS: dict[str, FinishReason] = {
 class AnswerReader:
     """Reads one answer, and collects what its end must tell: the finish reason, the usage, whether calls came."""
 
-    __slots__ = ("_finish", "_halves", "_has_calls", "_usage")
+    __slots__ = ("_finish", "_halves", "_has_calls", "_thoughts", "_usage")
 
     def __init__(self) -> None:
         self._finish = ""
         self._halves = Halves()
         self._has_calls = False
+        self._thoughts = Thoughts()
         self._usage: Usage | None = None
 
     @property
@@ -62,6 +66,10 @@ class AnswerReader:
         said = choice.get("delta") or choice.get("message")
         return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
 
+    def rest(self) -> Sequence[ModelDelta]:
+        """What was held back, once all is read."""
+        return self._thoughts.rest()
+
     def finished(self) -> ModelFinished:
         """The last delta. Some servers say "stop" after calls, others nothing at all."""
         reason = _REASONS.get(self._finish.lower(), "stop")
@@ -84,7 +92,7 @@ class AnswerReader:
             if isinstance(text, list):
                 text = _joined(cast(list[object], text))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):
-                deltas.append(TextDelta(text=text))
+                deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
         calls = said.get("tool_calls")
         if isinstance(calls, list):
             for position, call in enumerate(cast(list[object], calls)):
@@ -124,7 +132,8 @@ def _arguments_text(arguments: object) -> str:
 
 
 def read_usage(usage: dict[str, object]) -> Usage:
-    """Tokens, and the cost where the provider tells it (OpenRouter)."""
+    """Tokens, and the cost where the provider tells it (OpenRouter). A figure that cannot be one counts as
+    not told."""
     details = usage.get("prompt_tokens_details")
     cached = (
         cast(dict[str, object], details).get("cached_tokens") if isinstance(details, dict) else 0
@@ -136,12 +145,19 @@ def read_usage(usage: dict[str, object]) -> Usage:
         input_tokens=_count(usage.get("prompt_tokens")),
         cached_tokens=_count(cached),
         output_tokens=_count(usage.get("completion_tokens")),
-        cost_usd=float(cost) if isinstance(cost, int | float) and cost > 0 else 0.0,
+        cost_usd=_figure(cost, COST_USD_MAX),
     )
 
 
 def _count(value: object) -> int:
-    return max(0, int(value)) if isinstance(value, int | float) else 0
+    return int(_figure(value, TOKENS_MAX))
+
+
+def _figure(value: object, most: float) -> float:
+    """0 for what cannot be one."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0.0
+    return float(value) if 0 <= value <= most else 0.0
 
 
 def read_refusal(
