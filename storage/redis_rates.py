@@ -16,7 +16,7 @@ from storage.redis_streams import Ear, Fields, RedisStreams
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS_MAX = 0.25
+ANSWER_SECONDS_MAX = 0.5
 """A call waits so long for Redis, and not longer: then it goes by what this process knows."""
 PAUSE_SECONDS = 5.0
 _STREAM = "threadhand:refusals"

@@ -61,7 +61,8 @@ class Turns:
         params: aiohttp.TraceRequestEndParams,
     ) -> None:
         answer = params.response
-        if answer.status != 429 or answer.headers.get("X-RateLimit-Scope") != "global":
+        is_global = answer.headers.get("X-RateLimit-Scope") == "global"
+        if answer.status != 429 or not (is_global or "X-RateLimit-Global" in answer.headers):
             return
         told = answer.headers.get("Retry-After", "")
         seconds = float(told) if told.replace(".", "", 1).isdecimal() else 1.0

@@ -1,0 +1,57 @@
+"""The program as it is put together: its calls wait for their turn, and through Redis with those of other processes."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bots.rate_budget import Allowance
+from bots.settings import Settings, load
+from bots.simulator.slack import SlackSimulator
+from bots.wires import wires
+from tests.chaos.harness import staged
+from tests.chaos.stories import TALK
+from tests.servers import redis
+
+EDIT = Allowance(owner="slack:digest", name="chat.update", interval_seconds=100)
+WAITS = 'threadhand_rate_wait_seconds_count{call="chat.postMessage",platform="slack"}'
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url
+
+
+def settings(**variables: str) -> Settings:
+    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
+    return load(environ, Path("no such file"))
+
+
+async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_url: str) -> None:
+    both = settings(REDIS_URL=redis_url)
+    async with wires(both) as one, wires(both) as other, wires(settings()) as alone:
+        await one.rates.refuse([EDIT], seconds=70)
+        async with asyncio.timeout(20):
+            while not other.rates.is_refused([EDIT]):
+                await asyncio.sleep(0.005)
+        assert await other.rates.take([EDIT], wait_seconds_max=0) > 10
+        assert await alone.rates.take([EDIT], wait_seconds_max=0) == 0
+
+
+async def test_a_wait_for_a_turn_is_counted_in_the_figures() -> None:
+    async with staged("slack", TALK) as stage:
+        assert isinstance(stage.platform, SlackSimulator)
+        stage.program.start()
+        await stage.connected()
+        stage.platform.misbehave("rate_limit", method="chat.postMessage", seconds=1)
+        await stage.say("Hello")
+        await stage.settled(1)
+        url = f"http://127.0.0.1:{stage.http_port}/metrics"
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            text = await response.text()
+        told = [line for line in text.splitlines() if line.startswith(WAITS)]
+        assert told, text
+        assert float(told[0].rpartition(" ")[2]) >= 1
