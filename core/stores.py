@@ -156,9 +156,7 @@ class RunClaims(Protocol):
 
     async def claim(self, run_id: str, worker_id: str) -> Lease | None:
         """Takes the thread's lease for a queued run, or a running one whose worker is gone; counts the attempt up.
-
-        None: the run is over, or a living worker holds the thread.
-        """
+        None: the run is over, or a living worker holds the thread. One that raises may have taken it."""
         ...
 
     async def release(self, lease: Lease) -> None:
@@ -175,6 +173,10 @@ class RunClaims(Protocol):
 
     async def recoverable(self) -> tuple[str, ...]:
         """Runs that are queued, or running under a worker that is gone."""
+        ...
+
+    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+        """What that worker has claimed and neither ended nor released."""
         ...
 
 

@@ -101,9 +101,17 @@ class Worker:
     async def _sweep(self) -> None:
         while True:
             try:
+                await self._let_go()
                 for run_id in await self._engine.claims.recoverable():
                     if run_id not in self._runs:
                         await self._queue.put(run_id)
             except Exception:
                 log.exception("the sweep failed")
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _let_go(self) -> None:
+        """A claim whose answer was lost, or a run that broke before its end, is held here and executed by nobody."""
+        for lease in await self._engine.claims.held(self._engine.worker_id):
+            if lease.run_id not in self._runs:
+                log.warning("run %s is held here and not executed: it is given back", lease.run_id)
+                await self._engine.claims.release(lease)

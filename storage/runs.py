@@ -30,6 +30,7 @@ from storage.upserts import replacing
 
 WORKER_GONE_SECONDS = 4.0
 
+_IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
 _CLAIM = Failpoint("storage.claim_run")
 _RELEASE = Failpoint("storage.release_run")
 _HEARTBEAT = Failpoint("storage.heartbeat")
@@ -60,7 +61,7 @@ class SqlRunClaims:
     async def recoverable(self) -> tuple[str, ...]:
         statement = (
             select(runs.c.run_id)
-            .outerjoin(leases, leases.c.run_id == runs.c.run_id)
+            .outerjoin(leases, _IS_LEASE_OF_RUN)
             .where(
                 or_(
                     runs.c.status == "queued",
@@ -70,6 +71,15 @@ class SqlRunClaims:
             .order_by(runs.c.run_id)
         )
         return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
+
+    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+        statement = (
+            select(leases, runs.c.attempt)
+            .join(runs, _IS_LEASE_OF_RUN)
+            .where(runs.c.status == "running", leases.c.worker_id == worker_id)
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
+        return tuple(Lease(**row) for row in rows)
 
 
 class SqlStopRequests:

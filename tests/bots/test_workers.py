@@ -48,6 +48,9 @@ class Graves:
     async def recoverable(self) -> tuple[str, ...]:
         return ()
 
+    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+        return ()
+
     async def bury(self, worker_id: str) -> None:
         if self.is_away:
             raise StorageUnavailable("away")

@@ -1,0 +1,103 @@
+"""A run that a worker holds and does not execute would hang for as long as that worker lives: it gives it back."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.errors import StorageUnavailable
+from core.stores import NOTHING_NEW, JournalEntry
+from core.streams import follow
+from core.threads import Lease, Run, ThreadInput
+from core.worker import Worker
+from storage.conversations import SqlConversations
+from storage.journal import SqlRunJournal
+from storage.memory_queue import MemoryRunQueue
+from storage.runs import SqlRunClaims
+from tests.core.conftest import World
+from tests.fakes.played_model import text
+
+
+class CutOffClaims(SqlRunClaims):
+    """A database whose first answer to a claim is lost after it was stored."""
+
+    is_first = True
+
+    async def claim(self, run_id: str, worker_id: str) -> Lease | None:
+        lease = await super().claim(run_id, worker_id)
+        if self.is_first:
+            self.is_first = False
+            raise StorageUnavailable("connection was closed in the middle of operation")
+        return lease
+
+
+class CutOffConversations(SqlConversations):
+    """A database that goes away once, for whoever has just claimed a run."""
+
+    is_first = True
+
+    async def run(self, run_id: str) -> Run | None:
+        if self.is_first:
+            self.is_first = False
+            raise StorageUnavailable("connection was closed in the middle of operation")
+        return await super().run(run_id)
+
+
+class BrokenJournal(SqlRunJournal):
+    """A journal that breaks the first run so badly that not even its failure can be stored."""
+
+    is_first = True
+
+    async def approved_tools(self, thread_id: str) -> frozenset[str]:
+        if self.is_first:
+            raise RuntimeError("broken")
+        return await super().approved_tools(thread_id)
+
+    async def inputs(
+        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
+    ) -> tuple[ThreadInput, ...]:
+        if self.is_first:
+            self.is_first = False
+            raise RuntimeError("broken again")
+        return await super().inputs(lease, entry)
+
+
+@asynccontextmanager
+async def at_work(world: World) -> AsyncGenerator[MemoryRunQueue, None]:
+    queue = MemoryRunQueue()
+    worker = Worker(world.engine, queue)
+    worker.start()
+    try:
+        yield queue
+    finally:
+        await worker.close()
+
+
+async def ended(world: World, run_id: str) -> str:
+    """How the run ended."""
+    conversations = SqlConversations(world.database)
+    async with asyncio.timeout(30):
+        async for _ in follow(run_id, None, conversations=conversations, bus=world.engine.bus):
+            pass
+    run = await conversations.run(run_id)
+    assert run is not None
+    return run.status
+
+
+@pytest.mark.parametrize("trouble", ["claim", "read", "bug"])
+async def test_a_run_that_is_held_and_not_executed_is_taken_up_again(
+    world: World, trouble: str
+) -> None:
+    match trouble:
+        case "claim":
+            world.with_engine(claims=CutOffClaims(world.database))
+        case "read":
+            world.with_engine(conversations=CutOffConversations(world.database))
+        case _:
+            world.with_engine(journal=BrokenJournal(world.database))
+    world.model.turns.append(text("Done."))
+    run_id = await world.say("hello")
+    async with at_work(world):
+        assert await ended(world, run_id) == "completed"
+    assert len(world.model.requests) == 1
