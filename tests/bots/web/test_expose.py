@@ -23,6 +23,7 @@ from core.ports import Sandbox, SandboxProvider
 from core.tools.expose_port import expose_port
 from core.tools.tool import ToolContext
 from sandbox.unsafe_process import UnsafeProcesses
+from storage.conversations import SqlConversations
 from tests.bots.web.stage import Stage, staged
 from tests.fakes import web_inside
 from tests.sandbox.providers import local_jails, pieces, reachable_folder
@@ -220,6 +221,14 @@ async def test_a_name_that_is_not_ours_leads_nowhere(exposed: Exposed) -> None:
         async with exposed.ask("GET", "/", headers={"Host": f"{label}.localhost"}) as response:
             assert response.status == 404
     async with exposed.ask("GET", "/", headers={"Host": f"{good}.evil.example"}) as response:
+        assert response.status == 404
+        assert "X-Inside" not in response.headers
+
+
+async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
+    assert (await exposed.told("GET", "/"))["path"] == "/"
+    await SqlConversations(exposed.stage.database).forget(exposed.thread_id)
+    async with exposed.ask("GET", "/") as response:
         assert response.status == 404
         assert "X-Inside" not in response.headers
 
