@@ -44,13 +44,8 @@ class MemoryRateBudget:
 
     def is_counted(self, allowances: Sequence[Allowance]) -> bool:
         """Whether a call of these may have to wait at all."""
-        for allowance in allowances:
-            if allowance.always_kept:
-                return True
-            count = self._counts.get(allowance.key)
-            if count is not None and count.paced_until > self._clock():
-                return True
-        return False
+        now = self._clock()
+        return any(_is_paced(one, self._counts.get(one.key), now) for one in allowances)
 
     def is_refused(self, allowances: Sequence[Allowance]) -> bool:
         soon = self._clock() + LATE_SECONDS
@@ -75,15 +70,17 @@ class MemoryRateBudget:
         if count is None:
             return now
         at = max(now, count.refused_until)
-        if allowance.always_kept or now < count.paced_until:
-            return max(at, count.full_at - allowance.burst_seconds)
-        return at
+        return (
+            max(at, count.full_at - allowance.burst_seconds)
+            if _is_paced(allowance, count, now)
+            else at
+        )
 
     def _count(self, allowance: Allowance, at: float, now: float) -> None:
         count = self._counts.get(allowance.key)
+        if not _is_paced(allowance, count, now):
+            return
         if count is None:
-            if not allowance.always_kept:
-                return
             self._forget(now)
             count = self._counts[allowance.key] = _Count()
         count.full_at = max(count.full_at, at) + allowance.interval_seconds
@@ -96,3 +93,7 @@ class MemoryRateBudget:
                 for key, count in self._counts.items()
                 if max(count.full_at, count.paced_until) > now
             }
+
+
+def _is_paced(allowance: Allowance, count: _Count | None, now: float) -> bool:
+    return allowance.always_kept or (count is not None and now < count.paced_until)

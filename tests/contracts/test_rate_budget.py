@@ -174,3 +174,14 @@ async def test_a_token_cannot_be_had_from_its_owner() -> None:
     assert owner_of("slack", "xoxb-1") != owner_of("slack", "xoxb-2")
     assert owner_of("slack", "xoxb-1") == owner_of("slack", "xoxb-1")
     assert "xoxb-1" not in owner_of("slack", "xoxb-1")
+
+
+async def test_what_passes_without_a_pace_is_not_held_against_later_calls(stage: Stage) -> None:
+    await stage.here.refuse([LEARNT], seconds=10)
+    await heard(stage, LEARNT)
+    await stage.pass_time(200)
+    for number in range(20):
+        place = replace(KEPT, name=f"post {number}")
+        assert await stage.take(LEARNT, place) == 0
+    await stage.here.refuse([LEARNT], seconds=50)
+    assert await stage.take(LEARNT) == 50
