@@ -121,6 +121,8 @@ class LiteLLM:
             raise self._translated(error) from error
         if not reader.is_finished:
             raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
+        for delta in reader.rest():
+            yield delta
         yield _with_cost(module, request.model, reader.finished())
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:

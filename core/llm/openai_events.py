@@ -49,6 +49,7 @@ class EventReader:
             yield from self.feed(b"\n")
         if not self.is_over and not self._answer.is_finished:
             raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
+        yield from self._answer.rest()
 
     def _read(self, content: bytes) -> Sequence[ModelDelta]:
         if content == b"[DONE]":

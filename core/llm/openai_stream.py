@@ -82,7 +82,8 @@ class OpenAIStream:
         with self._translating():
             async with self._answer(request) as response:
                 if response.content_type == "application/json":
-                    for delta in reader.read(json_object(await _whole(response, BODY_BYTES_MAX))):
+                    whole = json_object(await _whole(response, BODY_BYTES_MAX))
+                    for delta in (*reader.read(whole), *reader.rest()):
                         yield delta
                 else:
                     # no generator around it: each more would be passed through by every piece of the answer

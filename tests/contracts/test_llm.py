@@ -287,3 +287,14 @@ async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
     )
     arguments = [one.arguments for one in got if isinstance(one, ToolCallDelta)]
     assert "".join(arguments) == '{"x": "🙂"}'
+
+
+@both
+async def test_thoughts_that_stand_in_the_answer_are_told_as_thoughts(kind: str):
+    said = (r'{"content":"<thi"}', r'{"content":"nk>Hm.</think>\n\n"}', r'{"content":"Yes. <"}')
+    answer = "".join(map(chunk, said)) + chunk("{}", '"stop"') + "data: [DONE]\n\n"
+    async with stand_in([]) as server, model(kind, f"{server.url}/v1") as llm:
+        server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
+        got = await deltas(llm, ask("anything"))
+    assert "".join(one.text for one in got if isinstance(one, ThinkingDelta)) == "Hm."
+    assert "".join(one.text for one in got if isinstance(one, TextDelta)) == "Yes. <"
