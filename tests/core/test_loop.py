@@ -7,7 +7,7 @@ import pytest
 
 from core.dialects.xml import XmlDialect
 from core.events import RunFinished, ToolFinished, ToolStarted
-from core.ports import ToolCallDelta
+from core.ports import ThinkingDelta, ToolCallDelta
 from core.runs import execute
 from core.turn import LoopPolicy
 from tests.core.conftest import World
@@ -38,6 +38,16 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     run = await world.engine.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.finish_reason) == ("completed", "stop")
+
+
+async def test_what_a_model_thinks_aloud_is_no_part_of_its_answer(world: World) -> None:
+    world.model.turns = [[ThinkingDelta(text="Hm, a greeting."), *text("Hello.")]]
+    run_id = await world.run("hi")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "Hello."
+    assert "Hm" not in str(await world.messages(run_id))
 
 
 async def test_the_author_stands_inside_the_message(world: World) -> None:
