@@ -124,13 +124,12 @@ async def test_a_slow_reader_holds_up_nobody(sandbox: Sandbox) -> None:
 async def test_commands_overtake_bulk_data(sandbox: Sandbox) -> None:
     await sandbox.files.write("large", zeros(100))
     copying = asyncio.ensure_future(content(sandbox, "large"))
-    slowest = 0.0
+    ended = 0
     while not copying.done():
-        started = time.monotonic()
         await run(sandbox, "true")
-        slowest = max(slowest, time.monotonic() - started)
+        ended += not copying.done()
     assert len(await copying) == 100 * MEBIBYTE
-    assert slowest < 1
+    assert ended > 2  # behind the data the first of them would have ended with it
 
 
 async def test_a_reader_that_stops_early_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
