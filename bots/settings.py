@@ -227,4 +227,9 @@ def _sentence(problem: ErrorDetails) -> str:
     field = str(problem["loc"][0])
     definition = Settings.model_fields[field]
     is_secret = definition.annotation is SecretStr or not definition.repr
-    return sentence(problem, f"{PREFIX}{field.upper()}", is_secret=is_secret)
+    return sentence(
+        problem,
+        f"{PREFIX}{field.upper()}",
+        is_secret=is_secret,
+        examples=definition.examples or (),
+    )

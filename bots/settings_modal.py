@@ -15,7 +15,9 @@ class ModalSettings(SandboxSettings):
     """Part of `bots.settings.Settings`. The account's token keeps the SDK's own names, MODAL_TOKEN_ID and
     MODAL_TOKEN_SECRET, and is read by the SDK."""
 
-    modal_app: str = Field(default="threadhand", pattern="^[A-Za-z0-9._-]{1,63}$")
+    modal_app: str = Field(
+        default="threadhand", pattern="^[A-Za-z0-9._-]{1,63}$", examples=["threadhand"]
+    )
     modal_cpu: Cores = 0.5
     modal_cpu_max: Cores = 2.0
     modal_memory_mebibytes: Mebibytes = 512

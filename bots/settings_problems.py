@@ -18,17 +18,21 @@ def unknown(name: str, prefix: str, variables: Sequence[str]) -> str:
     return f"{name} is not a setting; {remedy}"
 
 
-def sentence(problem: ErrorDetails, name: str, *, is_secret: bool) -> str:
-    """For a value that does not fit the setting of that name."""
+def sentence(
+    problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()
+) -> str:
+    """For a value that does not fit the setting of that name, of which there may be examples."""
     reasons = {
         "int_parsing": "it must be a whole number",
+        "float_parsing": "it must be a number",
         "bool_parsing": "it must be true or false",
     }
     context = problem.get("ctx", {})
     reason = reasons.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "literal_error":
         reason = f"it must be one of {str(context['expected']).replace(' or ', ', ')}"
-    elif problem["type"] in {"greater_than_equal", "less_than_equal"}:
-        reason = reason.replace("Input should be", "it must be")
+    elif problem["type"] == "string_pattern_mismatch" and examples:
+        reason = f"write it like {examples[0]}"
+    reason = reason.replace("Input should be", "it must be")
     shown = "" if is_secret else f" ({str(problem['input'])[:80]!r})"
     return f"{name} has a bad value{shown}: {reason}."

@@ -13,5 +13,7 @@ class SandboxSettings(BaseModel):
     sandbox_stop_minutes: float = Field(default=15, ge=2, le=1200, allow_inf_nan=False)
     sandbox_archive_minutes: float = Field(default=120, ge=3, allow_inf_nan=False)
     docker_image: str = Field(
-        default="python:3.12-slim", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$"
+        default="python:3.12-slim",
+        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
+        examples=["python:3.12-slim"],
     )

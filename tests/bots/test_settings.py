@@ -89,6 +89,23 @@ def test_every_bad_value_gets_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("EXPOSE_DOMAIN", "a b", "write it like apps.example.org"),
+        ("CLOUDFLARE_ACCOUNT_ID", "a b", "write it like 0123456789abcdef"),
+        ("MODAL_APP", "a b", "write it like threadhand"),
+        ("DOCKER_IMAGE", "a b", "write it like python:3.12-slim"),
+        ("BUDGET_RUN_USD", "much", "it must be a number"),
+        ("BUDGET_RUN_USD", "inf", "it must be a finite number"),
+        ("APPROVAL_HOURS", "0", "it must be greater than 0"),
+    ],
+)
+def test_a_reason_is_in_plain_words(name: str, value: str, reason: str) -> None:
+    text = problem({f"THREADHAND_{name}": value})
+    assert text == f"THREADHAND_{name} has a bad value ({value!r}): {reason}."
+
+
+@pytest.mark.parametrize(
     "name", ["THREADHAND_SLACK_BOT_TOKEN", "THREADHAND_DATABASE_URL", "THREADHAND_REDIS_URL"]
 )
 def test_a_bad_secret_is_reported_without_its_value(name: str) -> None:
