@@ -14,6 +14,8 @@ from core.errors import ThreadhandError, ToolError
 
 _OWN = ("bots", "core", "sandbox", "storage")
 _GROUP_SHOWN_MAX = 10
+_SHOWN_MAX = 50
+"""So many errors of one entry: a chain may be as long as somebody makes it."""
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MEANWHILE = "During handling of the above exception, another exception occurred:"
 _WARNING = re.compile(r"(?s)^(.*?:\d+: \w+): .*")
@@ -46,7 +48,7 @@ def without_texts(logger: str, message: str, error: BaseException | None) -> str
 def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
     seen.add(id(error))
     earlier, link = _earlier(error)
-    if earlier is not None and id(earlier) not in seen:
+    if earlier is not None and id(earlier) not in seen and len(seen) < _SHOWN_MAX:
         yield from _lines(earlier, seen)
         yield f"\n{link}\n"
     if error.__traceback__ is not None:
@@ -54,7 +56,7 @@ def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
         yield from (frame.rstrip("\n") for frame in traceback.format_tb(error.__traceback__))
     yield _headline(error)
     for one in _inside(error)[:_GROUP_SHOWN_MAX]:
-        if id(one) not in seen:
+        if id(one) not in seen and len(seen) < _SHOWN_MAX:
             yield from (f"  | {part}" for line in _lines(one, seen) for part in line.split("\n"))
 
 
@@ -65,7 +67,7 @@ def _earlier(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _chain(error: BaseException | None, seen: set[int]) -> Iterator[BaseException]:
-    if error is None or id(error) in seen:
+    if error is None or id(error) in seen or len(seen) >= _SHOWN_MAX:
         return
     seen.add(id(error))
     yield error

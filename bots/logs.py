@@ -7,9 +7,10 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TextIO
 
 from bots.log_texts import trace_of, without_texts
 from core.log_marks import marks
@@ -112,6 +113,17 @@ class JsonLines(OneLine):
         return json.dumps({name: self._clean(value) for name, value in entry.items()})
 
 
+class _Output(logging.StreamHandler[TextIO]):
+    """Of an entry that cannot be written, since its words do not fit together, the place is told and not the words."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        told = "an entry of the log was lost (%s), made at %s:%d"
+        facts = (type(sys.exc_info()[1]).__name__, record.pathname, record.lineno)
+        lost = logging.LogRecord(__name__, logging.ERROR, "", 0, told, facts, None)
+        with suppress(OSError, ValueError):
+            self.stream.write(f"{self.format(lost)}\n")
+
+
 def _raised(record: logging.LogRecord) -> BaseException | None:
     return record.exc_info[1] if record.exc_info else None
 
@@ -125,7 +137,7 @@ def configure(
 ) -> None:
     """Sends the log of the whole process to stderr. Libraries speak from WARNING on, and texts of errors are left out,
     unless the level is DEBUG."""
-    output = logging.StreamHandler(sys.stderr)
+    output = _Output(sys.stderr)
     lines = JsonLines if log_format == "json" else OneLine
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
     root = logging.getLogger()

@@ -61,6 +61,7 @@ async def main():
         library.error(f"Failed to run listener function (error: {error})")
         library.error("Failed: %r", error)
         library.exception("Failed")
+    library.error("%d of them", PROMPT)
     warnings.warn(f"unexpected value {PROMPT}")
     thread = threading.Thread(target=broken)
     thread.start()
@@ -106,6 +107,7 @@ def test_the_log_of_a_program_in_which_everything_breaks_has_no_word_of_it(
         "Failed to run listener function (error: ValueError)",
         "Failed: ValueError",
         "UserWarning",
+        "an entry of the log was lost (TypeError), made at ",
         "a thread broke",
         "an error could not be raised",
         "the program broke",
@@ -164,6 +166,15 @@ def test_errors_that_name_each_other_are_told_once() -> None:
     first, second = ValueError("a"), KeyError("b")
     first.__cause__, second.__cause__ = second, first
     assert trace_of(first).count("ValueError") == 1
+
+
+def test_of_a_long_chain_the_newest_are_told() -> None:
+    newest = ValueError("0")
+    error: BaseException = newest
+    for number in range(2000):
+        error.__context__ = error = ValueError(str(number))
+    told = trace_of(newest)
+    assert 10 <= told.count("ValueError") <= 50
 
 
 class Unspeakable(Exception):
