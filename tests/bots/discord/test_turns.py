@@ -82,6 +82,18 @@ async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator
     assert len(passed) == CALLS
 
 
+async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
+    now = 100.0
+    budget = MemoryRateBudget(clock=lambda: now)
+    counted = [allowance("token", paces_ahead=True)]
+    places: list[float] = []
+    for pause in (0, 0.3, 2, 0.7, 0):
+        now += pause
+        places += [now + await budget.take(counted, wait_seconds_max=30) for _ in range(40)]
+    for first in places:
+        assert sum(first <= place < first + 1 for place in places) <= 50
+
+
 async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimulator) -> None:
     """discord.py sits out a refusal by itself, and tells nobody: it is heard all the same."""
     waits: list[tuple[str, str]] = []
