@@ -1,5 +1,6 @@
 """One tool for looking at and editing text files, with a way back."""
 
+from contextlib import aclosing
 from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -16,12 +17,13 @@ from core.tools.files import (
     run_replace,
     write_text,
 )
-from core.tools.text import whole_text
+from core.tools.text import numbered_lines, whole_text
 from core.tools.tool import Tool, ToolContext
 from core.tools.workspace import PATH_NOTE, about, relative
 
 Command = Literal["view", "create", "str_replace", "insert", "undo_edit"]
 SNIPPET_LINES = 4
+NUMBER_CHARACTERS = 8
 ENTRIES_MAX = 300
 _NEEDED = {"create": "file_text", "str_replace": "old_str", "insert": "new_str"}
 
@@ -89,10 +91,47 @@ async def _view(params: EditorParams, files: Files) -> str:
         if params.view_range is not None:
             raise ToolError(f"{params.path} is a folder; view it without view_range.")
         return await _folder(params.path, entries, files)
+    if entries[0].size_bytes > EDIT_BYTES_MAX:
+        return await _ranged(params, files)
     text, _ = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
     lines = text.split("\n")
     first, last = _range(params.view_range, len(lines))
     return _numbered(lines, first, last)
+
+
+async def _ranged(params: EditorParams, files: Files) -> str:
+    """Lines of a file that is too large to be loaded."""
+    first, last = params.view_range or (1, -1)
+    if first < 1:
+        raise ToolError(f"view_range begins at {first}, but lines are counted from 1.")
+    if last != -1 and last < first:
+        raise ToolError(f"view_range ends at {last}; give {first} or more, or -1 for the end.")
+    shown: list[str] = []
+    room = READ_CHARACTERS_MAX
+    lines = numbered_lines(
+        files, params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
+    )
+    async with aclosing(lines):
+        async for number, text in lines:
+            if number < first:
+                continue
+            room -= len(text) + NUMBER_CHARACTERS
+            if room < 0 or -1 < last < number:
+                shown += _cut(number, text, is_first=not shown) if room < 0 else []
+                break
+            shown.append(f"{number:6}\t{text.removesuffix(chr(10))}")
+    if not shown:
+        raise ToolError(f"{params.path} ends before line {first}.")
+    return "\n".join(shown)
+
+
+def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
+    if not is_first:
+        return [f"[cut before line {number}; view on with view_range=[{number}, -1]]"]
+    return [
+        f"{number:6}\t{text[: READ_CHARACTERS_MAX // 2]}",
+        f"[line {number} is longer than can be shown; view on with view_range=[{number + 1}, -1]]",
+    ]
 
 
 def _range(asked: list[int] | None, count: int) -> tuple[int, int]:

@@ -45,6 +45,26 @@ async def test_a_range_outside_the_file_is_refused(bench: Bench) -> None:
         assert said in await Editor(bench).refuses("view", "a.txt", view_range=asked)
 
 
+async def test_of_a_large_file_ranges_are_viewed(bench: Bench) -> None:
+    whole = "".join(f"line {number}\n" for number in range(1, 500_001)).encode()
+    await bench.put("large.txt", whole + b"x" * 200_000 + b"\nlast\n")
+    editor = Editor(bench)
+    ranged = await editor.does("view", "large.txt", view_range=[400_000, 400_001])
+    assert ranged == "400000\tline 400000\n400001\tline 400001"
+    begun = await editor.does("view", "large.txt")
+    assert begun.startswith("     1\tline 1\n")
+    next_line = begun.rpartition("view_range=[")[2].partition(",")[0]
+    assert f"cut before line {next_line}" in begun
+    long = await editor.does("view", "large.txt", view_range=[500_001, -1])
+    assert len(long) < 60_000
+    assert "line 500001 is longer" in long
+    assert "view_range=[500002, -1]" in long
+    assert "500002\tlast" in await editor.does("view", "large.txt", view_range=[500_002, -1])
+    assert "ends before" in await editor.refuses("view", "large.txt", view_range=[600_000, -1])
+    assert "begins at 0" in await editor.refuses("view", "large.txt", view_range=[0, 5])
+    assert "ends at 3" in await editor.refuses("view", "large.txt", view_range=[5, 3])
+
+
 async def test_a_folder_is_viewed_two_levels_deep_without_what_is_hidden(bench: Bench) -> None:
     for path in ("src/a.py", "src/deep/b.py", "src/deep/deeper/c.py", ".hidden/x", "src/.y"):
         await bench.put(path, b"x")
