@@ -9,7 +9,7 @@ from bots.outbox import deliver_all
 from bots.posting import Poster, Showroom, Surface
 from bots.rendering.content import RunStatus
 from bots.rendering.run_view import RunView, apply
-from core.errors import LeaseLost, SurfaceError, SurfaceRateLimited
+from core.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.log_marks import mark
 from core.ports import Reaction
 from core.stores import Delivery, DeliveryDraft, Rendering
@@ -201,7 +201,7 @@ class _Show:
         fresh = Poster(poster.address, poster.surface, poster.rendering, poster.deliveries)
         try:
             await deliver_all(run, fresh, self._showroom)
-        except SurfaceError as error:
+        except (SurfaceError, StorageUnavailable) as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
             self._changed.set()
             return
@@ -221,6 +221,9 @@ class _Show:
             await _wait_at_most(self._over, limited.retry_after_seconds)
         except SurfaceError as error:
             log.warning("the status of run %s was not shown: %s", self.run_id, error)
+        except StorageUnavailable as error:
+            log.warning("the status of run %s waits for the database: %s", self.run_id, error)
+            self._changed.set()
         except LeaseLost:
             log.info("another process shows run %s now", self.run_id)
 

@@ -10,6 +10,7 @@ from bots.delivery import RunDelivery
 from bots.posting import Showroom
 from bots.rendering.content import Content
 from core.runs import execute
+from core.stores import Deliveries
 from core.threads import Address
 from sandbox.unsafe_process import UnsafeProcesses
 from storage.asks import SqlAsks
@@ -28,12 +29,12 @@ class Stage:
         self.sandboxes = sandboxes
         self.delivery = self.new_delivery("worker-1")
 
-    def new_delivery(self, worker_id: str) -> RunDelivery:
+    def new_delivery(self, worker_id: str, deliveries: Deliveries | None = None) -> RunDelivery:
         return RunDelivery(
             Showroom(
                 worker_id=worker_id,
                 surfaces={"slack": self.surface},
-                deliveries=SqlDeliveries(self.world.database),
+                deliveries=deliveries or SqlDeliveries(self.world.database),
                 conversations=self.world.engine.conversations,
                 asks=SqlAsks(self.world.database),
                 bus=self.world.engine.bus,
