@@ -9,6 +9,9 @@ of its text.
 import base64
 import hashlib
 import re
+import uuid
+
+from discord.utils import DISCORD_EPOCH
 
 from core.messages import JsonObject
 
@@ -17,6 +20,7 @@ _DIGITS = "\u200b\u200c"
 _BITS = 31
 TEXT_LENGTH = _BITS + 2
 """Characters that the footprint adds to a plain text."""
+_CLOCKS_DIFFER_MS = 10 * 60_000
 _HIDDEN = re.compile(f"{_MARK}[{_DIGITS}]{{{_BITS}}}{_MARK}$")
 
 
@@ -41,6 +45,16 @@ def hidden(delivery_id: str) -> str:
 def tag(delivery_id: str) -> str:
     """The number as readable text, for the description of a file."""
     return f"ref {number(delivery_id):x}"
+
+
+def is_older(message_id: int, delivery_id: str) -> bool:
+    """Whether a message was there before the delivery, whose id tells when it was made; the clocks may differ."""
+    try:
+        made = uuid.UUID(delivery_id)
+    except ValueError:
+        return False
+    sent_ms = (message_id >> 22) + DISCORD_EPOCH
+    return made.version == 7 and sent_ms < (made.int >> 80) - _CLOCKS_DIFFER_MS
 
 
 def is_on(message: JsonObject, delivery_id: str) -> bool:

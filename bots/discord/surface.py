@@ -41,7 +41,9 @@ EMOJI: dict[Reaction, str] = {
 }
 REACTIONS_KEPT = 2000
 TYPING_SECONDS = 8.0
-MESSAGES_SEARCHED = 50
+PAGE_MAX = 100
+PAGES_MAX = 20
+"""How far back a message is looked for at most."""
 
 
 class DiscordSurface:
@@ -121,22 +123,33 @@ class DiscordSurface:
         return _message_id(answer)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        """Looks through the newest messages of the thread for the footprint."""
+        """Looks for the footprint through what stands in the thread since the delivery was made, newest first."""
+        query = {"limit": str(PAGE_MAX)}
+        for _ in range(PAGES_MAX):
+            page = await self._page(address, query)
+            for message in page:
+                if self._is_own(message) and footprint.is_on(message, delivery_id):
+                    return text_of(message, "id")
+            oldest = min((int(text_of(message, "id")) for message in page), default=0)
+            if len(page) < PAGE_MAX or footprint.is_older(oldest, delivery_id):
+                return None
+            query["before"] = str(oldest)
+        return None
+
+    async def _page(self, address: Address, query: dict[str, str]) -> list[JsonObject]:
+        """Messages of the thread; none where it is not there."""
         try:
             answer = await self._rest.call(
                 "GET",
                 "/channels/{channel_id}/messages",
-                query={"limit": str(MESSAGES_SEARCHED)},
+                query=query,
                 channel_id=channel_of(address),
             )
         except SurfaceRefused as error:
             if error.code == UNKNOWN_CHANNEL:
-                return None
+                return []
             raise
-        for message in objects(answer):
-            if self._is_own(message) and footprint.is_on(message, delivery_id):
-                return text_of(message, "id")
-        return None
+        return objects(answer)
 
     def file_limit(self, address: Address) -> int:
         """Bytes of one file that Discord takes at this address."""

@@ -1,6 +1,7 @@
 """Posting, editing, finding, uploading and signing, against the simulated Discord."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +10,7 @@ from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.rendering.run_view import RunView, Task
 from core import failpoints
 from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.ids import new_id
 from core.ports import OutgoingFile
 from core.threads import Address, Ask
 
@@ -63,6 +65,25 @@ async def test_everything_posted_is_found_by_its_delivery_id(world, content) -> 
     await world.app.surface.post(address, content, delivery_id="d2")
     assert await world.app.surface.find(address, "d1") == ref
     assert await world.app.surface.find(address, "d3") is None
+
+
+async def test_a_message_is_found_below_a_long_conversation_since(world) -> None:
+    address = await begun(world)
+    delivery_id = new_id()
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id=delivery_id)
+    for number in range(150):
+        await world.discord.say("bob", world.thread.thread_id, f"word {number}")
+    assert await world.app.surface.find(address, delivery_id) == ref
+
+
+async def test_what_was_there_before_a_delivery_is_not_searched_for_it(world) -> None:
+    address = await begun(world)
+    for number in range(100):
+        await world.discord.say("bob", world.thread.thread_id, f"word {number}")
+    pages = world.calls("GET", "/messages")
+    made_later = str(uuid.UUID(int=uuid.UUID(new_id()).int + (3_600_000 << 80)))
+    assert await world.app.surface.find(address, made_later) is None
+    assert world.calls("GET", "/messages") == pages + 1
 
 
 async def test_a_second_post_under_one_delivery_id_is_the_first_message(world) -> None:
