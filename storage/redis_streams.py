@@ -64,14 +64,14 @@ class RedisStreams:
     async def listen(self, stream: str, ear: Ear) -> AsyncGenerator[None, None]:
         """Everything that is added to the stream while entered. A server that does not answer delays, and is no error:
         `miss` is called once it does."""
-        await self._begin(stream, ear)
         try:
+            await self._begin(stream, ear)
             yield
         finally:
-            ears = self._ears[stream]
+            ears = self._ears.get(stream, set[Ear]())
             ears.discard(ear)
             if not ears:
-                del self._ears[stream]
+                self._ears.pop(stream, None)
                 self._last.pop(stream, None)
 
     async def close(self) -> None:

@@ -1,0 +1,54 @@
+"""Listeners on Redis streams that leave at a bad moment leave nothing behind."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from storage.redis_streams import Ear, Fields, RedisStreams
+from tests.contracts.redis_servers import redis_client
+
+
+def ear(heard: list[Fields]) -> Ear:
+    return Ear(heard.append, lambda: None)
+
+
+async def listen(streams: RedisStreams, stream: str, heard: list[Fields]) -> None:
+    async with streams.listen(stream, ear(heard)):
+        await asyncio.Event().wait()
+
+
+async def blocked_clients(client: Redis) -> int:
+    return int((await client.info("clients"))["blocked_clients"])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_who_leaves_while_it_begins_to_listen_hears_nothing_any_more(redis_url: str) -> None:
+    async with redis_client(redis_url) as (client, streams):
+        kept: list[Fields] = []
+        lost: list[Fields] = []
+        async with streams.listen("kept", ear(kept)):
+            async with asyncio.timeout(10):
+                while await blocked_clients(client) < 1:
+                    await asyncio.sleep(0.01)
+            await client.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
+            beginning = asyncio.ensure_future(listen(streams, "lost", lost))
+            async with asyncio.timeout(10):
+                while await blocked_clients(client) < 2:
+                    await asyncio.sleep(0.01)
+            beginning.cancel()
+            with suppress(asyncio.CancelledError):
+                await beginning
+            await client.execute_command("CLIENT", "UNPAUSE")
+            await client.xadd("kept", {"n": "1"})
+            await until(lambda: bool(kept))  # the reader has begun anew since
+            await client.xadd("lost", {"n": "2"})
+            await client.xadd("kept", {"n": "3"})
+            await until(lambda: len(kept) == 2)
+        assert lost == []
