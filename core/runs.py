@@ -33,6 +33,8 @@ from core.tools.tool import ToolContext
 
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
+STOP_LOOK_SECONDS = 5.0
+"""So late a stop is seen whose signal was lost."""
 HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
@@ -117,7 +119,7 @@ class _Execution:
             try:
                 if await self._is_unwanted():
                     break
-                await asyncio.shield(signal)
+                await asyncio.wait([signal], timeout=STOP_LOOK_SECONDS)
             finally:
                 signal.cancel()
         self._switch.turn_on()
