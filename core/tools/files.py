@@ -9,7 +9,7 @@ from core.errors import ToolError
 from core.ports import FileEntry, Files
 from core.tools.text import encoded, line_like, numbered_lines, places_of, whole_text
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace import PATH_NOTE, WithPath, about, inside_workspace
+from core.tools.workspace import PATH_NOTE, WithPath, about, inside_workspace, on_one_line
 
 READ_CHARACTERS_MAX = 50_000
 """Under what a result may hold at all, so that nothing is cut out of the middle of a file unseen."""
@@ -205,12 +205,11 @@ async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
 
 
 def _listed(entry: FileEntry) -> str:
+    path = on_one_line(entry.path)
     if entry.kind == "folder":
-        return f"{entry.path}/"
+        return f"{path}/"
     return (
-        f"{entry.path} ({entry.size_bytes} bytes)"
-        if entry.kind == "file"
-        else f"{entry.path} ({entry.kind})"
+        f"{path} ({entry.size_bytes} bytes)" if entry.kind == "file" else f"{path} ({entry.kind})"
     )
 
 

@@ -19,7 +19,7 @@ from core.tools.files import (
 )
 from core.tools.text import numbered_lines, whole_text
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace import PATH_NOTE, about, relative
+from core.tools.workspace import PATH_NOTE, about, on_one_line, relative
 
 Command = Literal["view", "create", "str_replace", "insert", "undo_edit"]
 SNIPPET_LINES = 4
@@ -179,7 +179,8 @@ def _is_hidden(entry: FileEntry) -> bool:
 
 
 def _named(entry: FileEntry) -> str:
-    return f"{entry.path}/" if entry.kind == "folder" else entry.path
+    path = on_one_line(entry.path)
+    return f"{path}/" if entry.kind == "folder" else path
 
 
 async def _create(params: EditorParams, context: ToolContext, files: Files) -> str:

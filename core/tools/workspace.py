@@ -26,6 +26,15 @@ def inside_workspace(path: str) -> str:
     return "/".join(parts) or "."
 
 
+def on_one_line(path: str) -> str:
+    """A name as it may stand in a list: whoever chose it cannot add lines to that."""
+    return "".join(one.encode("unicode_escape").decode() if _breaks(one) else one for one in path)
+
+
+def _breaks(character: str) -> bool:
+    return _is_control(character) or unicodedata.category(character) in ("Zl", "Zp")
+
+
 def _is_control(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs")
 

@@ -271,3 +271,12 @@ async def test_html_comes_with_a_preview(bench: Bench) -> None:
     shown = await bench.output("full_file_rewrite", file_path=path, file_contents="x")
     assert shown.endswith(preview)
     assert "preview" not in await bench.output("create_file", file_path="a.css", file_contents="")
+
+
+async def test_a_name_adds_no_line_to_a_list(bench: Bench) -> None:
+    command = "touch $'a.txt\\npaid.txt (9 bytes)' 'é ü.txt'"
+    await bench.output("execute_command", command=command, blocking=True)
+    listed = (await bench.output("list_files")).split("\n")
+    assert listed == ["a.txt\\npaid.txt (9 bytes) (0 bytes)", "é ü.txt (0 bytes)"]
+    viewed = await bench.output("str_replace_editor", command="view", path=".")
+    assert viewed.split("\n") == ["a.txt\\npaid.txt (9 bytes)", "é ü.txt"]
