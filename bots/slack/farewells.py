@@ -31,7 +31,9 @@ async def _leaving(event: JsonObject, origin: Origin, teams: Teams) -> Sequence[
     organisation_id = origin.organisation_id
     if text(event, "type") == "team_access_revoked":
         named = [(one, await teams.find(one)) for one in strings(event, "team_ids")]
-        return [one for one, team in named if team and team.installed_by == organisation_id]
+        served = [(one, team) for one, team in named if team and team.is_organisations]
+        # Slack does not always say which organisation it speaks of; a workspace belongs to one alone
+        return [one for one, team in served if organisation_id in ("", team.installed_by)]
     place = origin.team_id or organisation_id
     team = await teams.find(place)
     if team is None or not _is_told_to(team, event):

@@ -1,0 +1,53 @@
+"""Tokens of workspaces, laid down by a test in place of the database."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from bots.slack.client import Identity, SlackClient
+from bots.slack.file_names import FileNames
+from bots.slack.teams import Teams
+from bots.slack.tokens import Access
+
+
+def access_of(team_id: str, *, installed_by: str = "") -> Access:
+    return Access(
+        token=f"xoxb-{team_id}",
+        identity=Identity(team_id=team_id, user_id="U0", bot_id="B0"),
+        installed_by=installed_by or team_id,
+    )
+
+
+@dataclass
+class Shelf:
+    """Tokens by workspace; those of `slow` come once `released` is set."""
+
+    known: dict[str, Access]
+    slow: set[str] = field(default_factory=set[str])
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: Counter[str] = field(default_factory=Counter[str])
+
+    async def access(self, team_id: str) -> Access | None:
+        self.asked[team_id] += 1
+        if team_id in self.slow:
+            await self.released.wait()
+        return self.known.get(team_id)
+
+    @property
+    def file_names(self) -> FileNames:
+        return FileNames(["secret"])
+
+    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+        return False
+
+    async def join(self, team_id: str, organisation_id: str) -> bool:
+        return False
+
+
+def teams_with(shelf: Shelf, **settings: float) -> Teams:
+    return Teams(
+        tokens=shelf,
+        new_client=lambda token: SlackClient(bot_token=token, api_url="http://127.0.0.1:9/api/"),
+        new_doorway=lambda client: None,
+        **settings,
+    )
