@@ -109,7 +109,8 @@ class Gateway:
 
     def _heartbeat(self, connection: Connection, payload: object) -> None:
         connection.heard_at = time.monotonic()
-        connection.send(11, None)
+        later = asyncio.get_running_loop().call_later
+        later(self._world.settings.acknowledge_seconds, connection.send, 11, None)
 
     def _identify(self, connection: Connection, payload: object) -> None:
         if connection.session is not None:

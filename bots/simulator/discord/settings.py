@@ -15,6 +15,7 @@ class DiscordSettings:
 
     `missing_permissions` are globs over "PUT /channels/1/messages/2/..." that answer 50013,
     `hidden_channels` are ids that answer 50001. `shards` is how many connections a bot is told to make.
+    `acknowledge_seconds` is what the network takes: a client holds a heartbeat that is acknowledged at once for late.
     `rate_limit_scale` stretches every window; 0 turns limits off.
     """
 
@@ -22,6 +23,7 @@ class DiscordSettings:
     has_members_intent: bool = True
     has_presences_intent: bool = True
     heartbeat_seconds: float = 41.25
+    acknowledge_seconds: float = 0.05
     session_seconds: float = 60.0
     answer_seconds: float = 3.0
     token_seconds: float = 900.0

@@ -1,5 +1,7 @@
 """The gateway, spoken to frame by frame."""
 
+import time
+
 import aiohttp
 import pytest
 
@@ -16,6 +18,16 @@ async def test_a_heartbeat_is_acknowledged(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         await socket.send(1, None)
         await socket.frame(11)
+
+
+async def test_an_acknowledgement_takes_the_time_of_a_network(simulator: DiscordSimulator) -> None:
+    """The library notes the time after it has sent a heartbeat, and takes what is acknowledged before for late."""
+    simulator.settings.acknowledge_seconds = 0.3
+    async with opened(simulator) as socket:
+        begun = time.monotonic()
+        await socket.send(1, None)
+        await socket.frame(11)
+        assert time.monotonic() - begun >= 0.3
 
 
 async def test_a_missing_heartbeat_ends_the_session(simulator: DiscordSimulator) -> None:
