@@ -1,5 +1,6 @@
 """Where everything that people do arrives: claimed and stored first, answered at once where it can be."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,10 @@ from core.stores import Decide, Inbox, StopRequests
 from core.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
 
 log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.2
+LOOKS_MAX = 10
+"""A platform waits three seconds for its acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,7 @@ class Reception:
             return Outcome(is_ignored=True)
         self.answering.add(key)
         try:
-            if await self.inbox.is_claimed(key):
+            if await self._is_answered(key):
                 return Outcome(is_ignored=True)
             outcome = await answer_command(called, self.desk)
             if outcome.run_id is not None:
@@ -100,6 +105,16 @@ class Reception:
             return outcome if is_first else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)
+
+    async def _is_answered(self, key: str) -> bool:
+        """Whoever begins first does it; another process that hears it gives that one a while, which may have died."""
+        if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
+            return False
+        for _ in range(LOOKS_MAX):
+            if await self.inbox.is_claimed(key):
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
 
     async def _accept(self, inbound: "Storable") -> Outcome:
         is_named = isinstance(inbound, IncomingMessage) and inbound.agent_id is not None

@@ -68,7 +68,7 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "stop": {"sandbox.interrupt": (1,), "storage.request_stop": (1,)},
     "retry": {"storage.retry": (1,)},
-    "status": {"storage.claim_key": (1,), "slack.notice": (1,)},
+    "status": {"storage.claim_key": (1, 2), "slack.notice": (1,)},
     "new": {"storage.renew": (1,)},
     "use": {"storage.choose_agent": (1,)},
     "forget": {"storage.forget": (1,)},
