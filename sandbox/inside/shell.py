@@ -56,6 +56,7 @@ class Shell:
         self.is_dead = False
         self._is_ready = False
         self._line: bytes | None = None
+        self._early = b""
         self.count = 0
         self._folder = folder
         self._held = b""
@@ -91,7 +92,10 @@ class Shell:
             self._type()
 
     def type_text(self, text: bytes) -> None:
-        """What a person would type; Raises CallError when the command does not read it."""
+        """What a person would type, held until the command has begun. Raises CallError when it does not read it."""
+        if self._line is not None:
+            self._early += text
+            return
         try:
             os.write(self._terminal, text)
         except OSError:
@@ -144,7 +148,8 @@ class Shell:
 
     def _type(self) -> None:
         assert self._line is not None
-        line, self._line = self._line, None
+        line, self._line = self._line + self._early, None
+        self._early = b""
         self._quiet()
         try:
             termios.tcflush(self._terminal, termios.TCOFLUSH)  # input that the last command left

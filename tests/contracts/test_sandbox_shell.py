@@ -181,6 +181,12 @@ async def test_a_command_that_reads_waits_and_can_be_fed(sandbox: Sandbox) -> No
         await shell.type_text("main", "x")
 
 
+async def test_what_is_typed_before_the_command_has_begun_reaches_it(sandbox: Sandbox) -> None:
+    await run(sandbox, "read word; echo got $word", seconds=0)
+    await sandbox.shell.type_text("main", "early\n")
+    assert (await sandbox.shell.check("main", timeout_seconds=20)).output == "got early\n"
+
+
 async def test_long_lines_and_many_lines_come_whole(sandbox: Sandbox) -> None:
     line = await run(sandbox, "printf 'x%.0s' $(seq 30000)")
     assert line.output == "x" * 30000
