@@ -2,13 +2,20 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from bots.settings_sandbox import SandboxSettings
 from bots.settings_types import Names
 
 Cores = Annotated[float, Field(gt=0, le=64, allow_inf_nan=False)]
 Mebibytes = Annotated[int, Field(ge=128, le=344_064)]
+
+
+def _nowhere_if_off(places: tuple[str, ...]) -> tuple[str, ...]:
+    return () if [place.lower() for place in places] == ["off"] else places
+
+
+Places = Annotated[Names, AfterValidator(_nowhere_if_off)]
 
 
 class ModalSettings(SandboxSettings):
@@ -22,6 +29,6 @@ class ModalSettings(SandboxSettings):
     modal_cpu_max: Cores = 2.0
     modal_memory_mebibytes: Mebibytes = 512
     modal_memory_mebibytes_max: Mebibytes = 4096
-    modal_egress: Names = ()
+    modal_egress: Places = ("*",)
     modal_start_seconds: float = Field(default=60, ge=1, le=600, allow_inf_nan=False)
     modal_snapshot_days: int = Field(default=30, ge=0, le=3650)

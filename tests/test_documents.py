@@ -75,7 +75,8 @@ def test_a_default_is_told_as_it_is(name: str) -> None:
     elif field.default in ("", (), None) or isinstance(field.default, SecretStr):
         assert shown == ""
     else:
-        value = str(field.default)
+        default = field.default
+        value = ", ".join(default) if isinstance(default, tuple) else str(default)
         assert shown == f"`{value.lower() if isinstance(field.default, bool) else value}`"
 
 

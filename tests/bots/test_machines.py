@@ -24,7 +24,7 @@ async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path
         assert isinstance(found.provider, ModalSandboxes)
         stage.workers.append(found.provider)
         assert found.lacks == ()
-        assert "no way to the internet" in prompt(found)
+        assert "can reach the internet" in prompt(found)
         assert "It has" not in prompt(found)
         await found.provider.open("thread", fence=1)
         assert found.provider._looking is not None
@@ -36,13 +36,20 @@ async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path
     assert "wkhtmltopdf" in programs or "wkhtmltopdf" not in told
 
 
-async def test_an_open_network_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("egress", "said"),
+    [
+        ("*", "can reach the internet"),
+        ("example.net", "example.net alone"),
+        ("off", "no way to the internet"),
+    ],
+)
+async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
     async with modal_stage() as stage:
-        for egress, said in (("*", "can reach the internet"), ("example.net", "example.net alone")):
-            found = await machines(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
-            assert isinstance(found.provider, ModalSandboxes)
-            stage.workers.append(found.provider)
-            assert said in prompt(found)
+        found = await machines(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxes)
+        stage.workers.append(found.provider)
+        assert said in prompt(found)
 
 
 async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path: Path) -> None:
