@@ -18,8 +18,10 @@ class Database(Protocol):
     exceptions pass through, after a rollback.
     """
 
-    async def write(self, point: Failpoint, work: Work[ResultT]) -> ResultT:
-        """A transaction that may write; on SQLite they take turns."""
+    async def write(
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
+    ) -> ResultT:
+        """A transaction that may write; on SQLite they take turns. A long one may take as long as it needs."""
         ...
 
     async def read(self, work: Work[ResultT]) -> ResultT:

@@ -29,7 +29,7 @@ async def open_database(url: str) -> Database:
     database = await asyncio.to_thread(_connect, parsed)
     try:
         if await database.write(_OPEN, needs_migration):
-            await database.write(_MIGRATE, migrate_connection)
+            await database.write(_MIGRATE, migrate_connection, is_long=True)
     except StorageUnavailable as fault:
         await database.close()
         raise ConfigurationError(

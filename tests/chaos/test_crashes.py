@@ -118,7 +118,7 @@ NOT_PASSED = {
     "web.claim_takeover": "one hard link: there or not; the person presses the button again",
     "web.hand_back": "the dedupe key is the link's, and a claim that is not done is looked after at the next start",
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
-    "sandbox.type": "a call of the same shape as sandbox.terminate; no story of these has a program that waits for a line",
+    "sandbox.type": "a call of the same shape as sandbox.terminate; no story has a program that waits for a line",
     "sandbox.connect": "changes nothing: who wanted the connection asks again",
     "modal.link": "only asks: an address that nobody was told leads nowhere",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",

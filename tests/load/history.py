@@ -101,8 +101,10 @@ async def _fill(told: Fleet, threads: int) -> None:
         await told.database.write(
             _FILL,
             lambda c, ss=statements: [c.execute(text(s), {"old": pattern}).close() for s in ss],
+            is_long=True,
         )
-    await told.database.write(_FILL, lambda c: c.execute(text("ANALYZE")).close())
+    analyse = text("ANALYZE")
+    await told.database.write(_FILL, lambda c: c.execute(analyse).close(), is_long=True)
 
 
 def _copies(table: str, first: int, last: int) -> str:
