@@ -125,8 +125,15 @@ class Reception:
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)
         if isinstance(receipt.decision, Ignore):
-            return Outcome(notice=receipt.decision.notice, is_ignored=True)
+            is_due = await self._is_due(inbound, receipt.decision.notice)
+            return Outcome(notice=receipt.decision.notice if is_due else "", is_ignored=True)
         return Outcome(run_id=receipt.run_id)
+
+    async def _is_due(self, inbound: "Storable", notice: str) -> bool:
+        """A message that changes nothing is not claimed, and may come again; a click waits for an answer each time."""
+        if not notice or not isinstance(inbound, IncomingMessage):
+            return True
+        return await self.inbox.claim(f"{inbound.dedupe_key}:told")
 
     async def _wake(self, receipt: Receipt) -> None:
         """The sweepers find what is lost between the transaction and here."""

@@ -217,3 +217,13 @@ async def test_a_click_reaches_no_run_of_another_thread(
     (run,) = await runs_of(desk)
     assert not run.stop_requested
     assert (await desk.reception.receive(replace(click, address=HERE))).run_id is not None
+
+
+async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice(
+    desk: Desk,
+) -> None:
+    said = [(await desk.reception.receive(message("", key="k"))).notice for _ in range(2)]
+    assert said[0].startswith("Hello!")
+    assert said[1] == ""
+    # what it was about may still come whole
+    assert (await desk.reception.receive(message("Count.", key="k"))).run_id is not None
