@@ -15,9 +15,9 @@ from bots.warehouse import Stores
 from core.agents.roster import Roster
 from core.engine import Engine
 from core.figures import NO_FIGURES, Figures
+from core.loop_policy import LoopPolicy
 from core.ports import FileSource, ThreadTalk
 from core.tools.tool import Toolbox
-from core.turn import LoopPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,13 @@ from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.figures import NO_FIGURES, Figures
 from core.knowledge.desk import Library
+from core.loop_policy import LoopPolicy
 from core.outside.services import Outside
 from core.plans import PlanStore
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.stores import Conversations, RunClaims, RunJournal
 from core.tools.tool import Tool, Toolbox
-from core.turn import AskModel, LoopPolicy
+from core.turn import AskModel
 
 MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
 """The tools of these tool servers, by the servers' names, that can be had just now; None: of all."""

@@ -16,6 +16,7 @@ from core.errors import BudgetExceeded, ContextOverflow, ModelRejected
 from core.events import RunFinished
 from core.ids import new_id
 from core.interrupt import Stopped, StopSwitch, first_leaf
+from core.loop_policy import LoopPolicy
 from core.messages import Message
 from core.metering import metered
 from core.ports import ModelDelta, ModelRequest, TextDelta
@@ -23,7 +24,7 @@ from core.stores import UsageEntry
 from core.stuck import GOING_IN_CIRCLES, CircleWatch
 from core.threads import FinishReason, Reply, Usage
 from core.tools.tool import Toolbox, ToolContext
-from core.turn import AskModel, LoopPolicy, Turn
+from core.turn import AskModel, Turn
 from core.turn_end import TurnEnd
 
 log = logging.getLogger(__name__)

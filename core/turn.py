@@ -33,6 +33,7 @@ from core.events import (
 )
 from core.ids import new_id
 from core.llm.errors import REFUSED_CONTENT
+from core.loop_policy import LoopPolicy
 from core.messages import JsonObject, Message
 from core.metering import metered
 from core.ports import (
@@ -50,20 +51,9 @@ from core.turn_end import TurnEnd
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
+CUT_BY_FILTER = "\n\n(The content filter of the model's service has cut this answer off here.)"
 
 AskModel = Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopPolicy:
-    """How a run goes. `xml_calls_max` 0 means no limit; it counts for text dialects only."""
-
-    turns_max: int = 100
-    continuations_max: int = 25
-    is_sequential: bool = False
-    executes_on_stream: bool = True
-    is_streamed: bool = True
-    xml_calls_max: int = 0
 
 
 @dataclass(slots=True)
@@ -174,12 +164,18 @@ class Turn:
                         self._take(parser.close(is_whole=reason != "length"))
                         if self._is_limit_reached(runner):
                             return "xml_tool_limit_reached"
-                        if reason == "content_filter" and not self._has_said(runner):
-                            raise ModelRejected(REFUSED_CONTENT, detail="content_filter")
+                        if reason == "content_filter":
+                            self._tell_of_filter(runner)
                         return "length" if reason == "length" else "stop"
                     case _:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
+
+    def _tell_of_filter(self, runner: CallRunner) -> None:
+        """What it left stands, and a word for people that there was more; the model never sees that word."""
+        if not self._has_said(runner):
+            raise ModelRejected(REFUSED_CONTENT, detail="content_filter")
+        self._take([VisibleText(text=CUT_BY_FILTER)])
 
     def _has_said(self, runner: CallRunner) -> bool:
         return bool(runner.calls or self._waiting or "".join(self._visible).strip())

@@ -14,12 +14,12 @@ from bots.inbound import IncomingMessage, decide_message
 from core.dialects.native import NativeDialect
 from core.events import AgentEvent, RunEvent
 from core.ids import new_id
+from core.loop_policy import LoopPolicy
 from core.messages import Message
 from core.runs import Engine, execute
 from core.threads import Address, Arrival, IncomingFile, Person
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
-from core.turn import LoopPolicy
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.inbox import SqlInbox

@@ -18,10 +18,10 @@ from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.errors import ModelRejected, StorageUnavailable
 from core.events import RunEvent, is_chunk, is_terminal
+from core.loop_policy import LoopPolicy
 from core.messages import Message
 from core.runs import execute
 from core.tools.tool import Toolbox, ToolContext
-from core.turn import LoopPolicy
 from core.wire import suna_objects
 from storage.conversations import SqlConversations
 from storage.memory_bus import MemoryEventBus

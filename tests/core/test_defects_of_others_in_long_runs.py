@@ -7,12 +7,12 @@ from itertools import pairwise
 from core.budget import Budget, Limit
 from core.errors import ModelUnavailable
 from core.events import RunFinished
+from core.loop_policy import LoopPolicy
 from core.messages import JsonObject
 from core.ports import ModelRequest, Sandbox
 from core.runs import execute
 from core.streams import follow
 from core.threads import IncomingFile
-from core.turn import LoopPolicy
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

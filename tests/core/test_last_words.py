@@ -5,8 +5,8 @@ import pytest
 from core.budget import Budget, Limit
 from core.errors import ModelRejected
 from core.events import AgentEvent, ErrorRaised, FinishReached, TurnFinished, TurnStarted
+from core.loop_policy import LoopPolicy
 from core.ports import TextDelta
-from core.turn import LoopPolicy
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

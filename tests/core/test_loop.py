@@ -7,9 +7,9 @@ import pytest
 
 from core.dialects.xml import XmlDialect
 from core.events import RunFinished, ToolFinished, ToolStarted
+from core.loop_policy import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
 from core.runs import execute
-from core.turn import LoopPolicy
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, ended, invokes, pieces, text
 

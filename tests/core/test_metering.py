@@ -12,10 +12,10 @@ from core.budget import Price
 from core.dialects.xml import XmlDialect
 from core.errors import ModelUnavailable
 from core.llm.retry import stream_with_retries
+from core.loop_policy import LoopPolicy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.runs import execute
 from core.threads import Usage
-from core.turn import LoopPolicy
 from storage.tables import usages
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, pieces, text

@@ -4,9 +4,9 @@ import asyncio
 
 from core.errors import ModelRejected, ModelUnavailable
 from core.events import RunFailed, RunFinished
+from core.loop_policy import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
 from core.runs import execute
-from core.turn import LoopPolicy
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, ended, text
 
@@ -124,6 +124,22 @@ async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again
     assert run.status == "failed"
     assert "because of its content" in str(run.error)
     assert len(world.model.requests) == 1
+
+
+async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(
+    world: World,
+) -> None:
+    world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
+    run_id = await world.run("go")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text.startswith("It begins\n\n(The content filter")
+    await world.run("go on")
+    said = [
+        one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"
+    ]
+    assert said == ["It begins"]
 
 
 async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
