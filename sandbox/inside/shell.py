@@ -230,9 +230,7 @@ class Shell:
     def _prompted(self, exit_code: int) -> None:
         if not self._is_ready:
             self._is_ready = True
-            self.output = Output(
-                self._files, self.output.name
-            )  # without what bash says at its start
+            self.output = Output(self._files, self.output.name)  # without what bash says first
             if self._line is not None:
                 self._type()
         elif self.exit_code is None and self._line is None:
