@@ -83,7 +83,8 @@ class RunDelivery:
     async def _sweep(self) -> None:
         while True:
             try:
-                for run_id in await self._showroom.deliveries.open_runs():
+                room = self._showroom
+                for run_id in await room.deliveries.open_runs(for_worker=room.worker_id):
                     if run_id not in self._shows:
                         self.wake(run_id)
             except Exception:

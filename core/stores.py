@@ -267,8 +267,9 @@ class Rendering:
 class Deliveries(Protocol):
     """The outbox. Ending a run inserts its drafts; answering an ask turns its delivery stale."""
 
-    async def open_runs(self) -> tuple[str, ...]:
-        """Runs with something left to show, on platforms that show runs (all but "api"), oldest first."""
+    async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
+        """Runs with something left to show, on platforms that show runs (all but "api"), oldest first. With
+        `for_worker` none that another living worker shows."""
         ...
 
     async def claim(self, run_id: str, worker_id: str) -> Rendering | None:

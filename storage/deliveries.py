@@ -11,6 +11,7 @@ from sqlalchemy import (
     case,
     false,
     literal_column,
+    not_,
     select,
     update,
 )
@@ -90,10 +91,13 @@ class SqlDeliveries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def open_runs(self) -> tuple[str, ...]:
+    async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
+        shown_by = renderings.c.worker_id
         statement = (
             select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
         )
+        if for_worker:
+            statement = statement.where((shown_by == for_worker) | not_(is_alive(shown_by)))
         return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
 
     async def claim(self, run_id: str, worker_id: str) -> Rendering | None:

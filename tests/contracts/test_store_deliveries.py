@@ -49,6 +49,16 @@ async def test_a_living_worker_keeps_what_it_shows(stores: Stores) -> None:
     assert await stores.deliveries.claim(lease.run_id, "w2") is None
 
 
+async def test_a_worker_looks_past_what_another_living_one_shows(stores: Stores) -> None:
+    lease, _ = await _showing(stores, "w1")
+    fresh = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
+
+    assert await stores.deliveries.open_runs(for_worker="w1") == (lease.run_id, fresh.run_id)
+    assert await stores.deliveries.open_runs(for_worker="w2") == (fresh.run_id,)
+    await stores.silence("w1")
+    assert await stores.deliveries.open_runs(for_worker="w2") == (lease.run_id, fresh.run_id)
+
+
 async def test_a_worker_may_claim_anew_what_it_shows(stores: Stores) -> None:
     lease, old = await _showing(stores, "w1")
     new = await stores.deliveries.claim(lease.run_id, "w1")
