@@ -172,7 +172,7 @@ class RunClaims(Protocol):
         ...
 
     async def recoverable(self) -> tuple[str, ...]:
-        """Runs that are queued, or running under a worker that is gone."""
+        """Runs that are queued, or running under a worker that is gone: the oldest ones first, and not all at once."""
         ...
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:

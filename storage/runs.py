@@ -29,6 +29,8 @@ from storage.tables import leases, runs, workers
 from storage.upserts import replacing
 
 WORKER_GONE_SECONDS = 4.0
+FOUND_AT_ONCE_MAX = 500
+"""More than a worker can take up at once; to wake all of a long line each second would take its workers' time."""
 
 _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
 _CLAIM = Failpoint("storage.claim_run")
@@ -42,8 +44,9 @@ _RETRY = Failpoint("storage.retry")
 class SqlRunClaims:
     """`core.stores.RunClaims`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, found_max: int = FOUND_AT_ONCE_MAX) -> None:
         self._database = database
+        self._found_max = found_max
 
     async def claim(self, run_id: str, worker_id: str) -> Lease | None:
         return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
@@ -69,6 +72,7 @@ class SqlRunClaims:
                 )
             )
             .order_by(runs.c.run_id)
+            .limit(self._found_max)
         )
         return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
 

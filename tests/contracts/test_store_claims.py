@@ -9,6 +9,7 @@ from core.errors import LeaseLost
 from core.ids import new_id
 from core.stores import JournalEntry
 from storage.backlog import SqlBacklogs
+from storage.runs import SqlRunClaims
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,
@@ -279,3 +280,17 @@ async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
         expected.append(receipt.run_id or "")
 
     assert await stores.claims.recoverable() == tuple(expected)
+
+
+async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(
+    stores: Stores,
+) -> None:
+    claims = SqlRunClaims(stores.database, found_max=2)
+    line: list[str] = []
+    for n in range(3):
+        receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
+        line.append(receipt.run_id or "")
+
+    assert await claims.recoverable() == tuple(line[:2])
+    assert await claims.claim(line[0], "w1") is not None
+    assert await claims.recoverable() == tuple(line[1:])
