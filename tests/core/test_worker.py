@@ -16,7 +16,7 @@ from storage.journal import SqlRunJournal
 from storage.memory_queue import MemoryRunQueue
 from storage.runs import SqlRunClaims
 from tests.core.conftest import World
-from tests.fakes.played_model import text
+from tests.fakes.played_model import calls, text
 
 
 class CutOffClaims(SqlRunClaims):
@@ -63,6 +63,29 @@ class BrokenJournal(SqlRunJournal):
         return await super().inputs(lease, entry)
 
 
+class DoubtfulJournal(SqlRunJournal):
+    """A journal whose writes are stored, and the answer to one of those with messages is lost."""
+
+    writes = 0
+    lost = 0
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        await super().write(lease, entry)
+        self._doubt(entry)
+
+    async def inputs(
+        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
+    ) -> tuple[ThreadInput, ...]:
+        found = await super().inputs(lease, entry)
+        self._doubt(entry)
+        return found
+
+    def _doubt(self, entry: JournalEntry) -> None:
+        self.writes += bool(entry.messages)
+        if entry.messages and self.writes == self.lost:
+            raise StorageUnavailable("connection was closed in the middle of operation")
+
+
 @asynccontextmanager
 async def at_work(world: World) -> AsyncGenerator[MemoryRunQueue, None]:
     queue = MemoryRunQueue()
@@ -101,3 +124,29 @@ async def test_a_run_that_is_held_and_not_executed_is_taken_up_again(
     async with at_work(world):
         assert await ended(world, run_id) == "completed"
     assert len(world.model.requests) == 1
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+async def test_a_write_that_was_stored_though_it_failed_is_there_once(
+    world: World, lost: int
+) -> None:
+    journal = DoubtfulJournal(world.database)
+    journal.lost = lost
+    world.with_engine(journal=journal)
+    world.model.turns += [
+        calls(("echo", '{"text": "a"}'), said="Echoing."),
+        text("Done."),
+        text("Done."),
+    ]
+    run_id = await world.say("hello")
+    async with at_work(world) as queue:
+        await queue.put(run_id)
+        assert await ended(world, run_id) == "completed"
+    assert journal.writes >= lost
+    history = await world.history(run_id)
+    assert [one.type for one in history].count("user") == 1
+    assert sum("Echoing." in str(one.content) for one in history) == 1
+    assert sum(one.type == "tool" for one in history) == 1
+    assert (
+        len(world.bench.said) <= 1
+    )  # a call that was only begun is told to the model as interrupted
