@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from bots import chores
 from bots.agent_knowledge import AgentKnowledge
 from bots.agents import new_roster
 from bots.brains import brain, unreachable
-from bots.chores import beat, bury_sessions, expire_approvals, sweep_audit, sweep_events
 from bots.delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.engines import Parts, new_engine
@@ -20,7 +20,6 @@ from bots.known_models import known_models
 from bots.lookout import check_platforms, lookout, worker_answering
 from bots.machines import machines
 from bots.mcp_sessions import mcp_sessions
-from bots.meaning import semantics
 from bots.platforms import Platforms, add_discord, add_slack
 from bots.posting import Showroom
 from bots.readiness import worker_check
@@ -29,21 +28,21 @@ from bots.remarks import remarks, worker_remarks
 from bots.settings import Settings
 from bots.slack.app import SlackApp
 from bots.toolservers import tool_servers
-from bots.warehouse import Stores
+from bots.warehouse import stocked
 from bots.watching import Lookout
 from bots.web.app import served, web_app
 from bots.web.links import Links, link_secret, local_url
 from bots.web.ports import WebPorts
 from bots.web.spool import SpoolFiles
-from bots.wires import require_servers, wires
+from bots.wires import require_fit, require_servers
 from bots.workers import enlisted, new_worker_id
 from core import failpoints
 from core.metering import till
+from core.ports import RunQueue
 from core.tasks import cancel, spawn
 from core.threads import Person
 from core.worker import Worker
 from storage.opening import migrate as migrate_database
-from storage.opening import open_database
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +58,7 @@ class Running:
     lacks: tuple[str, ...]
     slack: SlackApp | None
     discord: DiscordApp | None
+    worker_id: str
 
 
 async def up(settings: Settings, *, with_worker: bool) -> None:
@@ -97,23 +97,23 @@ async def migrate(settings: Settings) -> None:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, with_worker: bool = True, with_front: bool = True
+    settings: Settings,
+    *,
+    with_worker: bool = True,
+    with_front: bool = True,
+    queue: RunQueue | None = None,
 ) -> AsyncGenerator[Running, None]:
     """The program while entered: what executes runs, and what takes them in and shows them.
-
-    Raises ConfigurationError with one sentence for what keeps it from starting.
+    `queue`: not that of the settings. Raises ConfigurationError with one sentence for what keeps it from starting.
     """
+    require_fit(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
     async with AsyncExitStack() as stack:
-        database = await open_database(settings.storage_url)
-        stack.push_async_callback(database.close)
-        signals = await stack.enter_async_context(wires(settings))
-        meaning = await stack.enter_async_context(semantics(settings, database))
-        stores = Stores(database, signals, meaning)
+        stores = await stack.enter_async_context(stocked(settings, queue))
         sandboxes = await machines(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
-        tower = await stack.enter_async_context(lookout(settings, database, signals))
+        tower = await stack.enter_async_context(lookout(settings, stores.database, stores.wires))
         mind = brain(settings, tower.figures)
         stack.push_async_callback(mind.close)
         servers = tool_servers(settings)
@@ -165,13 +165,7 @@ class _Assembly:
             port = await self._serve(stack, platforms.slack)
         else:
             port = await stack.enter_async_context(worker_answering(self._tower, self._settings))
-        if with_worker:
-            runs = self._worker()
-            self._tower.watch.checks["worker"] = worker_check(runs)
-            runs.start()
-            stack.push_async_callback(runs.close, drain_seconds=self._settings.drain_seconds)
-        else:
-            self._ever(stack, beat(claims, self._worker_id), "heartbeat")
+        self._execute(stack, with_worker=with_worker)
         for platform in (platforms.slack, platforms.discord):
             if platform is not None:
                 await (platform.start() if with_front else platform.sign_in())
@@ -181,19 +175,32 @@ class _Assembly:
             drain_seconds = self._settings.drain_seconds
             stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
         asks, patience_hours = self._stores.asks, self._settings.approval_hours
-        self._ever(stack, sweep_events(self._stores.journal), "event sweeper")
+        self._ever(stack, chores.sweep_events(self._stores.journal), "event sweeper")
         audit, days = self._stores.audit, self._settings.audit_days
-        self._ever(stack, sweep_audit(audit, days), "audit sweeper")
+        self._ever(stack, chores.sweep_audit(audit, days), "audit sweeper")
         left = mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
-        self._ever(stack, bury_sessions(left), "sweeper of sessions")
-        self._ever(stack, expire_approvals(asks, patience_hours), "approval sweeper")
+        self._ever(stack, chores.bury_sessions(left), "sweeper of sessions")
+        self._ever(stack, chores.expire_approvals(asks, patience_hours), "approval sweeper")
         return Running(
             http_port=port,
             sandbox=self._sandboxes.name,
             lacks=self._lacks(),
             slack=platforms.slack,
             discord=platforms.discord,
+            worker_id=self._worker_id,
         )
+
+    def _execute(self, stack: AsyncExitStack, *, with_worker: bool) -> None:
+        if with_worker:
+            runs = self._worker()
+            self._tower.watch.checks["worker"] = worker_check(runs)
+            runs.start()
+            stack.push_async_callback(runs.close, drain_seconds=self._settings.drain_seconds)
+            return
+        stores = self._stores
+        self._ever(stack, chores.beat(stores.claims, self._worker_id), "heartbeat")
+        if self._settings.modal_worker_app:
+            self._ever(stack, chores.put_left(stores.claims, stores.queue), "look for runs")
 
     def _connect_platforms(self) -> Platforms:
         settings, receive, platforms = self._settings, self._reception.receive, self._platforms

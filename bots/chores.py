@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from core.errors import StorageUnavailable
+from core.ports import RunQueue
 from core.worker import HEARTBEAT_SECONDS
 
 log = logging.getLogger(__name__)
@@ -15,10 +16,15 @@ EVENTS_PAUSE_SECONDS = 3600.0
 AUDIT_PAUSE_SECONDS = 3600.0
 SESSIONS_PAUSE_SECONDS = 3600.0
 APPROVALS_PAUSE_SECONDS = 60.0
+LEFT_PAUSE_SECONDS = 5.0
 
 
 class Hearts(Protocol):
     async def heartbeat(self, worker_id: str) -> None: ...
+
+
+class Claims(Protocol):
+    async def recoverable(self) -> tuple[str, ...]: ...
 
 
 class Events(Protocol):
@@ -40,6 +46,16 @@ class Approvals(Protocol):
 async def beat(hearts: Hearts, worker_id: str) -> None:
     """A process that shows runs is alive too; a worker's heart beats by itself."""
     await _ever(lambda: hearts.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
+
+
+async def put_left(claims: Claims, queue: RunQueue) -> None:
+    """What nobody executes is put in the queue again, where no worker is that would see it."""
+
+    async def put() -> None:
+        for run_id in await claims.recoverable():
+            await queue.put(run_id)
+
+    await _ever(put, LEFT_PAUSE_SECONDS, "runs that were left were not found")
 
 
 async def sweep_events(events: Events) -> None:

@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from bots.bootstrap import running
 from bots.logs import configure
 from bots.machines import machines
+from bots.modal_queue import OneRunQueue
 from bots.settings import Settings, load_process, secret_values
 from core.errors import ConfigurationError
 from sandbox.modal_sandboxes import ModalSandboxes
 from storage.conversations import SqlConversations
 from storage.opening import open_database
+from storage.redis_handovers import RedisHandovers
+from storage.redis_streams import connect
+from storage.runs import SqlRunClaims
 from storage.sandboxes import SqlSandboxRecords
 
 LOOK_SECONDS = 0.5
@@ -24,18 +29,19 @@ log = logging.getLogger(__name__)
 
 
 async def execute_run(run_id: str, settings: Settings | None = None) -> None:
-    """A worker of its own until that run has ended, or waits for people. What else it took meanwhile is handed back.
+    """A worker for that run alone, until it has ended, or waits for people, or another worker has it.
 
     Raises ConfigurationError.
     """
     settings = settings or _shared()
     database = await open_database(settings.storage_url)
     try:
-        conversations = SqlConversations(database)
-        if not await _is_unended(conversations, run_id):
+        book = _Book(SqlConversations(database), SqlRunClaims(database), run_id)
+        if await book.is_of_others(""):
             return
-        async with running(settings, with_front=False):
-            await _ended(conversations, run_id)
+        async with running(settings, with_front=False, queue=OneRunQueue(run_id)) as program:
+            await book.until_of_others(program.worker_id)
+            await _end_handover(settings, run_id)
     finally:
         await database.close()
 
@@ -58,16 +64,38 @@ async def tidy(settings: Settings | None = None) -> None:
         await database.close()
 
 
-async def _ended(conversations: SqlConversations, run_id: str) -> None:
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        if not await _is_unended(conversations, run_id):
-            return
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """What is on record of a run."""
+
+    conversations: SqlConversations
+    claims: SqlRunClaims
+    run_id: str
+
+    async def until_of_others(self, worker_id: str) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if await self.is_of_others(worker_id):
+                return
+
+    async def is_of_others(self, worker_id: str) -> bool:
+        """Whether there is nothing to do for that worker: the run has ended, waits for people, or has a living one."""
+        run = await self.conversations.run(self.run_id)
+        if run is None or run.status not in UNENDED:
+            return True
+        if run.status == "queued" or self.run_id in await self.claims.recoverable():
+            return False
+        return self.run_id not in {lease.run_id for lease in await self.claims.held(worker_id)}
 
 
-async def _is_unended(conversations: SqlConversations, run_id: str) -> bool:
-    run = await conversations.run(run_id)
-    return run is not None and run.status in UNENDED
+async def _end_handover(settings: Settings, run_id: str) -> None:
+    """A person may answer what the run asks before a minute is over."""
+    if settings.redis_url:
+        client = connect(settings.redis_url)
+        try:
+            await RedisHandovers(client).end(run_id)
+        finally:
+            await client.aclose()
 
 
 def _shared() -> Settings:

@@ -1,4 +1,4 @@
-"""The settings of sandboxes at Modal."""
+"""The settings of sandboxes and functions at Modal."""
 
 from typing import Annotated
 
@@ -24,6 +24,9 @@ class ModalSettings(SandboxSettings):
 
     modal_app: str = Field(
         default="threadhand", pattern="^[A-Za-z0-9._-]{1,63}$", examples=["threadhand"]
+    )
+    modal_worker_app: str = Field(
+        default="", pattern="^[A-Za-z0-9._-]{0,63}$", examples=["threadhand"]
     )
     modal_cpu: Cores = 0.5
     modal_cpu_max: Cores = 2.0

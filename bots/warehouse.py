@@ -1,8 +1,14 @@
 """The adapters behind the stores."""
 
-from bots.wires import Wires
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bots.meaning import semantics
+from bots.settings import Settings
+from bots.wires import Wires, wires
 from core.knowledge.desk import Library
 from core.knowledge.semantics import Semantics
+from core.ports import RunQueue
 from storage.agents import SqlAgentVersions
 from storage.asks import SqlAsks
 from storage.audit import SqlAuditLog
@@ -13,6 +19,7 @@ from storage.inbox import SqlInbox
 from storage.installations import SqlInstallations
 from storage.journal import SqlRunJournal
 from storage.knowledge import SqlKnowledge
+from storage.opening import open_database
 from storage.pairings import SqlPairings
 from storage.plans import SqlPlans
 from storage.runs import SqlRunClaims, SqlStopRequests
@@ -26,6 +33,8 @@ class Stores:
     def __init__(
         self, database: Database, wires: Wires, semantics: Semantics | None = None
     ) -> None:
+        self.database = database
+        self.wires = wires
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
         self.claims = SqlRunClaims(database)
@@ -44,3 +53,14 @@ class Stores:
         self.bus = wires.bus
         self.queue = wires.queue
         self.signals = wires.signals
+
+
+@asynccontextmanager
+async def stocked(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
+    """`queue`: not that of the settings. Raises ConfigurationError."""
+    async with AsyncExitStack() as stack:
+        database = await open_database(settings.storage_url)
+        stack.push_async_callback(database.close)
+        carrying = await stack.enter_async_context(wires(settings, queue))
+        meaning = await stack.enter_async_context(semantics(settings, database))
+        yield Stores(database, carrying, meaning)

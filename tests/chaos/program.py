@@ -23,7 +23,7 @@ class Program:
         self.log_path = folder / "program.log"
         self.environment: dict[str, str] = {}
         self.wrapped_in: tuple[str, ...] = ()
-        self._settings = dict(settings)
+        self.settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._log_before = 0
 
@@ -45,7 +45,7 @@ class Program:
                     "PYTHONPATH": str(REPOSITORY),
                     "PYTHONUNBUFFERED": "1",
                     **self.environment,
-                    **self._settings,
+                    **self.settings,
                     "THREADHAND_FAILPOINTS": failpoints,
                 },
                 start_new_session=True,
@@ -53,13 +53,13 @@ class Program:
 
     def beside(self, name: str) -> "Program":
         """Another one with the same settings and folder, and a log of its own."""
-        other = Program(self.folder, self._settings)
+        other = Program(self.folder, self.settings)
         other.log_path = self.folder / f"{name}.log"
         return other
 
     def change(self, **settings: str) -> None:
         """Settings (without their prefix, in small letters) for the next start."""
-        self._settings |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
+        self.settings |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
 
     @property
     def pid(self) -> int:

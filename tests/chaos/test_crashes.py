@@ -121,6 +121,7 @@ NOT_PASSED = {
     "sandbox.type": "a call of the same shape as sandbox.terminate; no story has a program that waits for a line",
     "sandbox.connect": "changes nothing: who wanted the connection asks again",
     "modal.link": "only asks: an address that nobody was told leads nowhere",
+    "modal.spawn": "tests/e2e/test_modal_runs.py kills the bot there, which has no worker of its own",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
     "storage.ask_pairing": "one row; a code that nobody saw runs out, and a later message gets another",
     "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",
@@ -139,6 +140,8 @@ NOT_PASSED = {
     "outside.request": "test_deployments.py has the one that changes something there; the others are as outside.fetch",
     "llm.litellm.draw": "as outside.fetch",
     "redis.take_turn": "only counts: a place that nobody uses is over in a moment",
+    "redis.begin_handover": "what was not handed over after it is, a minute later: as modal.spawn.before",
+    "redis.end_handover": "a key that is left is over in a minute",
     "redis.refuse_calls": "what was not told there the platform says again",
 }
 OVERTAKEN = ("sandbox.interrupt.after",)

@@ -1,4 +1,4 @@
-"""The control plane's calls on apps, images, secrets and functions."""
+"""The control plane's calls on apps, images and secrets."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -142,43 +142,6 @@ async def heartbeat(
     return Empty()
 
 
-async def prepare_function(
-    world: World,
-    request: api_pb2.FunctionPrecreateRequest,
-    metadata: Mapping[str, object],
-) -> api_pb2.FunctionPrecreateResponse:
-    handle = api_pb2.FunctionHandleMetadata(function_name=request.function_name)
-    return api_pb2.FunctionPrecreateResponse(
-        function_id=f"fu-{request.function_name}", handle_metadata=handle
-    )
-
-
-async def create_function(
-    world: World, request: api_pb2.FunctionCreateRequest, metadata: Mapping[str, object]
-) -> api_pb2.FunctionCreateResponse:
-    world.deployed.setdefault(request.app_id, []).append(request)
-    definition = request.function
-    handle = api_pb2.FunctionHandleMetadata(function_name=definition.function_name)
-    ranked = api_pb2.FunctionData.RankedFunction(rank=0, function=definition)
-    whole = api_pb2.FunctionData(
-        function_name=definition.function_name,
-        timeout_secs=definition.timeout_secs,
-        ranked_functions=[ranked],
-    )
-    return api_pb2.FunctionCreateResponse(
-        function_id=f"fu-{definition.function_name}",
-        function=definition,
-        handle_metadata=handle,
-        function_data=whole,
-    )
-
-
-async def publish(
-    world: World, request: api_pb2.AppPublishRequest, metadata: Mapping[str, object]
-) -> api_pb2.AppPublishResponse:
-    return api_pb2.AppPublishResponse(url="http://127.0.0.1/", deployed_at=world.now())
-
-
 async def disconnect(
     world: World, request: api_pb2.AppClientDisconnectRequest, metadata: Mapping[str, object]
 ) -> Empty:
@@ -201,9 +164,6 @@ ANSWERS: Mapping[str, Answer] = {
     "AppGetLayout": layout,
     "AppHeartbeat": heartbeat,
     "AppClientDisconnect": disconnect,
-    "FunctionPrecreate": prepare_function,
-    "FunctionCreate": create_function,
-    "AppPublish": publish,
 }
 
 

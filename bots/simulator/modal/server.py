@@ -14,7 +14,7 @@ from grpclib.server import Server
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from bots.simulator.modal import account, router, sandboxes
+from bots.simulator.modal import account, functions, router, sandboxes
 from bots.simulator.modal.container import Jail
 from bots.simulator.modal.rpc import Faults, Gate, service
 from bots.simulator.modal.world import World
@@ -83,7 +83,7 @@ class ModalSimulator:
             ModalClientBase,
             self.gate,
             lambda metadata: "" if _credentials(metadata) == world.credentials else "bad token",
-            {**account.answers(world), **sandboxes.answers(world)},
+            {**account.answers(world), **functions.answers(world), **sandboxes.answers(world)},
             account.talks(world),
         )
         commands = service(
@@ -93,7 +93,7 @@ class ModalSimulator:
             router.answers(world),
             router.talks(world),
         )
-        self.url = await self._serve(control)
+        self.url = world.url = await self._serve(control)
         world.router_url = await self._serve(commands)
         self._watching = spawn(self._watch(), name="the clock of the simulated Modal")
         return self

@@ -13,6 +13,7 @@ from pathlib import Path
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
+from bots.simulator.modal.calls import FunctionCalls
 from bots.simulator.modal.container import Command, Container, Jail, copied
 from bots.simulator.modal.links import Link
 
@@ -71,18 +72,21 @@ class SimulatedSandbox:
 
 
 class World:
-    """Everything of one simulated account. `router_url` is set when the router listens."""
+    """Everything of one simulated account. `url` and `router_url` are set when both listen."""
 
     def __init__(self, folder: Path, jail: Jail | None) -> None:
         self._folder = folder
         self._jail = jail
         self._ahead_seconds = 0.0
         self.credentials = ("ak-simulated", "as-simulated")
+        self.url = ""
         self.router_url = ""
         self.router_token_seconds = ANSWER_SECONDS
         self.sandboxes_max: int | None = None
         self.apps: dict[str, str] = {}
         self.deployed: dict[str, list[api_pb2.FunctionCreateRequest]] = {}
+        self.published: set[str] = set()
+        self.function_calls = FunctionCalls(folder / "calls")
         self.images: dict[str, SimulatedImage] = {}
         self.sandboxes: dict[str, SimulatedSandbox] = {}
         self.secrets: dict[str, dict[str, str]] = {}
@@ -221,5 +225,6 @@ class World:
             await asyncio.to_thread(shutil.rmtree, image.folder, ignore_errors=True)
 
     async def close(self) -> None:
+        await self.function_calls.close()
         for sandbox in self.living():
             await self.end(sandbox, api_pb2.GenericResult(status=ENDED))

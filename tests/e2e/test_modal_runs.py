@@ -1,0 +1,109 @@
+"""A bot without a worker, whose runs functions at the simulated Modal execute with the code that was deployed."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from bots.simulator.modal.calls import FunctionCall
+from bots.simulator.modal.server import ModalSimulator
+from storage.redis_streams import connect
+from tests.chaos.crew import Crew, crew
+from tests.chaos.invariants import settle_and_check
+from tests.chaos.program import REPOSITORY
+from tests.sandbox.modal_stage import environment_of, modal_stage
+from tests.sandbox.test_modal_app import deployed
+from tests.servers import redis
+from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
+
+OF_THE_FUNCTIONS = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "SANDBOX",
+    "MODEL",
+    "LLM_BASE_URL",
+    "LLM_API_KEY",
+    "SLACK_BOT_TOKEN",
+    "SLACK_APP_TOKEN",
+    "SLACK_API_URL",
+    "ALLOWED_WORKSPACES",
+)
+
+
+@dataclass(kw_only=True)
+class Account:
+    """A bot, and the functions that it hands its runs to."""
+
+    crew: Crew
+    modal: ModalSimulator
+    redis_url: str
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        return self.modal.world.function_calls.made
+
+    def are_over(self) -> bool:
+        return not any(call.is_running for call in self.calls)
+
+    async def a_minute_passes(self) -> None:
+        """For what was handed over."""
+        client = connect(self.redis_url)
+        for key in await client.keys("threadhand:handover:*"):
+            await client.delete(key)
+        await client.aclose()
+
+    async def settle_and_check(self) -> None:
+        try:
+            await settle_and_check(self.crew)
+            await self.crew.until(self.are_over, "the functions end")
+        except AssertionError as error:
+            logs = [f"--- call of {call.args}\n{call.log()[-3000:]}" for call in self.calls]
+            raise AssertionError("\n".join((str(error), *logs))) from None
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url
+
+
+@pytest.fixture
+async def account(
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> AsyncGenerator[Account, None]:
+    async with staged_account(postgresql_url, redis_url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, None]:
+    async with (
+        modal_stage() as at_modal,
+        crew(
+            "slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand"
+        ) as told,
+    ):
+        await deployed(at_modal)
+        world, program = at_modal.modal.world, told.stage.program
+        program.environment |= environment_of(at_modal.modal)
+        world.secrets["threadhand"] = {
+            **{
+                name: program.settings[name]
+                for name in map("THREADHAND_{}".format, OF_THE_FUNCTIONS)
+            },
+            "THREADHAND_DATA_DIR": str(program.folder / "function"),
+        }
+        world.function_calls.execute(REPOSITORY / "sandbox" / "modal_app.py", REPOSITORY)
+        yield Account(crew=told, modal=at_modal.modal, redis_url=redis_url)
+
+
+async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
+    await account.crew.start()
+    await account.crew.say("Work", "a1")
+    await account.settle_and_check()
+
+    (run_id,) = [run for (run,) in await account.crew.rows("SELECT run_id FROM run")]
+    assert [(call.function, call.args) for call in account.calls] == [("execute_run", (run_id,))]
+    assert account.calls[0].process.returncode == 0
