@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
@@ -15,13 +15,13 @@ from core import serving
 from core.llm.scripted import Fault, Scenario
 from core.llm.scripted_answer import deltas, finish_reason, size_of, usage, whole_message
 from core.llm.scripted_match import Play, Sent, Unexpected, choose
+from core.llm.scripted_requests import Requests
 from core.messages import JsonObject
 
 log = logging.getLogger(__name__)
 
 MODEL_NAME = "scripted"
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
-REQUESTS_KEPT = 1000
 CREATED = 1_700_000_000
 DIMENSIONS = 64
 
@@ -35,8 +35,7 @@ class ScriptedServer:
         self.base_url = ""
         self.problems: list[str] = []
         """Why requests had no answer, in order."""
-        self.requests: deque[JsonObject] = deque(maxlen=REQUESTS_KEPT)
-        """The newest request bodies, in order."""
+        self.requests = Requests()
 
     def leftovers(self) -> tuple[str, ...]:
         """The steps that were never played to anybody, as "conversation, step 2"."""
@@ -80,10 +79,11 @@ class ScriptedServer:
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/chat/completions`"""
         try:
-            body = cast(object, await request.json())
+            text = await request.text()
+            body = cast(object, json.loads(text))
             sent = _sent(body)
             body = cast(JsonObject, body)
-            self.requests.append(body)
+            self.requests.add(text)
             play = choose(self._scenario, sent)
             pieces = list(deltas(play, is_native=bool(sent.tools)))
         except (Unexpected, ValueError) as error:
