@@ -94,6 +94,8 @@ class Gate:
             log.exception("the simulated Modal broke in %s", name)
             self.bugs.append(f"{name}: {error!r}")
             raise GRPCError(Status.ABORTED, f"a bug of the simulator in {name}") from error
+        if fault is not None and fault.status is not None:
+            raise GRPCError(fault.status, fault.message)
 
 
 def service(
