@@ -175,7 +175,9 @@ class ModalSandboxes:
                     return await self._joined(thread_id, found, record)
             except GONE as error:
                 log.info("the sandbox of thread %s ended just now: %s", thread_id, error)
-            self._notices[thread_id] = LOST_SOME if record.snapshot_ref else LOST_ALL
+            record, before = await self._vault.record(thread_id), record
+            if record == before:  # nobody has put it away meanwhile
+                self._notices[thread_id] = LOST_SOME if before.snapshot_ref else LOST_ALL
         try:
             return await self._created(thread_id, record)
         except modal.exception.AlreadyExistsError:
@@ -202,6 +204,9 @@ class ModalSandboxes:
             try:
                 sandbox = await self._create(thread_id, saved)
             except modal.exception.NotFoundError as error:
+                newest = await self._vault.record(thread_id)
+                if newest is not None and newest.snapshot_ref != snapshot_ref:
+                    return await self._created(thread_id, newest)
                 log.warning("the snapshot of thread %s is gone: %s", thread_id, error)
                 self._notices[thread_id] = EXPIRED
                 snapshot_ref = None
