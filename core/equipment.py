@@ -68,6 +68,12 @@ async def kit_of(
     )
 
 
+async def dialect_of(run: Run, thread: Thread, engine: Engine) -> Dialect:
+    """How the run's agent writes calls. Raises AgentError."""
+    agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
+    return _dialect(agent, run.model or (agent and agent.model) or engine.model, engine)
+
+
 def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:
     role = PromptLayers(agent=agent.prompt if agent else "")
     return layered(engine.system_prompt(), role)

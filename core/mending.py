@@ -35,12 +35,13 @@ class Mended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What mending needs of the run."""
+    """What mending needs of the run. With `runs_calls` False no call is run, not even one that may run twice."""
 
     dialect: Dialect
     toolbox: Toolbox
     context: ToolContext
     run_log: RunLog
+    runs_calls: bool = True
     answer: Ask | None = None
     """The newest approval that the run has asked for."""
 
@@ -84,7 +85,7 @@ async def mend(
 
 def _is_unasked(record: ToolCallRecord, shop: Workshop) -> bool:
     """Whether the program ended before people could be asked for the call. One that fits no more is refused instead."""
-    if record.state != "awaiting" or was_asked(shop.answer, record.turn_id):
+    if record.state != "awaiting" or was_asked(shop.answer, record.turn_id) or not shop.runs_calls:
         return False
     try:
         prepare(record.name, record.arguments, shop.toolbox)
@@ -159,6 +160,8 @@ async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
         return CallOutcome(call=call, outcome=outcome, result=record.result)
+    if not shop.runs_calls:
+        return refused(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
     try:
         prepared = prepare(record.name, record.arguments, shop.toolbox)
     except ToolError as error:

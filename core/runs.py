@@ -9,6 +9,7 @@ from functools import partial
 from core.approval import Approval
 from core.briefing import with_knowledge, with_todo
 from core.context.summary import turns_in
+from core.deaths import refuse_the_deadly
 from core.endings import DRAWING_TOOL, ending_of, with_pictures
 from core.engine import Engine
 from core.equipment import Equipment, booking, charging, check_budget, equipped
@@ -142,6 +143,9 @@ class _Execution:
             if snapshot is None:
                 raise LeaseLost(f"the thread of run {self._lease.run_id} is forgotten")
             self._address = snapshot.thread.address
+            await refuse_the_deadly(
+                self._lease, self._run, snapshot.thread, self._engine, self._recorder
+            )
             await self._play_to_the_end(snapshot.thread)
         except (LeaseLost, StorageUnavailable):
             raise

@@ -238,13 +238,18 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to write for a thread. `fence` grows with every claim; `attempt` counts the claims of this run."""
+    """The right to write for a thread. `fence` grows with every claim; `attempt` counts the claims of this run.
+
+    `deaths`: so many workers in a row died over the run before this claim, with no turn of it finished and no ask of it
+    answered in between. Who hands it back alive does not count.
+    """
 
     thread_id: str
     run_id: str
     worker_id: str
     fence: int
     attempt: int
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,3 +271,13 @@ class ToolCallRecord:
     state: Literal["awaiting", "started", "finished"] = "started"
     result: JsonObject | None = None
     metadata: JsonObject = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedThread:
+    """A thread that the agent is in. `first_ref` and `last_ref`: the least and the greatest of what it was told there."""
+
+    channel_id: str
+    thread_key: str
+    first_ref: str
+    last_ref: str

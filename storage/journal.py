@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from core.approval import Approval
 from core.errors import LeaseLost
+from core.events import TurnFinished
 from core.failpoints import Failpoint
 from core.ids import new_id
 from core.messages import Message
@@ -65,6 +66,9 @@ _ADVANCE = Prepared(
     update(threads)
     .where(threads.c.thread_id == bindparam("thread"))
     .values(next_sequence=bindparam("next"))
+)
+_COME_FURTHER = Prepared(
+    update(runs).where(runs.c.run_id == bindparam("run")).values(deaths=bindparam("now_deaths"))
 )
 _ADD_MESSAGES = Prepared(messages.insert())
 _ADD_EVENTS = Prepared(run_events.insert())
@@ -209,12 +213,25 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
     if entry.finished:
         _end_calls(connection, entry.finished)
     if entry.events:
-        _ADD_EVENTS.run(connection, *map(values_of_event, entry.events))
+        _add_events(connection, lease, entry)
     if entry.usage:
         _add_usage(connection, lease, entry.usage, held)
     if entry.taken_input_ids:
         this = {"thread": lease.thread_id, "taker": lease.run_id}
         _TAKE.run(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
+
+
+def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
+    _ADD_EVENTS.run(connection, *map(values_of_event, entry.events))
+    if lease.deaths and _has_finished_a_turn(entry):
+        _COME_FURTHER.run(connection, {"run": lease.run_id, "now_deaths": 0})
+
+
+def _has_finished_a_turn(entry: JournalEntry) -> bool:
+    """One that was played, not one of before that was only made whole: that happens at every new attempt."""
+    return any(isinstance(one.event, TurnFinished) for one in entry.events) and not any(
+        message.metadata.get("is_mended") for message in entry.messages
+    )
 
 
 def _add_messages(

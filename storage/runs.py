@@ -78,7 +78,7 @@ class SqlRunClaims:
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
         statement = (
-            select(leases, runs.c.attempt)
+            select(leases, runs.c.attempt, runs.c.deaths)
             .join(runs, _IS_LEASE_OF_RUN)
             .where(runs.c.status == "running", leases.c.worker_id == worker_id)
         )
@@ -138,6 +138,7 @@ _CLAIMED = Prepared(
     select(
         runs.c.status,
         runs.c.attempt,
+        runs.c.deaths,
         leases.c.fence,
         is_alive(leases.c.worker_id).label("is_held"),
     )
@@ -151,6 +152,7 @@ _BEGIN = Prepared(
     .values(
         status="running",
         attempt=bindparam("now_attempt"),
+        deaths=bindparam("now_deaths"),
         started_at=func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime())),
     )
 )
@@ -174,6 +176,7 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
         worker_id=worker_id,
         fence=(row["fence"] or 0) + 1,
         attempt=row["attempt"] + 1,
+        deaths=row["deaths"] + (row["status"] == "running"),
     )
     _grant(connection, lease)
     return lease
@@ -187,7 +190,12 @@ def _grant(connection: Connection, lease: Lease) -> None:
         "worker_id": lease.worker_id,
     }
     _GRANT.run(connection, granted)
-    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now": datetime.now(UTC)}
+    began = {
+        "run": lease.run_id,
+        "now_attempt": lease.attempt,
+        "now_deaths": lease.deaths,
+        "now": datetime.now(UTC),
+    }
     _BEGIN.run(connection, began)
 
 

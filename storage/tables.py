@@ -67,6 +67,8 @@ class ThreadRow(SQLModel, table=True):
 
 
 class RunRow(SQLModel, table=True):
+    """`deaths`: workers that died over the run in a row, since it last came further."""
+
     __tablename__ = "run"
     __table_args__ = (
         unique_while("uq_run_active", "thread_id", condition="status IN ('queued', 'running')"),
@@ -77,6 +79,7 @@ class RunRow(SQLModel, table=True):
     thread_id: str = part_of("thread.thread_id", index=True)
     status: str = words("queued")
     attempt: int = Field(default=0, sa_type=Integer)
+    deaths: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
     requester_id: str | None = words(None)
     requester_name: str | None = words(None)
     request_ref: str = words()
