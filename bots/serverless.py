@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 from bots.bootstrap import running
 from bots.logs import configure
@@ -12,6 +11,8 @@ from bots.settings import Settings, load_process, secret_values
 from core.errors import ConfigurationError
 from sandbox.modal_sandboxes import ModalSandboxes
 from storage.conversations import SqlConversations
+from storage.database import Database
+from storage.deliveries import SqlDeliveries
 from storage.opening import open_database
 from storage.redis_handovers import RedisHandovers
 from storage.redis_streams import connect
@@ -19,6 +20,7 @@ from storage.runs import SqlRunClaims
 from storage.sandboxes import SqlSandboxRecords
 
 LOOK_SECONDS = 0.5
+SHOWN_SECONDS_MAX = 60.0
 UNENDED = ("queued", "running")
 SHARED = (
     "Functions at Modal need a database that others reach too: set THREADHAND_DATABASE_URL to a PostgreSQL "
@@ -36,12 +38,14 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
     settings = settings or _shared()
     database = await open_database(settings.storage_url)
     try:
-        book = _Book(SqlConversations(database), SqlRunClaims(database), run_id)
+        book = _Book(database, run_id)
         if await book.is_of_others(""):
             return
         async with running(settings, with_front=False, queue=OneRunQueue(run_id)) as program:
-            await book.until_of_others(program.worker_id)
-            await _end_handover(settings, run_id)
+            while not await book.is_of_others(program.worker_id):
+                await book.until_of_others(program.worker_id)
+                await _end_handover(settings, run_id)
+                await book.until_shown(program.worker_id)
     finally:
         await database.close()
 
@@ -64,13 +68,14 @@ async def tidy(settings: Settings | None = None) -> None:
         await database.close()
 
 
-@dataclass(frozen=True, slots=True)
 class _Book:
     """What is on record of a run."""
 
-    conversations: SqlConversations
-    claims: SqlRunClaims
-    run_id: str
+    def __init__(self, database: Database, run_id: str) -> None:
+        self._conversations = SqlConversations(database)
+        self._claims = SqlRunClaims(database)
+        self._deliveries = SqlDeliveries(database)
+        self._run_id = run_id
 
     async def until_of_others(self, worker_id: str) -> None:
         while True:
@@ -80,12 +85,20 @@ class _Book:
 
     async def is_of_others(self, worker_id: str) -> bool:
         """Whether there is nothing to do for that worker: the run has ended, waits for people, or has a living one."""
-        run = await self.conversations.run(self.run_id)
+        run = await self._conversations.run(self._run_id)
         if run is None or run.status not in UNENDED:
             return True
-        if run.status == "queued" or self.run_id in await self.claims.recoverable():
+        if run.status == "queued" or self._run_id in await self._claims.recoverable():
             return False
-        return self.run_id not in {lease.run_id for lease in await self.claims.held(worker_id)}
+        return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
+
+    async def until_shown(self, worker_id: str) -> None:
+        """The bot takes the files that it shows out of the sandbox, which ends with the function."""
+        for _ in range(int(SHOWN_SECONDS_MAX / LOOK_SECONDS)):
+            unseen = await self._deliveries.open_runs(for_worker=worker_id)
+            if self._run_id in unseen or self._run_id not in await self._deliveries.open_runs():
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _end_handover(settings: Settings, run_id: str) -> None:

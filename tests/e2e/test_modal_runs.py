@@ -5,11 +5,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from grpclib import Status
 
 from bots.simulator.modal.calls import FunctionCall
 from bots.simulator.modal.server import ModalSimulator
 from storage.redis_streams import connect
-from tests.chaos.crew import Crew, crew
+from tests.chaos.crew import NO_WORKER, Crew, crew
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
 from tests.sandbox.modal_stage import environment_of, modal_stage
@@ -106,4 +107,61 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
 
     (run_id,) = [run for (run,) in await account.crew.rows("SELECT run_id FROM run")]
     assert [(call.function, call.args) for call in account.calls] == [("execute_run", (run_id,))]
-    assert account.calls[0].process.returncode == 0
+    (process,) = [call.process for call in account.calls]
+    assert process is not None
+    assert process.returncode == 0
+
+
+async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
+    account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
+    await account.crew.start()
+    await account.crew.say("Work", "a1")
+    await account.settle_and_check()
+
+    first, second = account.calls
+    assert first.args == second.args
+    assert await account.crew.runs() == ["completed"]
+    assert sum("takes up run" in call.log() for call in account.calls) == 1
+
+
+async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
+    account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
+    await account.crew.start()
+    await account.crew.say("Hello", "a1")
+    log = account.crew.bots[0].log
+    for handed_over in (1, 2):
+        await account.crew.until(
+            lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried"
+        )
+        assert account.calls == []
+        await account.a_minute_passes()
+    await account.settle_and_check()
+
+    assert log().count("runs wait: ") == 1
+    assert "Modal takes runs again" in log()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: str) -> None:
+    (bot,) = account.crew.bots
+    bot.start(arguments=NO_WORKER, failpoints=f"modal.spawn.{when}:kill")
+    await account.crew.connected()
+    await account.crew.say("Hello", "a1")
+    assert await bot.ended(60) == -9
+    assert len(account.calls) == (when == "after")
+    await account.a_minute_passes()
+    bot.start(arguments=NO_WORKER)
+    await account.settle_and_check()
+
+
+async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
+    await account.crew.start()
+    await account.crew.say("Nap", "a1")
+    await account.crew.until(
+        lambda: account.calls and "takes up run" in account.calls[0].log(), "it is taken up"
+    )
+    await account.crew.stage.press("Stop")
+    await account.crew.until(lambda: account.crew.stage.shows("Stopped"), "it says so")
+    await account.crew.until(account.are_over, "the functions end")
+
+    assert await account.crew.runs() == ["stopped"]
