@@ -1,16 +1,21 @@
 """The functions at Modal, as this machine can run them: on a shared database, against the simulated Modal."""
 
+import asyncio
+
 import pytest
 
 from bots import serverless
+from bots.chores import beat
 from bots.machines import modal_plan
 from bots.settings import Settings, load
 from core.errors import ConfigurationError
 from core.llm.scripted import load_scenario
 from core.llm.scripted_server import serve
+from core.tasks import cancel, spawn
 from sandbox.modal_plan import HOME_TAG
 from sandbox.modal_sandboxes import ModalSandboxes
 from storage.conversations import SqlConversations
+from storage.runs import SqlRunClaims
 from storage.sandboxes import SqlSandboxRecords
 from tests.contracts.stores import ADDRESS, stores_over
 from tests.sandbox.modal_stage import modal_stage
@@ -103,3 +108,20 @@ async def test_a_function_executes_one_run_to_its_end(
         record = await SqlSandboxRecords(database).find("modal", receipt.thread_id)
         assert record is not None
         assert record.snapshot_ref in stage.snapshots
+
+
+async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(
+    postgresql_url: str, tmp_path: object
+) -> None:
+    async with opened(postgresql_url) as database, modal_stage():
+        receipt = await stores_over(database).say("hello")
+        assert receipt.run_id is not None
+        claims = SqlRunClaims(database)
+        await claims.heartbeat("other")
+        lease = await claims.claim(receipt.run_id, "other")
+        assert lease is not None
+        beating = spawn(beat(claims, "other"), name="the other worker's heart")
+        async with asyncio.timeout(30):
+            await serverless.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
+        assert await claims.held("other") == (lease,)
+        await cancel(beating)

@@ -5,6 +5,8 @@ from collections import Counter
 
 import modal_version
 
+from bots.modal_queue import modal_run_queue
+from tests.emulators.modal.deployment import published
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import run
 
@@ -48,7 +50,17 @@ SEEN = {
         "ImageDelete": 1,
     },
     "destroy what never was": {"SandboxGetFromNameV2": 1, "SandboxGetFromName": 1},
+    "begin to hand runs over": {"FunctionGet": 1},
+    "hand a run over": {"FunctionMap": 1},
+    "hand another run over": {"FunctionMap": 1},
 }
+
+
+class EveryTime:
+    """Each handover is the first."""
+
+    async def begin(self, run_id: str) -> bool:
+        return bool(run_id)
 
 
 async def test_operations_make_the_calls_that_they_are_known_for() -> None:
@@ -96,4 +108,12 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("destroy")
     await worker.destroy("never-seen")
     note("destroy what never was")
+    await published(await worker._account.client(), "threadhand", "modal_app", "execute_run")
+    begun = len(stage.modal.calls)
+    async with modal_run_queue("threadhand", EveryTime()) as queue:
+        note("begin to hand runs over")
+        for name in ("hand a run over", "hand another run over"):
+            await queue.put(name)
+            await asyncio.wait(queue._spawning.values())
+            note(name)
     return seen
