@@ -1,7 +1,10 @@
 """Web pages: their text with headings, lists and tables, without scripts and styles."""
 
 import re
-from html.parser import HTMLParser
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.formats.encodings import decoded
@@ -29,20 +32,32 @@ _BLOCKS = frozenset((*_LAYOUT, *_LISTS, *_OTHERS))
 _BEGINNINGS = {"li": "- "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
 
 
+class _Parser(Protocol):
+    def feed(self, _text: str, /) -> None: ...
+    def close(self) -> object: ...
+
+
+class _Etree(Protocol):
+    """What is used of the package."""
+
+    def HTMLParser(self, *, target: object, huge_tree: bool) -> _Parser: ...  # noqa: N802
+
+
 def read_html(content: bytes, limits: ParseLimits) -> Document:
     declared = _DECLARED.search(content[:4096])
     text = decoded(content, declared[1].decode("ascii") if declared else "")
     reader = _Reader()
-    reader.feed(text)
-    reader.close()
+    # not the standard library's: a page of "<a <a <a" takes that one a minute for 80 KB
+    parser = cast(_Etree, untyped).HTMLParser(target=reader, huge_tree=True)
+    parser.feed(text)
+    parser.close()
     return Document(title=reader.title(), kind="html", pages=by_headings(reader.text()))
 
 
-class _Reader(HTMLParser):
-    """Keeps no tree: depth costs nothing. State: the blocks so far, and the table that is open."""
+class _Reader:
+    """What lxml tells of the tags. Keeps no tree: depth costs nothing. State: the blocks so far, and the open table."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._blocks: list[str] = []
         self._line: list[str] = []
         self._title: list[str] = []
@@ -60,7 +75,7 @@ class _Reader(HTMLParser):
         self._end_block()
         return "\n\n".join(self._blocks)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "title":
             self._is_in_title = True
         elif tag == "body":
@@ -70,11 +85,11 @@ class _Reader(HTMLParser):
         elif tag in _UNSEEN:
             self._unseen, self._unseen_depth = tag, 1
         elif tag == "img":
-            self._line.append(f" {dict(attrs).get('alt') or ''} ")
+            self._line.append(f" {attributes.get('alt', '')} ")
         else:
             self._open(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if tag == "title":
             self._is_in_title = False
         elif self._unseen is not None:
@@ -88,11 +103,14 @@ class _Reader(HTMLParser):
         elif tag in _BLOCKS or tag in _BEGINNINGS:
             self._end_block()
 
-    def handle_data(self, data: str) -> None:
+    def data(self, data: str) -> None:
         if self._is_in_title:
             self._title.append(data)
         elif self._unseen is None:
             self._line.append(data)
+
+    def close(self) -> None:
+        """Part of what lxml calls; `text` ends what is open."""
 
     def _open(self, tag: str) -> None:
         if tag == "br":

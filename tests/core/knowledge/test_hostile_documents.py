@@ -147,6 +147,13 @@ async def test_a_reader_that_takes_more_memory_than_allowed_is_stopped_alone() -
         await parsed(bomb, "a.docx", memory_bytes_max=200_000_000)
 
 
+@pytest.mark.parametrize("unit", [b"<!--", b"<a ", b"<a href='", b"<![CDATA[", b"</", b"<p><b>"])
+async def test_a_page_of_things_that_never_end_takes_no_time(unit: bytes) -> None:
+    """A reader that looks for the end of each from its beginning would take minutes for a megabyte."""
+    page = b"<p>before</p>" + unit * (1_000_000 // len(unit))
+    assert (await parsed(page, "a.html", cpu_seconds_max=10)).pages[0].text.startswith("before")
+
+
 async def test_a_reader_that_takes_too_long_is_stopped() -> None:
     began = time.monotonic()
     with pytest.raises(DocumentError, match="too long"):
