@@ -156,7 +156,7 @@ class RunClaims(Protocol):
 
     async def claim(self, run_id: str, worker_id: str) -> Lease | None:
         """Takes the thread's lease for a queued run, or a running one whose worker is gone; counts the attempt up.
-        None: the run is over, or a living worker holds the thread. One that raises may have taken it."""
+        None: it is over, a living worker holds the thread, or it has to wait. One that raises may have taken it."""
         ...
 
     async def release(self, lease: Lease) -> None:

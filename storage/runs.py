@@ -31,6 +31,9 @@ from storage.upserts import replacing
 WORKER_GONE_SECONDS = 4.0
 FOUND_AT_ONCE_MAX = 500
 """More than a worker can take up at once; to wake all of a long line each second would take its workers' time."""
+ALONE_FROM_DEATHS = 3
+"""A worker tries only one at a time of the runs that so many have died over: the deadly one among them then takes no
+harmless one with it, which was at the same workers, and which a finished turn clears."""
 
 _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
 _CLAIM = Failpoint("storage.claim_run")
@@ -145,6 +148,16 @@ _CLAIMED = Prepared(
     .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
     .where(runs.c.run_id == bindparam("run"))
 )
+_OTHER_SUSPECTS = Prepared(
+    select(runs.c.run_id)
+    .join(leases, _IS_LEASE_OF_RUN)
+    .where(
+        runs.c.status == "running",
+        runs.c.deaths >= ALONE_FROM_DEATHS,
+        runs.c.run_id != bindparam("run"),
+        leases.c.worker_id == bindparam("worker"),
+    )
+)
 _GRANT = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
 _BEGIN = Prepared(
     update(runs)
@@ -178,8 +191,18 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
         attempt=row["attempt"] + 1,
         deaths=row["deaths"] + (row["status"] == "running"),
     )
+    if _must_wait(connection, lease):
+        return None
     _grant(connection, lease)
     return lease
+
+
+def _must_wait(connection: Connection, lease: Lease) -> bool:
+    """The worker's heartbeat, written before, keeps its other claims away until this one is through."""
+    if lease.deaths < ALONE_FROM_DEATHS:
+        return False
+    place = {"run": lease.run_id, "worker": lease.worker_id}
+    return bool(_OTHER_SUSPECTS.found(connection, place))
 
 
 def _grant(connection: Connection, lease: Lease) -> None:

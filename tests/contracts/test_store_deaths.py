@@ -1,12 +1,16 @@
 """The contract of a lease's `deaths`, on each database: workers in a row that died over a run."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from core.approval import Approval
 from core.events import AgentEvent, MessageAdded, TurnFinished
 from core.stores import JournalEntry
 from core.threads import Lease
-from tests.contracts.stores import ALICE, FAILED, Stores, event, told
+from storage.runs import ALONE_FROM_DEATHS
+from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
 
 
 async def taken_over(stores: Stores, run_id: str, worker: str) -> Lease:
@@ -114,3 +118,51 @@ async def test_a_retried_run_starts_without_deaths(stores: Stores) -> None:
     again = await stores.stops.retry(lease.run_id, "click", continues=False)
 
     assert (await taken_over(stores, again or "", "w9")).deaths == 0
+
+
+async def suspects(stores: Stores, number: int) -> tuple[str, ...]:
+    """Runs that were together at workers which died, so that nobody can say which of them has killed those."""
+    for n in range(number):
+        await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
+    found = await stores.claims.recoverable()
+    for death in range(ALONE_FROM_DEATHS):
+        for run_id in found:
+            await taken_over(stores, run_id, f"dead{death}")
+        await stores.claims.bury(f"dead{death}")
+    return found
+
+
+async def test_of_runs_that_may_be_deadly_a_worker_tries_one_at_a_time(stores: Stores) -> None:
+    found = await suspects(stores, 3)
+    leases = await asyncio.gather(*(stores.claims.claim(run_id, "w1") for run_id in found))
+
+    (lease,) = [one for one in leases if one]
+    assert lease.deaths == ALONE_FROM_DEATHS
+    assert set(await stores.claims.recoverable()) == {*found} - {lease.run_id}
+
+
+async def test_a_run_that_turns_out_harmless_makes_way_for_the_next(stores: Stores) -> None:
+    first, second = await suspects(stores, 2)
+    lease = await taken_over(stores, first, "w1")
+    assert await stores.claims.claim(second, "w1") is None
+    await stores.journal.write(lease, turn(lease))
+
+    assert (await taken_over(stores, second, "w1")).deaths == ALONE_FROM_DEATHS
+
+
+async def test_the_deadly_one_takes_no_other_suspect_with_it(stores: Stores) -> None:
+    first, second = await suspects(stores, 2)
+    await taken_over(stores, first, "w1")
+    assert await stores.claims.claim(second, "w1") is None
+    await stores.claims.bury("w1")
+
+    assert (await taken_over(stores, second, "w2")).deaths == ALONE_FROM_DEATHS
+    assert (await taken_over(stores, first, "w3")).deaths == ALONE_FROM_DEATHS + 1
+
+
+async def test_other_work_goes_on_beside_a_run_that_may_be_deadly(stores: Stores) -> None:
+    (deadly,) = await suspects(stores, 1)
+    await taken_over(stores, deadly, "w1")
+    receipt = await stores.say("hello", address=replace(ADDRESS, thread_key="fresh"))
+
+    assert await stores.claims.claim(receipt.run_id or "", "w1") is not None
