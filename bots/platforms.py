@@ -50,6 +50,7 @@ def add_slack(
         install=desk.install if desk else None,
         limiter=tower.limiter,
         left=left,
+        past=stores.inbox,
     )
     platforms.surfaces["slack"] = WatchedSurface("slack", app.surface, tower.figures)
     platforms.sources["slack"] = app.files

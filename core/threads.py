@@ -275,7 +275,7 @@ class ToolCallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedThread:
-    """A thread that the agent is in. `first_ref` and `last_ref`: the least and the greatest of what it was told there."""
+    """A thread that the agent is in. `first_ref` and `last_ref`: the least and the greatest message that it took."""
 
     channel_id: str
     thread_key: str

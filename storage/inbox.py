@@ -3,19 +3,27 @@
 from datetime import UTC, datetime
 from functools import partial
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from core.audit import AuditEntry
 from core.failpoints import Failpoint
 from core.stores import Decide
-from core.threads import Accept, Arrival, Ignore, Receipt, StopRun, ThreadSnapshot
+from core.threads import (
+    Accept,
+    Arrival,
+    Ignore,
+    JoinedThread,
+    Receipt,
+    StopRun,
+    ThreadSnapshot,
+)
 from storage.audit import insert_entry, record_arrival
 from storage.database import Database
 from storage.inputs import amend, take_in
 from storage.prepared import Prepared
 from storage.queued_runs import resume_run
 from storage.snapshots import lock_thread_at, snapshot_of
-from storage.tables import claimed_keys, inbound_cursors, runs
+from storage.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
 from storage.upserts import insert_or_replace, skipping
 
 _ACCEPT = Failpoint("storage.accept")
@@ -55,6 +63,42 @@ class SqlInbox:
         )
         rows = await self._database.read(lambda c: c.execute(statement).all())
         return {row.scope: row.cursor for row in rows}
+
+    async def joined(
+        self, platform: str, workspace_id: str, *, limit: int
+    ) -> tuple[JoinedThread, ...]:
+        """The threads of a workspace that the agent is in now, those first where something happened last."""
+        newest = (
+            select(threads)
+            .where(
+                threads.c.platform == platform,
+                threads.c.workspace_id == workspace_id,
+                threads.c.unbound_at.is_(None),
+            )
+            .order_by(threads.c.last_activity_at.desc(), threads.c.thread_id.desc())
+            .limit(limit)
+            .subquery()
+        )
+        reference = thread_inputs.c.message_ref
+        statement = (
+            select(
+                newest.c.channel_id,
+                newest.c.thread_key,
+                func.min(reference).label("first_ref"),
+                func.max(reference).label("last_ref"),
+            )
+            .join(thread_inputs, thread_inputs.c.thread_id == newest.c.thread_id)
+            .where(reference != "")
+            .group_by(
+                newest.c.thread_id,
+                newest.c.channel_id,
+                newest.c.thread_key,
+                newest.c.last_activity_at,
+            )
+            .order_by(newest.c.last_activity_at.desc(), newest.c.thread_id.desc())
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
+        return tuple(JoinedThread(**row) for row in rows)
 
 
 def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:

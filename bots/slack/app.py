@@ -9,11 +9,13 @@ from aiohttp import web
 
 from bots.rate_budget import RateLimiter
 from bots.slack.bolt import bolt_app
+from bots.slack.catchup import CatchUp
 from bots.slack.client import API_URL, Identity, SlackClient
 from bots.slack.doorway import Doorway, Receive
 from bots.slack.file_names import FileNames
 from bots.slack.http import EVENTS_PATH, HttpEvents
 from bots.slack.install import Install
+from bots.slack.marks import Marks, Past
 from bots.slack.socket import Socket
 from bots.slack.teams import TeamFiles, Teams, TeamSurfaces, TeamTalk
 from bots.slack.tokens import Tokens
@@ -29,7 +31,8 @@ Left = Callable[[str, str], Awaitable[None]]
 class SlackApp:
     """One workspace, whose token is set, or all that installed the app, whose tokens `tokens` knows. Without `receive`
     it only speaks (a worker); with `app_token` it listens by Socket Mode, with `signing_secret` at its HTTP routes.
-    `groups`: the user groups whose members it has to know. `left`: told of a workspace that took the bot away."""
+    `groups`: the user groups whose members it has to know. `left`: told of a workspace that took the bot away.
+    `past`: where it stands how far channels were heard; with it, what was said while nobody listened is read."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class SlackApp:
         left: Left | None = None,
         install: Install | None = None,
         limiter: RateLimiter | None = None,
+        past: Past | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -56,13 +60,19 @@ class SlackApp:
         self._app_token = app_token
         self._left = left
         self._install = install
+        marks = Marks(past) if past else None
         self._teams = Teams(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
             new_doorway=partial(
-                _doorway, receive, groups, file_names=tokens.file_names if tokens else None
+                _doorway,
+                receive,
+                groups,
+                file_names=tokens.file_names if tokens else None,
+                marks=marks,
             ),
         )
+        self._catch_up = CatchUp(past, marks, self._teams) if past and marks else None
         self._team = self._teams.team_with(self._client)
         self.surface = TeamSurfaces(self._teams) if tokens else self._team.surface
         self.files = TeamFiles(self._teams, tokens.file_names) if tokens else self._team.files
@@ -106,11 +116,19 @@ class SlackApp:
 
     async def _listen(self) -> None:
         bolt = bolt_app(self._client, self._teams, self._leave)
+        if self._catch_up:
+            self._catch_up.prepare()
         if self._http:
             self._http.serve(bolt)
         if self._app_token:
-            self._socket = Socket(self._client, bolt, self._app_token)
+            self._socket = Socket(self._client, bolt, self._app_token, self._seen)
             await self._socket.open()
+        if self._catch_up:
+            self._catch_up.begin()
+
+    def _seen(self, is_connected: bool) -> None:
+        if self._catch_up:
+            self._catch_up.seen(is_connected=is_connected)
 
     async def _leave(self, team_id: str) -> None:
         """The workspace took the bot away: its runs end, and its token with them."""
@@ -124,6 +142,8 @@ class SlackApp:
             self._http.stop()
         if self._socket:
             await self._socket.close()
+        if self._catch_up:
+            await self._catch_up.close()
         await self._teams.close()
         if self._team.doorway:
             await self._team.doorway.close()
@@ -141,5 +161,8 @@ def _doorway(
     client: SlackClient,
     *,
     file_names: FileNames | None,
+    marks: Marks | None,
 ) -> Doorway | None:
-    return Doorway(client, receive, groups, file_names=file_names) if receive else None
+    if receive is None:
+        return None
+    return Doorway(client, receive, groups, file_names=file_names, marks=marks)

@@ -12,6 +12,7 @@ from bots.slack.clicks import parse_click
 from bots.slack.client import SlackClient
 from bots.slack.file_names import FileNames
 from bots.slack.groups import Groups
+from bots.slack.marks import Marks
 from bots.slack.notices import Notices
 from bots.slack.parse import Ignored, Known, parse_event, people_in, stop_reaction
 from bots.slack.payload import children, text
@@ -43,11 +44,13 @@ class Doorway:
         groups: Sequence[str] = (),
         *,
         file_names: FileNames | None = None,
+        marks: Marks | None = None,
     ) -> None:
-        """`file_names`: what files are called where there are several workspaces."""
+        """`file_names`: what files are called where there are several workspaces. `marks`: told what was heard."""
         self._client = client
         self._receive = receive
         self._file_names = file_names
+        self._marks = marks
         self._people = People(client)
         self._groups = Groups(client, groups)
         self._twins = Twins()
@@ -56,6 +59,12 @@ class Doorway:
 
     async def on_event(self, event: JsonObject) -> None:
         """One event of the Events API."""
+        await self._on_event(event)
+        if self._marks is not None and text(event, "type") in {"message", "app_mention"}:
+            team_id = self._client.identity.team_id
+            await self._marks.heard(team_id, text(event, "channel"), text(event, "ts"))
+
+    async def _on_event(self, event: JsonObject) -> None:
         if text(event, "type") == "app_mention":
             if await self._is_taken_up(event):
                 return
@@ -70,7 +79,7 @@ class Doorway:
         """One `block_actions` payload."""
         names = await self._people.names({text(payload, "user", "id")} - {""})
         known = Known(identity=self._client.identity, names=names)
-        inbound = _guarded(partial(parse_click, payload, known))
+        inbound = guarded(partial(parse_click, payload, known))
         await self._take(inbound, is_thread_open=True, is_click=True)
 
     async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
@@ -80,7 +89,7 @@ class Doorway:
             names=await self._people.names(people_in(event)),
             reacted_thread=await self._thread_of(*reacted) if reacted else "",
         )
-        return _guarded(partial(parse_event, event, known))
+        return guarded(partial(parse_event, event, known))
 
     async def _take(
         self, inbound: Inbound | Ignored, *, is_thread_open: bool, is_click: bool = False
@@ -179,7 +188,7 @@ class Doorway:
         await self._people.close()
 
 
-def _guarded(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
+def guarded(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
     """The parsed payload. One that breaks the parser would break it at each delivery: it is logged and let go."""
     try:
         return parse()

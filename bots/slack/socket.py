@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
@@ -23,12 +24,18 @@ class _Loose(Protocol):
 
 
 class Socket:
-    """Bolt's Socket Mode connection, with a watch over what the SDK would try for ever in vain."""
+    """Bolt's Socket Mode connection, with a watch over what the SDK would try for ever in vain.
 
-    def __init__(self, client: SlackClient, bolt: AsyncApp, app_token: str) -> None:
+    `seen` is told every few seconds whether it is there.
+    """
+
+    def __init__(
+        self, client: SlackClient, bolt: AsyncApp, app_token: str, seen: Callable[[bool], None]
+    ) -> None:
         self._client = client
         self._app_token = app_token
         self._bolt = bolt
+        self._seen = seen
         self._handler: AsyncSocketModeHandler | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -54,7 +61,9 @@ class Socket:
         while self._handler is not None:
             await asyncio.sleep(PING_SECONDS)
             connection = self._handler.client
-            if not await connection.is_connected():
+            is_connected = await connection.is_connected()
+            self._seen(is_connected)
+            if not is_connected:
                 log.info("slack: the socket is down, a new connection is being made")
                 connection.wss_uri = None
 

@@ -130,6 +130,7 @@ NOT_PASSED = {
     "storage.reseal_token": "one row; what is lost is a new token, and the old one holds for a while",
     "storage.join_organisation": "one row with its entry; the next event of the workspace does it again",
     "storage.leave_workspace": "Slack tells it again where it was not taken",
+    "slack.catch_up": "only reads: the marks move afterwards; test_catchup.py ends an app there and starts it again",
     "slack.oauth": "only asks; whoever installs begins again",
     "sandbox.pack": "tests/sandbox/test_archive.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",

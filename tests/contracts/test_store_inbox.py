@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 import pytest
 
 from core.stores import JournalEntry
-from core.threads import Accept, Arrival, Ignore, IncomingFile, Receipt, StopRun, ThreadSnapshot
+from core.threads import (
+    Accept,
+    Arrival,
+    Ignore,
+    IncomingFile,
+    JoinedThread,
+    Receipt,
+    StopRun,
+    ThreadSnapshot,
+)
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
 
 
@@ -245,3 +254,28 @@ async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> N
 
 def _of(arrival: Arrival, message_ref: str) -> Arrival:
     return replace(arrival, message_ref=message_ref)
+
+
+async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -> None:
+    quiet, busy = replace(ADDRESS, thread_key="101.1"), replace(ADDRESS, thread_key="102.1")
+    elsewhere = replace(ADDRESS, workspace_id="T2")
+    for address, reference in (
+        (busy, "102.1"),
+        (quiet, "101.1"),
+        (elsewhere, "103.1"),
+        (busy, "104.1"),
+        (busy, ""),
+    ):
+        await stores.say("hello", address=address, message_ref=reference)
+    left = replace(ADDRESS, thread_key="105.1")
+    await stores.say("hello", address=left, message_ref="105.1")
+    await stores.conversations.renew(left)
+
+    joined = await stores.inbox.joined("slack", "T1", limit=5)
+
+    assert joined == (
+        JoinedThread(channel_id="C1", thread_key="102.1", first_ref="102.1", last_ref="104.1"),
+        JoinedThread(channel_id="C1", thread_key="101.1", first_ref="101.1", last_ref="101.1"),
+    )
+    assert await stores.inbox.joined("slack", "T1", limit=1) == joined[:1]
+    assert await stores.inbox.joined("slack", "T3", limit=5) == ()

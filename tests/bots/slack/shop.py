@@ -145,6 +145,7 @@ async def opened(
         tokens=installs.tokens,
         install=installs.install,
         left=leave,
+        past=stores.inbox,
     )
     await app.start()
     try:

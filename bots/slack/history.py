@@ -1,0 +1,99 @@
+"""What a channel and its threads hold after a moment, read page by page as the events that it would have been."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bots.slack.client import SlackClient
+from bots.slack.marks import is_mark
+from bots.slack.payload import children, text
+from core.errors import SurfaceRefused
+from core.failpoints import Failpoint
+from core.messages import JsonObject
+
+PAGE = 200
+PAGES_MAX = 5
+"""Of a channel, and of each thread."""
+NEW_THREADS_MAX = 50
+"""Threads of a channel that began after the moment and that the agent is not in as yet."""
+_GONE = frozenset({"thread_not_found", "message_not_found"})
+_CATCH_UP = Failpoint("slack.catch_up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """`messages` are `message` events, oldest first. `is_cut`: there was more than may be read."""
+
+    messages: tuple[JsonObject, ...]
+    is_cut: bool
+
+    @property
+    def newest(self) -> str:
+        """ "" where nothing was said."""
+        return text(self.messages[-1], "ts") if self.messages else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The history of one workspace's channels, with `pause_seconds` before each call."""
+
+    client: SlackClient
+    pause_seconds: float
+
+    async def read(self, channel_id: str, oldest: str, threads: Sequence[str]) -> Said:
+        """What was said after `oldest` at the top, in these threads, and in those that began since.
+        Raises SurfaceError."""
+        top, is_cut = await self._pages("conversations.history", channel_id, oldest)
+        found = {text(one, "ts"): one for one in top}
+        for thread_key in _threads_of(top, oldest, threads):
+            try:
+                replies, is_more = await self._pages(
+                    "conversations.replies", channel_id, oldest, thread_key
+                )
+            except SurfaceRefused as error:
+                if error.code not in _GONE:
+                    raise
+                continue
+            is_cut = is_cut or is_more
+            found |= {text(one, "ts"): one for one in replies}
+        kept = sorted(ts for ts in found if is_mark(ts) and ts > oldest)
+        return Said(messages=tuple(_event(found[ts], channel_id) for ts in kept), is_cut=is_cut)
+
+    async def _pages(
+        self, method: str, channel_id: str, oldest: str, thread_key: str = ""
+    ) -> tuple[list[JsonObject], bool]:
+        """Of a channel Slack gives the newest first, of a thread the root and then the earliest; and whether there was
+        more."""
+        found: list[JsonObject] = []
+        asked: dict[str, str | int] = {"channel": channel_id, "oldest": oldest, "limit": PAGE}
+        if thread_key:
+            asked["ts"] = thread_key
+        for _ in range(PAGES_MAX):
+            await asyncio.sleep(self.pause_seconds)
+            with _CATCH_UP:
+                answer = await self.client.read(method, asked)
+            found += children(answer, "messages")
+            cursor = text(answer, "response_metadata", "next_cursor")
+            if not cursor:
+                return found, False
+            asked["cursor"] = cursor
+        return found, True
+
+
+def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -> list[str]:
+    """Those that may hold something new: the joined ones but where the root tells of nothing, and others."""
+    latest = {text(one, "ts"): text(one, "latest_reply") for one in top}
+    here = [one for one in joined if is_mark(one) and latest.get(one, "~") > oldest]
+    others = [one for one, reply in latest.items() if reply > oldest and one not in joined]
+    return [*here, *others[:NEW_THREADS_MAX]]
+
+
+def _event(message: JsonObject, channel_id: str) -> JsonObject:
+    """The history leaves out what is the same in all of it."""
+    return {
+        **message,
+        "type": "message",
+        "channel": channel_id,
+        "channel_type": "im" if channel_id.startswith("D") else "channel",
+        "event_ts": text(message, "ts"),
+    }

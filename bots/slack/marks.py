@@ -1,0 +1,95 @@
+"""How far each channel has been heard, kept in the store, so that a later start knows what it missed."""
+
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Protocol
+
+from core.errors import StorageUnavailable
+from core.threads import JoinedThread
+
+PLATFORM = "slack"
+WRITE_SECONDS = 30.0
+"""A channel's mark is written at most this often: what is read twice for that is told by its keys."""
+_CHANNELS_REMEMBERED_MAX = 10_000
+_MARK = re.compile(r"\d{10}\.\d{6}")
+
+log = logging.getLogger(__name__)
+
+
+class Past(Protocol):
+    """The part of the store's inbox that is needed here."""
+
+    async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
+
+    async def cursors(self, platform: str) -> dict[str, str]: ...
+
+    async def joined(
+        self, platform: str, workspace_id: str, *, limit: int
+    ) -> tuple[JoinedThread, ...]: ...
+
+
+def is_mark(ts: str) -> bool:
+    """Whether it is a time that Slack gives to messages; such times compare as text."""
+    return _MARK.fullmatch(ts) is not None
+
+
+class Marks:
+    """The newest message heard of each `team:channel`.
+
+    What is heard behind a gap is remembered here alone: the stored mark stays before the gap until that was read.
+    """
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._newest: OrderedDict[str, str] = OrderedDict()
+        self._written_at: dict[str, float] = {}
+        self._is_held = False
+        self._gaps: set[str] = set()
+
+    async def heard(self, team_id: str, channel_id: str, ts: str) -> None:
+        """A message of the channel was taken, or is none of our business. Raises nothing."""
+        if not (channel_id and is_mark(ts)):
+            return
+        scope = f"{team_id}:{channel_id}"
+        self._remember(scope, ts)
+        is_fresh = time.monotonic() - self._written_at.get(scope, -WRITE_SECONDS) < WRITE_SECONDS
+        if not (is_fresh or self._is_held or scope in self._gaps):
+            await self._write(scope)
+
+    def hold(self) -> None:
+        """From now on messages may be missed: no mark moves until `open` says where the gaps are."""
+        self._is_held = True
+
+    def open(self, gaps: Collection[str]) -> None:
+        """The marks of all channels move again but those of the gaps, which `fill` ends one by one."""
+        self._gaps = set(gaps)
+        self._is_held = False
+
+    def release(self) -> None:
+        """Nothing was missed after all."""
+        self._is_held = False
+
+    async def fill(self, scope: str, ts: str = "") -> None:
+        """The channel was read up to `ts`, or is not going to be. Raises nothing."""
+        self._gaps.discard(scope)
+        if is_mark(ts):
+            self._remember(scope, ts)
+        if scope in self._newest and not self._is_held:
+            await self._write(scope)
+
+    def _remember(self, scope: str, ts: str) -> None:
+        self._newest[scope] = max(self._newest.pop(scope, ""), ts)
+        while len(self._newest) > _CHANNELS_REMEMBERED_MAX:
+            forgotten, _ = self._newest.popitem(last=False)
+            self._written_at.pop(forgotten, None)
+
+    async def _write(self, scope: str) -> None:
+        self._written_at[scope] = time.monotonic()
+        try:
+            await self._past.forward(PLATFORM, scope, self._newest[scope])
+        except StorageUnavailable as error:
+            # the message itself is stored: a mark that is left behind costs only another look at it
+            log.info("slack: how far %s was heard is not stored: %s", scope, error)
