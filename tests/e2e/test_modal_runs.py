@@ -47,12 +47,12 @@ class Account:
     def are_over(self) -> bool:
         return not any(call.is_running for call in self.calls)
 
-    async def a_minute_passes(self) -> None:
-        """For what was handed over."""
+    async def a_minute_passes(self) -> bool:
+        """For what was handed over; whether there was anything."""
         client = connect(self.redis_url)
-        for key in await client.keys("threadhand:handover:*"):
-            await client.delete(key)
+        open_ones = [await client.delete(key) for key in await client.keys("threadhand:handover:*")]
         await client.aclose()
+        return bool(open_ones)
 
     async def settle_and_check(self) -> None:
         try:
@@ -110,6 +110,9 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
     (process,) = [call.process for call in account.calls]
     assert process is not None
     assert process.returncode == 0
+    assert (
+        not await account.a_minute_passes()
+    )  # the function has ended it: an approval would go on at once
 
 
 async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
