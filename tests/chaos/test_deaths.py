@@ -9,6 +9,24 @@ from tests.chaos.stories import TALK
 
 DEADLY = "llm.openai.request.after:kill"
 """Passed while a turn goes on, which is stored nowhere yet."""
+DEADLY_COMMAND = "sandbox.execute.after:kill"
+CALL = """
+      - calls:
+          - name: execute_command
+            arguments: {command: "echo deadly", blocking: true, session_name: main}"""
+TOGETHER = f"""
+conversations:
+  - name: deadly
+    when: {{user: {{contains: "Deadly"}}}}
+    steps: {CALL * (DEATHS_MAX + 2)}
+  - name: harmless
+    when: {{user: {{contains: "Harmless"}}}}
+    steps:
+      - text: "{"word " * 20}Done."
+        chunk_characters: 5
+        chunk_delay_seconds: 0.3
+"""
+"""The harmless answer takes longer than the deadly one lets any program live."""
 
 
 async def killed_at_every_start(stage: Stage) -> None:
@@ -46,3 +64,23 @@ async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: Pla
         assert stage.script.problems == []
         told = [one for one in stage.ours() if STOPPED_AT_THE_SAME_PLACE in text_of(one)]
         assert len(told) == 1
+
+
+async def test_a_harmless_run_beside_a_deadly_one_comes_to_its_end() -> None:
+    async with staged("slack", TOGETHER) as stage:
+        stage.program.start(failpoints=DEADLY_COMMAND)
+        await stage.connected()
+        await stage.say("Deadly, please.")
+        stage.thread_id = ""
+        await stage.say("Harmless, please.")
+
+        def is_over() -> bool:
+            if not stage.program.is_running:
+                stage.program.start(failpoints=DEADLY_COMMAND)
+            return stage.runs() == ["failed", "completed"] and stage.is_settled()
+
+        await stage.until(is_over, "one is given up, the other answered", seconds=180)
+        assert stage.shows("Done.")
+        deaths = stage.program.log().count("ended without a farewell")
+        assert deaths == DEATHS_MAX + 1, "all of them died over the deadly one"
+        assert stage.script.problems == []
