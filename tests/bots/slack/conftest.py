@@ -1,12 +1,16 @@
 """A Slack on this machine, and the app against it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
 from core.threads import Address
+from storage.inbox import SqlInbox
+from storage.opening import open_database
+from tests.bots.slack.office import Office
 from tests.bots.slack.scene import Desk, channel_of, running
 
 
@@ -45,3 +49,10 @@ async def address(slack: SlackSimulator) -> Address:
         channel_id=channel_of(slack),
         thread_key=ts,
     )
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    database = await open_database(f"sqlite:///{tmp_path}/test.db")
+    yield Office(SqlInbox(database))
+    await database.close()

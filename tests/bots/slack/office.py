@@ -1,0 +1,85 @@
+"""An app with a store behind it, which goes away and comes back."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome, RunButtonPressed
+from bots.reception import arrival_of
+from bots.simulator.slack import SlackSettings, SlackSimulator
+from bots.simulator.slack.happenings import posted_event, subscription_of
+from bots.slack.app import SlackApp
+from core.threads import Ignore
+from storage.inbox import SqlInbox
+from tests.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
+
+UNHEARD = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=("general", "other"))
+"""Slack gives an event up at once where nobody listens."""
+
+
+@dataclass
+class Office:
+    """Decides and stores as the program does; `taken` are the words that would be worked on."""
+
+    inbox: SqlInbox
+    taken: list[str] = field(default_factory=list[str])
+    calls: int = 0
+
+    async def receive(self, inbound: Inbound) -> Outcome:
+        self.calls += 1
+        assert not isinstance(inbound, CommandCalled | RunButtonPressed)
+        receipt = await self.inbox.accept(*arrival_of(inbound))
+        if not receipt.is_duplicate and not isinstance(receipt.decision, Ignore):
+            self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
+        return Outcome()
+
+    async def marks(self) -> dict[str, str]:
+        return await self.inbox.cursors("slack")
+
+    async def marked(self, channels: int = 1) -> None:
+        """Waits until so many channels have a mark, which is made after what it stands for."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(await self.marks()) < channels:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def listening(slack: SlackSimulator, office: Office) -> AsyncGenerator[SlackApp, None]:
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        app_token=slack.settings.app_token,
+        api_url=slack.api_url,
+        receive=office.receive,
+        past=office.inbox,
+    )
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+async def told(caplog: pytest.LogCaptureFixture, words: str) -> str:
+    """The line of the log with the words, once it is there."""
+    await eventually(lambda: words in caplog.text)
+    return next(line for line in caplog.messages if words in line)
+
+
+async def heard_once(slack: SlackSimulator, office: Office) -> None:
+    async with listening(slack, office):
+        await slack.say("alice", channel_of(slack), "@threadhand begin")
+        await eventually(lambda: office.taken)
+        await office.marked()
+
+
+def deliver_again(slack: SlackSimulator, channel_id: str, ts: str) -> None:
+    channel = slack.workspace.channels[channel_id]
+    event = posted_event(slack.workspace, channel, channel.messages[ts])
+    slack.workspace.emit(subscription_of(channel), event)
+
+
+def calls_of(slack: SlackSimulator, method: str) -> int:
+    return sum(call.method == method for call in slack.calls)

@@ -1,0 +1,138 @@
+"""What is missed while the socket is away, and how far a channel counts as heard."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from bots.simulator.slack import SlackSimulator
+from bots.simulator.slack.happenings import posted_event
+from bots.slack.catchup import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
+from bots.slack.client import SlackClient
+from bots.slack.doorway import Doorway
+from bots.slack.marks import Marks
+from bots.slack.teams import Teams
+from core import failpoints
+from tests.bots.slack.office import UNHEARD, Office, calls_of, heard_once, listening, told
+from tests.bots.slack.scene import channel_of, eventually
+
+FIRST = "T0SIM0001"
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    async with SlackSimulator(settings=UNHEARD) as simulator:
+        yield simulator
+
+
+def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
+    now = 1_800_000_000.0
+    fresh, old = f"{now - 60:.6f}", f"{now - AGE_SECONDS_MAX - 60:.6f}"
+    marks = {"T1:C1": old, "T1:C2": fresh, "T2:C3": fresh, "T2:C4": "99", "C5": fresh}
+
+    gaps = gaps_of(marks, now=now)
+
+    assert {team_id: [gap.channel_id for gap in found] for team_id, found in gaps.items()} == {
+        "T1": ["C2", "C1"],
+        "T2": ["C3"],
+    }
+    newer, older = gaps["T1"]
+    assert (float(newer.oldest), newer.is_cut) == (now - 60 - OVERLAP_SECONDS, False)
+    assert (float(older.oldest), older.is_cut) == (now - AGE_SECONDS_MAX, True)
+
+
+@pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])
+async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture, failpoint: str
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, office)
+    marks = await office.marks()
+    await slack.say("alice", channel_of(slack), "@threadhand still wanted")
+    failpoints.arm(f"{failpoint}:raise")
+    try:
+        async with listening(slack, office):
+            await told(caplog, "catching up in workspace")
+            await slack.say("alice", channel_of(slack), "@threadhand live")
+            await eventually(lambda: office.taken[-1] == "live")
+    finally:
+        failpoints.arm("")
+    assert await office.marks() == marks
+    async with listening(slack, office):
+        await told(caplog, "caught up in workspace")
+    assert office.taken == ["begin", "live", "still wanted"]
+
+
+@asynccontextmanager
+async def unplugged(
+    slack: SlackSimulator, office: Office, *, away_seconds: float
+) -> AsyncGenerator[tuple[CatchUp, Doorway], None]:
+    """The parts without a socket: what is heard is what the test hands over."""
+    marks = Marks(office.inbox)
+    teams = Teams(
+        tokens=None,
+        new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
+        new_doorway=lambda client: Doorway(client, office.receive, marks=marks),
+    )
+    client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    identity = await client.open()
+    team = teams.team_with(client)
+    teams.add(identity.team_id, team)
+    assert team.doorway is not None
+    catch_up = CatchUp(office.inbox, marks, teams, away_seconds=away_seconds)
+    try:
+        yield catch_up, team.doorway
+    finally:
+        await catch_up.close()
+        await teams.close()
+
+
+async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
+    async with unplugged(slack, office, away_seconds=0.0) as (catch_up, doorway):
+        await _hand_over(slack, doorway, "@threadhand begin")
+        before = await office.marks()
+        catch_up.seen(is_connected=True)
+        catch_up.seen(is_connected=False)
+        await slack.say("alice", channel_of(slack), "@threadhand anybody?")
+        await _hand_over(slack, doorway, "@threadhand first again")
+        assert await office.marks() == before
+        catch_up.seen(is_connected=True)
+        await eventually(lambda: "anybody?" in office.taken)
+        while await office.marks() == before:
+            await asyncio.sleep(0.01)
+    assert office.taken == ["begin", "first again", "anybody?"]
+
+
+async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, office: Office):
+    async with unplugged(slack, office, away_seconds=60.0) as (catch_up, doorway):
+        catch_up.seen(is_connected=True)
+        catch_up.seen(is_connected=False)
+        catch_up.seen(is_connected=True)
+        await _hand_over(slack, doorway, "@threadhand begin")
+        assert list(await office.marks()) == [f"{FIRST}:{channel_of(slack)}"]
+    assert calls_of(slack, "conversations.history") == 0
+
+
+async def _hand_over(slack: SlackSimulator, doorway: Doorway, words: str) -> None:
+    channel = slack.workspace.channels[channel_of(slack)]
+    ts = await slack.say("alice", channel.channel_id, words)
+    await doorway.on_event(posted_event(slack.workspace, channel, channel.messages[ts]))
+
+
+async def test_marks_stay_before_a_gap_until_it_is_filled(office: Office):
+    marks = Marks(office.inbox)
+    first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
+    hear = partial(marks.heard, "T1", "C1")
+    await hear(first)
+    marks.hold()
+    marks.open(["T1:C1"])
+    await hear(third)
+    assert await office.marks() == {"T1:C1": first}
+    await marks.fill("T1:C1", second)
+    assert await office.marks() == {"T1:C1": third}
+    await hear("not a time")
+    await marks.heard("T1", "", third)
+    assert await office.marks() == {"T1:C1": third}
