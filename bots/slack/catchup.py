@@ -25,7 +25,8 @@ from core.threads import JoinedThread
 AGE_SECONDS_MAX = 3 * 86_400
 """Whoever asked longer ago does not wait for the answer any more."""
 OVERLAP_SECONDS = 600
-"""Slack tries for some six minutes to deliver an event, so a later one may have come before it."""
+"""Slack tries for some six minutes to deliver an event, so a later one may have come before it. Requests of that time
+are looked at once more; of all else only what came after the mark."""
 CHANNELS_MAX = 200
 """Channels of one workspace, the last heard first."""
 THREADS_MAX = 200
@@ -101,6 +102,7 @@ class CatchUp:
 
     def begin(self) -> None:
         """Starts reading, in the background; what is being read already begins anew."""
+        self._marks.hold()
         self._seen_at = time.time()
         self._scan = spawn(self._run(self._scan), name="slack catch-up")
 
@@ -171,7 +173,7 @@ class CatchUp:
         joined = await self._past.joined(PLATFORM, team_id, limit=THREADS_MAX)
         pause = 0.0 if is_loopback(team.client.api_url) else PAUSE_SECONDS
         history = History(client=team.client, pause_seconds=pause)
-        retelling = Retelling(team.client.identity, team.doorway, joined)
+        retelling = Retelling(team.client.identity, team.doorway, self._marks, joined)
         for gap in gaps[:CHANNELS_MAX]:
             try:
                 await self._channel(gap, history, retelling, tally)
@@ -186,7 +188,7 @@ class CatchUp:
     ) -> None:
         said = await history.read(gap.channel_id, gap.oldest, retelling.threads_in(gap.channel_id))
         for event in said.messages:
-            was_retold = await retelling.retell(event)
+            was_retold = await retelling.retell(event, mark=gap.mark)
             if text(event, "ts") > gap.mark:
                 tally.heard += 1
                 tally.asked += was_retold
@@ -216,44 +218,49 @@ def gaps_of(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Gap]
 class Retelling:
     """Puts messages of the history through the doorway: only those that were for the agent when they were said.
 
-    The overlap brings back what was heard and left alone, so a message needs more here than live: in a thread it has to
-    stand behind what brought the agent in, and a stop behind everything that it may not stop.
+    What was heard live and left alone comes again here, so a message needs more than live: in a thread it has to stand
+    behind what brought the agent in, and a stop behind everything that it may not stop.
     """
 
     def __init__(
-        self, identity: Identity, doorway: Doorway, joined: Sequence[JoinedThread]
+        self,
+        identity: Identity,
+        doorway: Doorway,
+        marks: Marks,
+        joined: Sequence[JoinedThread],
     ) -> None:
         self._known = Known(identity=identity)
         self._doorway = doorway
+        self._marks = marks
         self._joined = {(one.channel_id, one.thread_key): one for one in joined}
         self._opened: set[tuple[str, str]] = set()
 
     def threads_in(self, channel_id: str) -> list[str]:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
-    async def retell(self, event: JsonObject) -> bool:
+    async def retell(self, event: JsonObject, *, mark: str) -> bool:
         """False: it is not for the agent. Raises what the doorway raises."""
-        is_for_us = self._is_for_us(event)
+        inbound, ts = guarded(partial(parse_event, event, self._known)), text(event, "ts")
+        match inbound:
+            case IncomingMessage(is_addressed=True):
+                is_for_us = not await self._marks.is_left(inbound.dedupe_key)
+                if is_for_us:
+                    self._opened.add(_place(inbound))
+            case IncomingMessage() | StopWished():
+                is_for_us = ts > mark and self._belongs(inbound, ts)
+            case CommandCalled():
+                is_for_us = ts > mark
+            case _:
+                is_for_us = False
         if is_for_us:
             await self._doorway.on_event(event)
         return is_for_us
 
-    def _is_for_us(self, event: JsonObject) -> bool:
-        inbound, ts = guarded(partial(parse_event, event, self._known)), text(event, "ts")
-        match inbound:
-            case CommandCalled():
-                return True
-            case IncomingMessage(is_addressed=True):
-                self._opened.add(_place(inbound))
-                return True
-            case IncomingMessage():
-                joined = self._joined.get(_place(inbound))
-                return _place(inbound) in self._opened or bool(joined and joined.first_ref < ts)
-            case StopWished():
-                joined = self._joined.get(_place(inbound))
-                return joined is None or joined.last_ref < ts
-            case _:
-                return False
+    def _belongs(self, inbound: IncomingMessage | StopWished, ts: str) -> bool:
+        joined = self._joined.get(_place(inbound))
+        if isinstance(inbound, StopWished):
+            return joined is None or joined.last_ref < ts
+        return _place(inbound) in self._opened or bool(joined and joined.first_ref < ts)
 
 
 def _place(inbound: IncomingMessage | StopWished) -> tuple[str, str]:

@@ -59,21 +59,23 @@ class Doorway:
 
     async def on_event(self, event: JsonObject) -> None:
         """One event of the Events API."""
-        await self._on_event(event)
+        is_ours = await self._on_event(event)
         if self._marks is not None and text(event, "type") in {"message", "app_mention"}:
-            team_id = self._client.identity.team_id
-            await self._marks.heard(team_id, text(event, "channel"), text(event, "ts"))
+            place = self._client.identity.team_id, text(event, "channel"), text(event, "ts")
+            await self._marks.heard(*place, is_chatter=not is_ours)
 
-    async def _on_event(self, event: JsonObject) -> None:
+    async def _on_event(self, event: JsonObject) -> bool:
+        """Whether it asked for something."""
         if text(event, "type") == "app_mention":
             if await self._is_taken_up(event):
-                return
+                return True
             event = await self._whole_message(event)
         inbound = await self._parsed(event)
         is_thread_open = text(event, "thread_ts") not in {"", text(event, "ts")}
         await self._take(inbound, is_thread_open=is_thread_open)
         if isinstance(inbound, IncomingMessage | CommandCalled):
             self._took(event, inbound)
+        return not isinstance(inbound, Ignored)
 
     async def on_click(self, payload: JsonObject) -> None:
         """One `block_actions` payload."""
@@ -100,6 +102,8 @@ class Doorway:
         standing = await self._standing(inbound, is_click=is_click)
         inbound = self._with_names(replace(inbound, standing=standing))
         outcome = await self._receive(inbound)
+        if self._marks and outcome.is_ignored and _is_addressed(inbound):
+            await self._marks.leave(inbound.dedupe_key)
         if outcome.notice:
             self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
 
@@ -195,3 +199,7 @@ def guarded(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
     except Exception:
         log.exception("a slack payload could not be parsed")
         return Ignored(reason="unreadable")
+
+
+def _is_addressed(inbound: Inbound) -> bool:
+    return isinstance(inbound, IncomingMessage) and inbound.is_addressed

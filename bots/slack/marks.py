@@ -11,8 +11,8 @@ from core.errors import StorageUnavailable
 from core.threads import JoinedThread
 
 PLATFORM = "slack"
-WRITE_SECONDS = 30.0
-"""A channel's mark is written at most this often: what is read twice for that is told by its keys."""
+CHATTER_SECONDS = 30.0
+"""Messages that ask for nothing move a channel's mark at most this often."""
 _CHANNELS_REMEMBERED_MAX = 10_000
 _MARK = re.compile(r"\d{10}\.\d{6}")
 
@@ -25,6 +25,10 @@ class Past(Protocol):
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
 
     async def cursors(self, platform: str) -> dict[str, str]: ...
+
+    async def claim(self, dedupe_key: str) -> bool: ...
+
+    async def is_claimed(self, dedupe_key: str) -> bool: ...
 
     async def joined(
         self, platform: str, workspace_id: str, *, limit: int
@@ -49,15 +53,27 @@ class Marks:
         self._is_held = False
         self._gaps: set[str] = set()
 
-    async def heard(self, team_id: str, channel_id: str, ts: str) -> None:
-        """A message of the channel was taken, or is none of our business. Raises nothing."""
+    async def heard(
+        self, team_id: str, channel_id: str, ts: str, *, is_chatter: bool = False
+    ) -> None:
+        """A message of the channel was taken, or asks for nothing. Raises nothing."""
         if not (channel_id and is_mark(ts)):
             return
         scope = f"{team_id}:{channel_id}"
         self._remember(scope, ts)
-        is_fresh = time.monotonic() - self._written_at.get(scope, -WRITE_SECONDS) < WRITE_SECONDS
-        if not (is_fresh or self._is_held or scope in self._gaps):
+        age = time.monotonic() - self._written_at.get(scope, -CHATTER_SECONDS)
+        is_due = not is_chatter or age >= CHATTER_SECONDS
+        if is_due and not self._is_held and scope not in self._gaps:
             await self._write(scope)
+
+    async def leave(self, dedupe_key: str) -> None:
+        """The agent heard of the message and left it alone, which is not to be decided again at a later start.
+        Raises StorageUnavailable."""
+        await self._past.claim(_left(dedupe_key))
+
+    async def is_left(self, dedupe_key: str) -> bool:
+        """Raises StorageUnavailable."""
+        return await self._past.is_claimed(_left(dedupe_key))
 
     def hold(self) -> None:
         """From now on messages may be missed: no mark moves until `open` says where the gaps are."""
@@ -93,3 +109,7 @@ class Marks:
         except StorageUnavailable as error:
             # the message itself is stored: a mark that is left behind costs only another look at it
             log.info("slack: how far %s was heard is not stored: %s", scope, error)
+
+
+def _left(dedupe_key: str) -> str:
+    return f"{dedupe_key}:left"

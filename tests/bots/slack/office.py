@@ -12,7 +12,7 @@ from bots.reception import arrival_of
 from bots.simulator.slack import SlackSettings, SlackSimulator
 from bots.simulator.slack.happenings import posted_event, subscription_of
 from bots.slack.app import SlackApp
-from core.threads import Ignore
+from core.threads import Decision, Ignore
 from storage.inbox import SqlInbox
 from tests.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
 
@@ -27,13 +27,18 @@ class Office:
     inbox: SqlInbox
     taken: list[str] = field(default_factory=list[str])
     calls: int = 0
+    decision: Decision | None = None
+    """Takes the place of the program's own rules."""
 
     async def receive(self, inbound: Inbound) -> Outcome:
         self.calls += 1
         assert not isinstance(inbound, CommandCalled | RunButtonPressed)
-        receipt = await self.inbox.accept(*arrival_of(inbound))
-        if not receipt.is_duplicate and not isinstance(receipt.decision, Ignore):
-            self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
+        arrival, decide = arrival_of(inbound)
+        decision = self.decision
+        receipt = await self.inbox.accept(arrival, (lambda _: decision) if decision else decide)
+        if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
+            return Outcome(is_ignored=True)
+        self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
         return Outcome()
 
     async def marks(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from bots.slack.doorway import Doorway
 from bots.slack.marks import Marks
 from bots.slack.teams import Teams
 from core import failpoints
+from core.threads import Ignore
 from tests.bots.slack.office import UNHEARD, Office, calls_of, heard_once, listening, told
 from tests.bots.slack.scene import channel_of, eventually
 
@@ -64,6 +65,48 @@ async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
     async with listening(slack, office):
         await told(caplog, "caught up in workspace")
     assert office.taken == ["begin", "live", "still wanted"]
+
+
+async def test_what_was_left_alone_is_not_decided_again(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    async with listening(slack, office):
+        office.decision = Ignore(reason="another agent is at work")
+        root = await slack.say("alice", channel, "@threadhand not now")
+        await office.marked()
+        office.decision = None
+    await slack.say("alice", channel, "@threadhand but now", thread_id=root)
+    async with listening(slack, office):
+        await told(caplog, "caught up in workspace")
+    assert office.taken == ["but now"]
+
+
+async def test_a_request_that_others_overtook_is_not_lost(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    await slack.say("alice", channel, "@threadhand first")
+    async with listening(slack, office):
+        await slack.say("alice", channel, "@threadhand second")
+        await office.marked()
+    async with listening(slack, office):
+        await eventually(lambda: len(office.taken) == 2)
+    assert office.taken == ["second", "first"]
+
+
+async def test_two_programs_take_what_was_missed_once(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, office)
+    for number in range(5):
+        await slack.say("alice", channel_of(slack), f"@threadhand {number}")
+    async with listening(slack, office), listening(slack, office):
+        await eventually(lambda: caplog.text.count("caught up in workspace") == 2)
+    assert sorted(office.taken) == ["0", "1", "2", "3", "4", "begin"]
 
 
 @asynccontextmanager

@@ -77,8 +77,10 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
         assert len(office.taken) == 6
 
     caplog.clear()
+    await slack.say("bob", channel, "nothing for anybody, again")
     async with listening(slack, office):
-        await told(caplog, "caught up in workspace")
+        line = await told(caplog, "caught up in workspace")
+    assert line.endswith("1 messages, 0 for the agent")
     assert len(office.taken) == 6
 
 
