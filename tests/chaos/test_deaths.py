@@ -79,7 +79,7 @@ async def test_a_harmless_run_beside_a_deadly_one_comes_to_its_end() -> None:
                 stage.program.start(failpoints=DEADLY_COMMAND)
             return stage.runs() == ["failed", "completed"] and stage.is_settled()
 
-        await stage.until(is_over, "one is given up, the other answered", seconds=180)
+        await stage.until(is_over, "one is given up, the other answered", seconds=100)
         assert stage.shows("Done.")
         deaths = stage.program.log().count("ended without a farewell")
         assert deaths == DEATHS_MAX + 1, "all of them died over the deadly one"
