@@ -191,6 +191,25 @@ async def test_replies_come_in_order_and_in_pages(slack: SlackSimulator, client:
     assert await code(gone) == "thread_not_found"
 
 
+async def test_a_history_is_read_after_a_moment_newest_first(
+    slack: SlackSimulator, client: Any
+) -> None:
+    channel = general(slack)
+    sent = [await slack.say("alice", "general", str(number)) for number in range(4)]
+    await slack.say("bob", "general", "beside", thread_id=sent[0])
+    asked = {"channel": channel, "oldest": sent[0], "limit": 2}
+    page = await client.conversations_history(**asked)
+    assert [message["ts"] for message in page["messages"]] == [sent[3], sent[2]]
+    cursor = page["response_metadata"]["next_cursor"]
+    last = await client.conversations_history(**asked, cursor=cursor)
+    assert [message["ts"] for message in last["messages"]] == [sent[1]]
+    assert not last["has_more"]
+    wrong = client.conversations_history(channel=channel, oldest="yesterday")
+    assert await code(wrong) == "invalid_ts_oldest"
+    wrong = client.conversations_replies(channel=channel, ts=sent[0], latest="now")
+    assert await code(wrong) == "invalid_ts_latest"
+
+
 async def test_people_and_channels_can_be_looked_up(slack: SlackSimulator, client: Any) -> None:
     alice = slack.member("alice").user_id
     assert (await client.users_info(user=alice))["user"]["name"] == "alice"

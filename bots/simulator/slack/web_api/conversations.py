@@ -1,5 +1,6 @@
 """conversations.replies, history, info, open, list and members."""
 
+import re
 from collections.abc import Iterable
 
 from bots.simulator.slack.payloads import Payload, Refused
@@ -7,6 +8,7 @@ from bots.simulator.slack.shapes import channel_form, message_form
 from bots.simulator.slack.web_api.call import Call, Method, missing_scope, paged
 from bots.simulator.slack.world import Channel, Message
 
+_TIME = re.compile(r"\d{1,10}(\.\d{1,6})?")
 _SCOPE_FAMILIES = {"channel": "channels", "group": "groups", "im": "im", "mpim": "mpim"}
 _KINDS = {"public_channel": "channel", "private_channel": "group", "im": "im", "mpim": "mpim"}
 
@@ -24,8 +26,16 @@ def _historic(call: Call) -> Channel:
     return channel
 
 
+def _time(call: Call, name: str) -> str:
+    """A bound of a range of time; "" where it is not given."""
+    given = call.text(name)
+    if given and not _TIME.fullmatch(given):
+        raise Refused(f"invalid_ts_{name}")
+    return given
+
+
 def _window(call: Call, messages: Iterable[Message]) -> list[Message]:
-    oldest, latest = call.text("oldest", "0"), call.text("latest")
+    oldest, latest = _time(call, "oldest") or "0", _time(call, "latest")
     is_inclusive = call.flag("inclusive")
     return [
         message
