@@ -35,7 +35,8 @@ class Program:
         self._link = link
         self._sessions = Sessions(loop, root, state_folder, float(settings["command_seconds_max"]))
         self._files = Files(loop, root)
-        self._browser_parts = (loop, root, state_folder, settings.get("browser"))
+        self._browser_parts = (loop, root, state_folder)
+        self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")
         self._browsers: Browsers | None = None
         self._operations: dict[str, Operation] = {
             "ping": lambda call: call.answer({}),
@@ -89,7 +90,7 @@ class Program:
         from sandbox.inside.browsers import Browsers  # only here: sockets are a tenth of the start
 
         if self._browsers is None:
-            self._browsers = Browsers(*self._browser_parts)
+            self._browsers = Browsers(*self._browser_parts, self.find_browser())
         self._browsers.open(call)
 
     def _connect(self, call: Call) -> None:

@@ -7,15 +7,13 @@ The programs of one sandbox find each other in its folder for temporary files.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
 import time
-from types import FrameType
 
 from sandbox.inside import frames
 from sandbox.inside.agent import Program, forget, set_limits
+from sandbox.inside.lean import loads, signal
 from sandbox.inside.link import Call, Link
 from sandbox.inside.loop import Loop
 from sandbox.inside.places import browser_at
@@ -23,6 +21,7 @@ from sandbox.inside.succession import Succession
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
 
@@ -76,11 +75,9 @@ def end_once(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    settings: dict[str, Any] = {**json.loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
+    settings: dict[str, Any] = {**loads(sys.argv[3]), "root": os.path.realpath(os.getcwd())}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end_once)
-    places = settings.get("browser_places")
-    settings["browser"] = browser_at(places) if places else None
     set_limits(settings.get("limits", {}))
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
@@ -89,6 +86,8 @@ def main() -> None:
     loop = Loop()
     link = Link(loop, read_fd, write_fd)
     program = Program(loop, link, settings, state_folder)
+    if settings.get("browser_places"):
+        program.find_browser = lambda: browser_at(settings["browser_places"])
     Vigil(loop, link, succession, float(settings["silence_seconds_max"]))
     link.send_hello({"protocol": frames.PROTOCOL, "pid": os.getpid()})
     try:

@@ -5,7 +5,6 @@ Stands alone: a probe sends its text, and starts it with the places as JSON on i
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -32,4 +31,6 @@ def browser_at(places: dict[str, Any]) -> dict[str, str] | None:
 
 
 if __name__ == "__main__":
+    import json  # only here: it takes its time
+
     print("browser" if browser_at(json.loads(sys.argv[1])) else "no browser")  # noqa: T201

@@ -31,9 +31,10 @@ values = st.recursive(
 )
 
 
-def test_no_slow_module_is_imported_before_the_first_call() -> None:
+@pytest.mark.parametrize("program", ["agent", "hosted"])
+def test_no_slow_module_is_imported_before_the_first_call(program: str) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import sandbox.inside.agent;"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import sandbox.inside.{program};"
         f" print(*[name for name in {SLOW!r} if name in sys.modules])"
     )
     done = subprocess.run(
