@@ -12,7 +12,6 @@ from bots.slack.bolt import bolt_app
 from bots.slack.catchup import CatchUp
 from bots.slack.client import API_URL, Identity, SlackClient
 from bots.slack.doorway import Doorway, Receive
-from bots.slack.file_names import FileNames
 from bots.slack.http import EVENTS_PATH, HttpEvents
 from bots.slack.install import Install
 from bots.slack.marks import Marks, Past
@@ -64,13 +63,7 @@ class SlackApp:
         self._teams = Teams(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_doorway=partial(
-                _doorway,
-                receive,
-                groups,
-                file_names=tokens.file_names if tokens else None,
-                marks=marks,
-            ),
+            new_doorway=partial(_doorway, receive, groups, tokens, marks),
         )
         self._catch_up = CatchUp(past, marks, self._teams) if past and marks else None
         self._team = self._teams.team_with(self._client)
@@ -158,11 +151,11 @@ class SlackApp:
 def _doorway(
     receive: Receive | None,
     groups: Sequence[str],
-    client: SlackClient,
-    *,
-    file_names: FileNames | None,
+    tokens: Tokens | None,
     marks: Marks | None,
+    client: SlackClient,
 ) -> Doorway | None:
     if receive is None:
         return None
-    return Doorway(client, receive, groups, file_names=file_names, marks=marks)
+    names = tokens.file_names if tokens else None
+    return Doorway(client, receive, groups, file_names=names, marks=marks)
