@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from storage.faults import reason_of
 
 _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000
+_BUSY_LOOK_SECONDS = 0.02
 _CHECKPOINT_PAGES = 4_000
 """A turn writes the same two dozen pages again and again; 16 MB of journal wait before they are put in their places."""
 
@@ -101,6 +103,20 @@ def revision_of_file(path: str) -> str | None:
     return None
 
 
+def _keep_a_journal(connection: sqlite3.Connection) -> None:
+    """SQLite waits for nobody where several make this change to a new file at once; so the waiting is done here."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_LOOK_SECONDS)
+        else:
+            return
+
+
 def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=path),
@@ -115,9 +131,9 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
     def connected(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         assert isinstance(connection, sqlite3.Connection)  # noqa: S101 - the engine above makes no other
         connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}").close()
+        _keep_a_journal(connection)
         for pragma in (
-            f"busy_timeout = {_BUSY_TIMEOUT_MS}",
-            "journal_mode = WAL",
             "synchronous = NORMAL",
             "foreign_keys = ON",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
