@@ -121,6 +121,24 @@ async def test_a_stop_that_was_said_meanwhile_stops(
     assert office.taken == ["count", "(stop)"]
 
 
+async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    async with listening(slack, office):
+        root = await slack.say("alice", channel, "@threadhand begin")
+        await eventually(lambda: office.taken)
+        await office.marked()
+    await slack.delete("alice", channel, root)
+    await slack.say("alice", channel, "@threadhand anew")
+    async with listening(slack, office):
+        await told(caplog, "caught up in workspace")
+    assert office.taken == ["begin", "anew"]
+    assert calls_of(slack, "conversations.replies") == 1
+    assert "not caught up" not in caplog.text
+
+
 async def test_all_pages_are_read(
     slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
 ):
