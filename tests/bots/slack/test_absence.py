@@ -4,16 +4,19 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from bots.simulator.slack import SlackSimulator
 from bots.simulator.slack.happenings import posted_event
+from bots.slack.bolt import bolt_app
 from bots.slack.catchup import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
 from bots.slack.client import SlackClient
 from bots.slack.doorway import Doorway
 from bots.slack.marks import Marks
+from bots.slack.socket import PING_SECONDS, Socket
 from bots.slack.teams import Teams
 from core import failpoints
 from core.threads import Ignore
@@ -109,10 +112,18 @@ async def test_two_programs_take_what_was_missed_once(
     assert sorted(office.taken) == ["0", "1", "2", "3", "4", "begin"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    client: SlackClient
+    teams: Teams
+    catch_up: CatchUp
+    doorway: Doorway
+
+
 @asynccontextmanager
 async def unplugged(
     slack: SlackSimulator, office: Office, *, away_seconds: float
-) -> AsyncGenerator[tuple[CatchUp, Doorway], None]:
+) -> AsyncGenerator[Parts, None]:
     """The parts without a socket: what is heard is what the test hands over."""
     marks = Marks(office.inbox)
     teams = Teams(
@@ -127,14 +138,15 @@ async def unplugged(
     assert team.doorway is not None
     catch_up = CatchUp(office.inbox, marks, teams, away_seconds=away_seconds)
     try:
-        yield catch_up, team.doorway
+        yield Parts(client=client, teams=teams, catch_up=catch_up, doorway=team.doorway)
     finally:
         await catch_up.close()
         await teams.close()
 
 
 async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
-    async with unplugged(slack, office, away_seconds=0.0) as (catch_up, doorway):
+    async with unplugged(slack, office, away_seconds=0.0) as parts:
+        catch_up, doorway = parts.catch_up, parts.doorway
         await _hand_over(slack, doorway, "@threadhand begin")
         before = await office.marks()
         catch_up.seen(is_connected=True)
@@ -150,13 +162,46 @@ async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
 
 
 async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, office: Office):
-    async with unplugged(slack, office, away_seconds=60.0) as (catch_up, doorway):
+    async with unplugged(slack, office, away_seconds=60.0) as parts:
+        catch_up, doorway = parts.catch_up, parts.doorway
         catch_up.seen(is_connected=True)
         catch_up.seen(is_connected=False)
         catch_up.seen(is_connected=True)
         await _hand_over(slack, doorway, "@threadhand begin")
         assert list(await office.marks()) == [f"{FIRST}:{channel_of(slack)}"]
     assert calls_of(slack, "conversations.history") == 0
+
+
+async def test_what_was_said_while_the_socket_was_down_is_read(
+    slack: SlackSimulator, office: Office
+):
+    looks: list[bool] = []
+    async with unplugged(slack, office, away_seconds=PING_SECONDS * 1.5) as parts:
+
+        def seen(is_connected: bool) -> None:
+            looks.append(is_connected)
+            parts.catch_up.seen(is_connected=is_connected)
+
+        async def leave(team_id: str) -> None:
+            raise AssertionError(team_id)
+
+        bolt = bolt_app(parts.client, parts.teams, leave)
+        socket = Socket(parts.client, bolt, slack.settings.app_token, seen)
+        parts.catch_up.prepare()
+        await socket.open()
+        parts.catch_up.begin()
+        try:
+            await slack.say("alice", channel_of(slack), "@threadhand begin")
+            await office.marked()
+            slack.misbehave("server_error", method="apps.connections.open", times=1000)
+            slack.misbehave("drop_connection")
+            await eventually(lambda: not slack.socket_mode.is_connected())
+            await slack.say("alice", channel_of(slack), "@threadhand anybody?")
+            await eventually(lambda: False in looks, seconds=30)
+            slack.misbehave("none")
+            await eventually(lambda: office.taken == ["begin", "anybody?"], seconds=60)
+        finally:
+            await socket.close()
 
 
 async def _hand_over(slack: SlackSimulator, doorway: Doorway, words: str) -> None:
