@@ -135,7 +135,7 @@ class CatchUp:
         if earlier is not None:
             await cancel(earlier)
         gaps = await self._gaps()
-        self._marks.open([gap.scope for found in gaps.values() for gap in found])
+        await self._marks.open([gap.scope for found in gaps.values() for gap in found])
         seats = asyncio.Semaphore(TEAMS_AT_ONCE)
         await asyncio.gather(*(self._guarded(team_id, gaps[team_id], seats) for team_id in gaps))
 

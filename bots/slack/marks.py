@@ -52,6 +52,7 @@ class Marks:
         self._written_at: dict[str, float] = {}
         self._is_held = False
         self._gaps: set[str] = set()
+        self._waiting: set[str] = set()
 
     async def heard(
         self, team_id: str, channel_id: str, ts: str, *, is_chatter: bool = False
@@ -63,7 +64,9 @@ class Marks:
         self._remember(scope, ts)
         age = time.monotonic() - self._written_at.get(scope, -CHATTER_SECONDS)
         is_due = not is_chatter or age >= CHATTER_SECONDS
-        if is_due and not self._is_held and scope not in self._gaps:
+        if self._is_held:
+            self._waiting.add(scope)
+        elif is_due and scope not in self._gaps:
             await self._write(scope)
 
     async def leave(self, dedupe_key: str) -> None:
@@ -79,10 +82,13 @@ class Marks:
         """From now on messages may be missed: no mark moves until `open` says where the gaps are."""
         self._is_held = True
 
-    def open(self, gaps: Collection[str]) -> None:
-        """The marks of all channels move again but those of the gaps, which `fill` ends one by one."""
+    async def open(self, gaps: Collection[str]) -> None:
+        """The marks of all channels move again but those of the gaps, which `fill` ends one by one. Raises nothing."""
         self._gaps = set(gaps)
         self._is_held = False
+        waiting, self._waiting = self._waiting - self._gaps, set()
+        for scope in waiting & self._newest.keys():
+            await self._write(scope)
 
     def release(self) -> None:
         """Nothing was missed after all."""

@@ -62,6 +62,8 @@ async def listening(slack: SlackSimulator, office: Office) -> AsyncGenerator[Sla
     )
     await app.start()
     try:
+        # an event that Slack has before it knows of the socket is given up at once
+        await eventually(slack.socket_mode.is_connected)
         yield app
     finally:
         await app.close()

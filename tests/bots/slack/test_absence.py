@@ -191,6 +191,7 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
         await socket.open()
         parts.catch_up.begin()
         try:
+            await eventually(slack.socket_mode.is_connected)
             await slack.say("alice", channel_of(slack), "@threadhand begin")
             await office.marked()
             slack.misbehave("server_error", method="apps.connections.open", times=1000)
@@ -216,11 +217,14 @@ async def test_marks_stay_before_a_gap_until_it_is_filled(office: Office):
     hear = partial(marks.heard, "T1", "C1")
     await hear(first)
     marks.hold()
-    marks.open(["T1:C1"])
-    await hear(third)
+    await marks.heard("T1", "C2", first)
     assert await office.marks() == {"T1:C1": first}
+    await marks.open(["T1:C1"])
+    assert (await office.marks()).pop("T1:C2") == first
+    await hear(third)
+    assert await office.marks() == {"T1:C1": first, "T1:C2": first}
     await marks.fill("T1:C1", second)
-    assert await office.marks() == {"T1:C1": third}
+    assert await office.marks() == {"T1:C1": third, "T1:C2": first}
     await hear("not a time")
     await marks.heard("T1", "", third)
-    assert await office.marks() == {"T1:C1": third}
+    assert await office.marks() == {"T1:C1": third, "T1:C2": first}

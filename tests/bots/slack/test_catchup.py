@@ -217,6 +217,7 @@ async def test_each_workspace_is_read_with_its_own_token(
     async with opened(slack, desk, tmp_path, allowed=(FIRST, SECOND)) as shop:
         await shop.install(FIRST)
         await shop.install(SECOND)
+        await eventually(slack.socket_mode.is_connected)
         await shop.said(slack, "alice", "one")
         await shop.said(second, "carol", "two")
         office = Office(SqlInbox(shop.database))
