@@ -102,8 +102,7 @@ async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
             await until(lambda: "FunctionMap" in stage.modal.calls)
             await queue.put("quick")
             await until(lambda: called(stage) == ["quick"])
-        (slow,) = queue._spawning.values()
-        await cancel(slow)
+        await cancel(queue._spawning["slow"])
 
 
 async def test_what_modal_does_not_take_is_told_once_and_put_again(

@@ -68,6 +68,7 @@ async def test_without_redis_runs_are_late_and_not_lost(
     with redis() as url:
         async with crew("slack", postgresql_url, url) as told:
             await told.start()
+            await told.until_rows("SELECT 1 FROM worker OFFSET 2", "a bot and two workers beat")
             async with redis_client(url) as (client, _streams):
                 await client.shutdown(nosave=True)
             await told.say("Hello", "a1")

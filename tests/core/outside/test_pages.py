@@ -87,10 +87,11 @@ async def test_what_cannot_be_read_is_told(site: StandIn, answer: Answer, said: 
     ("page", "said"),
     [
         (b"<div>" * 50_000 + b"deep", r"deep|another source"),
-        (b"<a " * 200_000, "takes more than it may"),
+        (b"<a " * 200_000, "no text in"),
+        (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, "takes more than it may"),
         (b"\x00\xff" * 100_000, "ÿ"),
     ],
-    ids=["deep", "open tags", "bytes"],
+    ids=["deep", "open tags", "many parts", "bytes"],
 )
 async def test_a_hostile_page_is_left_to_a_child_with_limits(
     site: StandIn, page: bytes, said: str
