@@ -90,9 +90,13 @@ class Sessions:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             while True:
                 lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if path.exists():
-                    return lock
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    if path.exists():
+                        return lock
+                except OSError:
+                    os.close(lock)
+                    raise
                 os.close(lock)
         except OSError as error:
             log.warning(

@@ -54,7 +54,7 @@ async def kit_of(
     switch: StopSwitch,
 ) -> Equipment:
     """What the agent works with in this run. A stop cuts short what takes long, and is left for the loop to find."""
-    model = run.model or (agent and agent.model) or engine.model
+    model = _model_of(agent, engine)
     with suppress(Stopped):
         async with switch.stoppable():
             await _learn(agent, engine)
@@ -71,7 +71,11 @@ async def kit_of(
 async def dialect_of(run: Run, thread: Thread, engine: Engine) -> Dialect:
     """How the run's agent writes calls. Raises AgentError."""
     agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
-    return _dialect(agent, run.model or (agent and agent.model) or engine.model, engine)
+    return _dialect(agent, _model_of(agent, engine), engine)
+
+
+def _model_of(agent: AgentDefinition | None, engine: Engine) -> str:
+    return (agent and agent.model) or engine.model
 
 
 def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:

@@ -75,11 +75,15 @@ async def told(caplog: pytest.LogCaptureFixture, words: str) -> str:
     return next(line for line in caplog.messages if words in line)
 
 
-async def heard_once(slack: SlackSimulator, office: Office) -> None:
+async def heard_once(
+    slack: SlackSimulator, office: Office, text: str = "@threadhand begin", *, by: str = "alice"
+) -> str:
+    """A thread that begins while the app listens, and is marked."""
     async with listening(slack, office):
-        await slack.say("alice", channel_of(slack), "@threadhand begin")
+        root = await slack.say(by, channel_of(slack), text)
         await eventually(lambda: office.taken)
         await office.marked()
+    return root
 
 
 def deliver_again(slack: SlackSimulator, channel_id: str, ts: str) -> None:

@@ -111,10 +111,7 @@ async def test_a_stop_that_was_said_meanwhile_stops(
 ):
     caplog.set_level("INFO")
     channel = channel_of(slack)
-    async with listening(slack, office):
-        root = await slack.say("bob", channel, "@threadhand count")
-        await eventually(lambda: office.taken)
-        await office.marked()
+    root = await heard_once(slack, office, "@threadhand count", by="bob")
     await slack.say("bob", channel, "stop", thread_id=root)
     async with listening(slack, office):
         await told(caplog, "caught up in workspace")
@@ -126,10 +123,7 @@ async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
 ):
     caplog.set_level("INFO")
     channel = channel_of(slack)
-    async with listening(slack, office):
-        root = await slack.say("alice", channel, "@threadhand begin")
-        await eventually(lambda: office.taken)
-        await office.marked()
+    root = await heard_once(slack, office)
     await slack.delete("alice", channel, root)
     await slack.say("alice", channel, "@threadhand anew")
     async with listening(slack, office):

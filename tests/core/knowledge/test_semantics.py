@@ -106,10 +106,7 @@ async def test_after_a_recovery_the_next_failure_is_told_again(
 async def test_a_failing_model_is_left_alone_for_a_while(
     meant: Shelf, fake: EmbeddingsFake
 ) -> None:
-    assert meant.library.semantics is not None
-    meant.library.semantics.pause_seconds = 3600
-    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    fake.fault, before = "garbage", len(fake.seen)
+    before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
         await asked(meant.desk())
 
@@ -161,12 +158,18 @@ async def test_vectors_are_charged_to_whoever_wants_them(
 async def test_a_failure_for_one_spares_the_others_the_wait(
     meant: Shelf, fake: EmbeddingsFake
 ) -> None:
-    assert meant.library.semantics is not None
-    meant.library.semantics.pause_seconds = 3600
-    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    fake.fault, before = "garbage", len(fake.seen)
+    before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
         payer = Shelf(meant.library.charged_to(lambda *_: None), meant.thread_id)
         await asked(payer.desk())
 
     assert len(fake.seen) == before + 1
+
+
+async def _broken_for_an_hour(meant: Shelf, fake: EmbeddingsFake) -> int:
+    """How often the model was called before it began to fail."""
+    assert meant.library.semantics is not None
+    meant.library.semantics.pause_seconds = 3600
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    fake.fault = "garbage"
+    return len(fake.seen)
