@@ -60,7 +60,7 @@ def up(
 
 @app.command()
 def worker() -> None:
-    """Run agents only, for bots that run elsewhere: needs THREADHAND_REDIS_URL and a PostgreSQL database."""
+    """Run agents for bots that run elsewhere. Needs THREADHAND_REDIS_URL and a PostgreSQL database."""
     settings = _settings()
     from bots.bootstrap import worker as work
 
@@ -74,7 +74,9 @@ def demo(
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port of the page; any free one if not given."),
+        typer.Option(
+            min=0, max=65_535, metavar="PORT", help="Port of the page; any free one if not given."
+        ),
     ] = None,
 ) -> None:
     """Show the agent at work in a simulated chat."""
@@ -91,11 +93,12 @@ def mcp(
         typer.Option(
             min=0,
             max=65_535,
+            metavar="PORT",
             help="Serve over HTTP on this port of this machine, with THREADHAND_API_TOKEN as bearer token.",
         ),
     ] = None,
 ) -> None:
-    """Offer the agent's tools to another MCP client, over stdio unless a port is given."""
+    """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
     settings = _settings()
     from bots.mcp_server import serve
 
@@ -104,9 +107,11 @@ def mcp(
 
 @app.command()
 def audit(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many entries to show.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
+    ] = 50,
 ) -> None:
-    """Show who asked, approved, stopped and changed what, without what was said."""
+    """Show who did what, without what was said. The last entries of the audit log, the oldest first."""
     settings = _settings()
     from bots.audit_report import report
 
@@ -127,7 +132,9 @@ def migrate() -> None:
 def manifest(
     public_url: Annotated[
         str | None,
-        typer.Option(help="The program's https address, for HTTP mode instead of Socket Mode."),
+        typer.Option(
+            metavar="URL", help="The program's https address, for HTTP mode instead of Socket Mode."
+        ),
     ] = None,
     organisation: Annotated[
         bool,
@@ -165,7 +172,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Check what is configured, with a remedy for what fails."""
-    from bots.doctor import examine, report, setting_lines
+    from bots.doctor import examine, setting_lines
+    from bots.findings import report
 
     if settings:
         print("\n".join(setting_lines()))

@@ -140,7 +140,9 @@ def _named(person: Person) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:120]
+    """Without what steers a terminal or turns the writing around."""
+    shown = "".join(character for character in " ".join(text.split()) if character.isprintable())
+    return shown[:120]
 
 
 def act_of(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:

@@ -178,6 +178,7 @@ class _Assembly:
         self._ever(stack, chores.sweep_events(self._stores.journal), "event sweeper")
         audit, days = self._stores.audit, self._settings.audit_days
         self._ever(stack, chores.sweep_audit(audit, days), "audit sweeper")
+        self._ever(stack, chores.sweep_keys(self._stores.inbox), "sweeper of keys")
         left = mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
         self._ever(stack, chores.bury_sessions(left), "sweeper of sessions")
         self._ever(stack, chores.expire_approvals(asks, patience_hours), "approval sweeper")
@@ -277,7 +278,7 @@ class _Assembly:
         return WebPorts(
             conversations=self._stores.conversations,
             bus=self._stores.bus,
-            receive=self._reception.receive,
+            receive=self._reception.take_in,
             stop=self._stop,
             sandboxes=self._sandboxes.provider,
             spool_folder=self._spool,

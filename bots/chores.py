@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 EVENTS_KEPT_HOURS = 24
 EVENTS_PAUSE_SECONDS = 3600.0
 AUDIT_PAUSE_SECONDS = 3600.0
+KEYS_KEPT_DAYS = 30
+KEYS_PAUSE_SECONDS = 3600.0
 SESSIONS_PAUSE_SECONDS = 3600.0
 APPROVALS_PAUSE_SECONDS = 60.0
 LEFT_PAUSE_SECONDS = 5.0
@@ -31,7 +33,7 @@ class Events(Protocol):
     async def sweep_events(self, *, older_than_hours: float) -> int: ...
 
 
-class Audit(Protocol):
+class Aging(Protocol):
     async def sweep(self, *, older_than_days: float) -> int: ...
 
 
@@ -61,21 +63,29 @@ async def put_left(claims: Claims, queue: RunQueue) -> None:
 async def sweep_events(events: Events) -> None:
     """Streams are kept for a day after the run's end."""
     await _ever(
-        lambda: events.sweep_events(older_than_hours=EVENTS_KEPT_HOURS),
+        _until_none(lambda: events.sweep_events(older_than_hours=EVENTS_KEPT_HOURS)),
         EVENTS_PAUSE_SECONDS,
         "old events were not deleted",
     )
 
 
-async def sweep_audit(audit: Audit, days: int) -> None:
-    """In batches, each a transaction of its own, so that nobody waits long. 0 days: entries are kept for ever."""
+async def sweep_keys(inbox: Aging) -> None:
+    """Long after any platform tells again, or any caller repeats, what they were claimed for."""
+    await _ever(
+        _until_none(lambda: inbox.sweep(older_than_days=KEYS_KEPT_DAYS)),
+        KEYS_PAUSE_SECONDS,
+        "old keys were not deleted",
+    )
 
-    async def sweep() -> None:
-        while await audit.sweep(older_than_days=days):
-            pass
 
+async def sweep_audit(audit: Aging, days: int) -> None:
+    """0 days: entries are kept for ever."""
     if days:
-        await _ever(sweep, AUDIT_PAUSE_SECONDS, "old audit entries were not deleted")
+        await _ever(
+            _until_none(lambda: audit.sweep(older_than_days=days)),
+            AUDIT_PAUSE_SECONDS,
+            "old audit entries were not deleted",
+        )
 
 
 async def bury_sessions(sessions: Sessions) -> None:
@@ -90,6 +100,16 @@ async def expire_approvals(approvals: Approvals, hours: float) -> None:
         APPROVALS_PAUSE_SECONDS,
         "old approvals were not ended",
     )
+
+
+def _until_none(sweep: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[None]]:
+    """In batches, each a transaction of its own, so that nobody waits long."""
+
+    async def swept() -> None:
+        while await sweep():
+            pass
+
+    return swept
 
 
 async def _ever(chore: Callable[[], Awaitable[object]], pause_seconds: float, failed: str) -> None:

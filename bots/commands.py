@@ -122,15 +122,16 @@ async def _new(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
 
 
 async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
-    """The files first, found by the conversation: a crash in between must not leave them to nobody."""
+    """The files first, found by the conversation: a crash in between must not leave them to nobody. And once more: a
+    worker that has not noticed yet, or wakes just now, may have made a sandbox anew."""
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     if desk.sandboxes is not None:
         await desk.sandboxes.destroy(thread_id)
     await desk.conversations.forget(thread_id, by=by)
     if run is not None:
         await desk.signals.send(run.run_id)
-    if desk.sandboxes is not None and run is not None:
-        await desk.sandboxes.destroy(thread_id)  # what the run wrote until it noticed
+    if desk.sandboxes is not None:
+        await desk.sandboxes.destroy(thread_id)
     return "Forgotten: this conversation, its files and its sandbox are deleted."
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from bots.outbox import deliver_all
 from bots.posting import Poster, Showroom, Surface
@@ -12,7 +12,7 @@ from bots.rendering.run_view import RunView, apply
 from core.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.log_marks import mark
 from core.ports import Reaction
-from core.stores import Delivery, DeliveryDraft, Rendering
+from core.stores import Delivery, DeliveryDraft
 from core.streams import follow
 from core.tasks import cancel, spawn
 from core.threads import Address, Run
@@ -121,27 +121,26 @@ class _Show:
         if run is None or snapshot is None:
             return
         address = snapshot.thread.address
-        surface = showroom.surfaces.get(address.platform)
-        if surface is None:
+        if (surface := showroom.surfaces.get(address.platform)) is None:
             return
         mark(run_id=self.run_id, thread_id=run.thread_id, worker=showroom.worker_id)
         rendering = await showroom.deliveries.claim(self.run_id, showroom.worker_id)
         if rendering is None:
             return
-        await self._show(run, address, surface, rendering)
+        try:
+            await self._show(run, Poster(address, surface, rendering, showroom.deliveries))
+        except LeaseLost:
+            await self._sign_late(run, address, surface)
+            raise
 
-    async def _show(
-        self, run: Run, address: Address, surface: Surface, rendering: Rendering
-    ) -> None:
+    async def _show(self, run: Run, poster: Poster) -> None:
         if run.status in ("queued", "running"):
-            self._signing = spawn(self._sign_start(surface, address, run), name="reaction")
-        poster = Poster(address, surface, rendering, self._showroom.deliveries)
-        planned = await self._showroom.deliveries.plan(
-            rendering, [DeliveryDraft(slot="status", body={})]
-        )
+            self._signing = spawn(self._sign_start(run, poster), name="reaction")
+        planned = await poster.plan([DeliveryDraft(slot="status", body={})])
         status = next(one for one in planned if one.slot == "status")
         editor = spawn(self._keep_status(run, status, poster), name=f"status of {self.run_id}")
-        typist = spawn(self._keep_typing(address, surface), name=f"typing of {self.run_id}")
+        typing = self._keep_typing(poster.address, poster.surface)
+        typist = spawn(typing, name=f"typing of {self.run_id}")
         try:
             await self._fold()
         except asyncio.CancelledError:
@@ -152,7 +151,7 @@ class _Show:
             await asyncio.wait([editor, typist])
         await self._leave(run, status, poster)
         await self._sign_end(run, poster)
-        await self._showroom.deliveries.close(rendering)
+        await self._showroom.deliveries.close(poster.rendering)
 
     async def _fold(self) -> None:
         showroom = self._showroom
@@ -258,16 +257,21 @@ class _Show:
                 return
         await poster.sign(run.request_ref, sign)
 
-    async def _sign_start(self, surface: Surface, address: Address, run: Run) -> None:
+    async def _sign_start(self, run: Run, poster: Poster) -> None:
         """Eyes when the run is taken up; an hourglass first where it has to wait."""
         if not run.request_ref:
             return
         await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
         sign: Reaction = "queued" if self._view.state == "queued" else "seen"
-        try:
-            await surface.react(address, run.request_ref, sign)
-        except SurfaceError as error:
-            log.info("no reaction on run %s: %s", self.run_id, error)
+        await poster.sign(run.request_ref, sign, is_patient=False)
+
+    async def _sign_late(self, run: Run, address: Address, surface: Surface) -> None:
+        """A sign on its way while this process slept comes after the last one of another, which is given again."""
+        sign = FINAL_SIGNS.get(self._view.state, "asking")
+        if self._signing is not None and run.request_ref and sign != "asking":
+            await asyncio.wait([self._signing])
+            with suppress(SurfaceError):
+                await surface.react(address, run.request_ref, sign)
 
 
 FINAL_SIGNS: Mapping[str, Reaction] = {

@@ -1,27 +1,26 @@
 """Looks at everything that is configured, and names the remedy for what cannot work."""
 
 import asyncio
-import secrets
 import shutil
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from bots.agents import read_agents
 from bots.brains import unreachable
-from bots.machines import containers, modal_plan
+from bots.doctor_sandbox import function_findings, sandbox_finding
+from bots.doctor_tools import tool_server_finding
+from bots.findings import Finding
 from bots.meaning import tried
 from bots.outside import in_words
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES, Settings, load_process
-from bots.toolservers import tool_servers
+from bots.toolservers import server_configs
 from core.errors import ConfigurationError
-from sandbox.probe import ProbeResult
 
 FREE_BYTES_MIN = 1024**3
 _CONNECT_SECONDS = 5
@@ -31,22 +30,9 @@ class _Connection(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report. `remedy` is empty when there is nothing to do."""
-
-    state: Literal["ok", "note", "fail"]
-    subject: str
-    fact: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        tail = f" {self.remedy}" if self.remedy else ""
-        return f"{self.state:<5} {self.subject:<9} {self.fact}{tail}"
-
-
 async def examine(env_file: Path) -> tuple[Finding, ...]:
-    """All findings; nothing is changed. Asked are the database, Redis, and the model of embeddings for one word."""
+    """All findings; nothing is changed. Asked are the database, Redis, Modal, the tool servers for their lists, and the
+    model of embeddings for one word."""
     findings = [_python()]
     try:
         settings = load_process(env_file)
@@ -63,18 +49,13 @@ async def examine(env_file: Path) -> tuple[Finding, ...]:
         _slack(settings),
         _discord(settings),
         *_allowed(settings),
-        *_agents(settings),
-        await _sandbox(settings),
+        *await _agents_with_tools(settings),
+        await sandbox_finding(settings),
+        *await function_findings(settings),
         Finding(*in_words(settings)),
         await asyncio.to_thread(_http, settings),
     ]
     return tuple(findings)
-
-
-def report(findings: tuple[Finding, ...]) -> int:
-    """Prints the findings; 1 if one of them fails."""
-    sys.stdout.write("".join(f"{finding}\n" for finding in findings))
-    return int(any(finding.state == "fail" for finding in findings))
 
 
 def setting_lines() -> tuple[str, ...]:
@@ -95,9 +76,19 @@ def _python() -> Finding:
     return Finding("ok", "python", f"is {'.'.join(map(str, sys.version_info[:3]))}.")
 
 
-def _agents(settings: Settings) -> Iterator[Finding]:
+async def _agents_with_tools(settings: Settings) -> tuple[Finding, ...]:
+    """Without the list of tool servers, what agents say of them cannot be judged."""
     try:
-        files, _ = read_agents(settings, tool_servers(settings).names)
+        servers = server_configs(settings)
+    except ConfigurationError as error:
+        return (Finding("fail", "mcp", str(error)),)
+    tools = await asyncio.gather(*(tool_server_finding(one, settings) for one in servers))
+    return (*_agents(settings, [one.name for one in servers]), *tools)
+
+
+def _agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
+    try:
+        files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
         yield from (Finding("fail", "agents", line) for line in str(error).splitlines())
         return
@@ -225,59 +216,6 @@ def _allowed(settings: Settings) -> tuple[Finding, ...]:
     if has_platform and settings.allow_notice:
         return (Finding("fail", "access", settings.allow_notice),)
     return ()
-
-
-async def _sandbox(settings: Settings) -> Finding:
-    match settings.sandbox:
-        case "local":
-            return await _jail(settings.data_dir)
-        case "docker":
-            result = await containers(settings).probe()
-            return _told(result, f"docker: containers of {settings.docker_image} work.")
-        case "none":
-            return Finding("note", "sandbox", "is off: no shell and no files.")
-        case "unsafe-process":
-            return Finding("note", "sandbox", "is a plain process: commands can do what you can.")
-        case "modal":
-            return await _modal(settings)
-
-
-async def _jail(data_dir: Path) -> Finding:
-    """Tries a jail with all its flags, in a folder that is gone afterwards."""
-    from sandbox.local import LocalJails
-
-    folder = data_dir / f".doctor-{secrets.token_hex(4)}"
-    jails = LocalJails(folder)
-    try:
-        folder.mkdir(mode=0o711, parents=True)
-        result = await jails.probe()
-    except OSError as error:
-        remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
-        return Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy)
-    finally:
-        await jails.close()
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    lack = f" There is no browser in them: {jails.browser_lack}" if jails.browser_lack else ""
-    return _told(result, f"local: jails work.{lack}")
-
-
-async def _modal(settings: Settings) -> Finding:
-    """Asks Modal whether the token opens the app; makes neither image nor sandbox."""
-    from sandbox.modal_sandboxes import ModalSandboxes
-    from sandbox.records import MemorySandboxRecords
-
-    sandboxes = ModalSandboxes(modal_plan(settings), MemorySandboxRecords())
-    try:
-        result = await sandboxes.probe()
-    finally:
-        await sandboxes.close()
-    return _told(result, f"modal: the token opens the app {settings.modal_app}.")
-
-
-def _told(result: ProbeResult, good: str) -> Finding:
-    if result.ok:
-        return Finding("ok", "sandbox", good)
-    return Finding("fail", "sandbox", result.reason, result.remedy)
 
 
 def _http(settings: Settings) -> Finding:

@@ -68,6 +68,7 @@ def new_reception(
                 file_bytes_max=settings.file_bytes_max,
                 ledger=stores.ledger,
                 charge=charge,
+                budget=settings.budget,
             ),
             roster=roster,
             plans=stores.plans,

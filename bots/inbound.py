@@ -183,6 +183,10 @@ class Outcome:
     is_ignored: bool = False
 
 
+NOT_STORED = "This could not be stored just now. Please try again in a minute."
+"""To whoever did something that the platform does not tell again, while the database is away."""
+
+
 def person_of(inbound: Inbound) -> Person:
     """Whoever did it."""
     if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):

@@ -163,7 +163,9 @@ class _BacklogGauges:
 
         self._up = gauge("database_up", "Whether the database answered this request.")
         self._runs = gauge("runs", "Runs that are not over, in the whole database.", ("status",))
-        self._oldest = gauge("oldest_queued_seconds", "Age of the oldest run that is queued.")
+        self._oldest = gauge(
+            "oldest_queued_seconds", "Longest wait of a queued run, since it was queued last."
+        )
         self._alive = gauge("processes_alive", "Processes whose heart beat in the last 4 s.")
         self._heartbeat = gauge("oldest_heartbeat_seconds", "Age of the oldest of their beats.")
         self._open = gauge("open_deliveries", "Runs with something left to show.")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, cast
 
 import modal
 import modal.exception
@@ -68,12 +68,7 @@ class ModalRunQueue:
     async def check(self) -> None:
         """Raises ConfigurationError for what does not pass by itself; a Modal that does not answer may, later."""
         try:
-            async with asyncio.timeout(TRY_SECONDS_MAX):
-                await (await self._found()).hydrate.aio()
-        except modal.exception.NotFoundError as error:
-            raise ConfigurationError(_NOT_DEPLOYED.format(app=self._account.app_name)) from error
-        except (modal.exception.AuthError, modal.exception.PermissionDeniedError) as error:
-            raise ConfigurationError(_REFUSED) from error
+            self._function = await deployed(self._account)
         except SDK_ERRORS as error:
             self._failed(error)
 
@@ -102,9 +97,7 @@ class ModalRunQueue:
     async def _found(self) -> modal.Function[..., object, object]:
         """Looked up by the first call, and again after a failure: a deployment may have made it anew."""
         if self._function is None:
-            client = await self._account.client()
-            app = self._account.app_name
-            self._function = modal.Function.from_name(app, FUNCTION, client=client)  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+            self._function = await _named(self._account)
         return self._function
 
     def _failed(self, error: Exception) -> None:
@@ -117,6 +110,26 @@ class ModalRunQueue:
         if self._is_failing:
             self._is_failing = False
             log.info("Modal takes runs again")
+
+
+async def deployed(account: ModalAccount) -> modal.Function[..., object, object]:
+    """The function, looked up at Modal. Raises ConfigurationError for what does not pass by itself, and the SDK's
+    errors for a Modal that does not answer."""
+    try:
+        async with asyncio.timeout(TRY_SECONDS_MAX):
+            function = await _named(account)
+            await function.hydrate.aio()
+    except modal.exception.NotFoundError as error:
+        raise ConfigurationError(_NOT_DEPLOYED.format(app=account.app_name)) from error
+    except (modal.exception.AuthError, modal.exception.PermissionDeniedError) as error:
+        raise ConfigurationError(_REFUSED) from error
+    return function
+
+
+async def _named(account: ModalAccount) -> modal.Function[..., object, object]:
+    client = await account.client()
+    function = modal.Function.from_name(account.app_name, FUNCTION, client=client)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the SDK leaves a type out
+    return cast(modal.Function[..., object, object], function)
 
 
 class OneRunQueue:

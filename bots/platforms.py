@@ -8,6 +8,7 @@ from bots.discord.lanes import Cursors
 from bots.posting import Surface
 from bots.reception import Receive
 from bots.settings import Settings
+from bots.shards import shards_of
 from bots.slack.app import Left, SlackApp
 from bots.slack_installs import InstallDesk
 from bots.warehouse import Stores
@@ -78,6 +79,7 @@ def add_discord(
         trace=call_trace("discord", tower.metrics.called),
         needs_roles=bool(settings.allowed_roles),
         left=left,
+        shards=shards_of(settings.discord_shards) if settings.discord_shards else None,
     )
     app.client.rest.turns.limiter = tower.limiter
     platforms.surfaces["discord"] = WatchedSurface("discord", app.surface, tower.figures)

@@ -78,10 +78,8 @@ class Policy:
 
 
 def refusal(inbound: Inbound, policy: Policy) -> str | None:
-    """The sentence for somebody who may not talk to the agent, or None. The HTTP API has its own token."""
+    """The sentence for somebody who may not talk to the agent, or None."""
     address, person = inbound.address, person_of(inbound)
-    if address.platform == "api":
-        return None
     if isinstance(inbound, MessageDeleted) and not person.person_id:
         # the platform does not say whose message it was: taking words back is for whoever may delete them
         anybody = Policy(workspaces=policy.workspaces, channels=policy.channels, users=(EVERYBODY,))

@@ -3,12 +3,20 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from bots.last_look import last_look, looking
 from bots.rendering.content import Content
-from core.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.errors import (
+    LeaseLost,
+    StorageUnavailable,
+    SurfaceError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnclear,
+)
 from core.ports import (
     ChatPresence,
     ChatSurface,
@@ -17,7 +25,7 @@ from core.ports import (
     Reaction,
     SandboxProvider,
 )
-from core.stores import Asks, Conversations, Deliveries, Delivery, Rendering
+from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, Rendering
 from core.threads import Address
 
 log = logging.getLogger(__name__)
@@ -102,7 +110,7 @@ class Poster:
                 # whoever slept meanwhile must not paint over what another one has shown since
                 await self._record(record)
                 # newer ones follow; to wait for the platform here would keep the answer waiting
-                await self.surface.edit(self.address, message_ref, content)
+                await self._sent(lambda: self.surface.edit(self.address, message_ref, content))
                 return
             await self._patiently(lambda: self.surface.edit(self.address, message_ref, content))
             await self._record(replace(record, state="delivered"))
@@ -131,11 +139,22 @@ class Poster:
         await self._record(replace(record, state="delivered"))
         return None
 
-    async def sign(self, message_ref: str, reaction: Reaction) -> None:
-        """A reaction is a courtesy: what goes wrong with it is logged only."""
+    async def plan(self, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+        """Raises LeaseLost where another process shows the run."""
+        began = time.monotonic()
+        planned = await self.deliveries.plan(self.rendering, drafts)
+        self._was_ours_at = began
+        return planned
+
+    async def sign(self, message_ref: str, reaction: Reaction, *, is_patient: bool = True) -> None:
+        """A reaction is a courtesy: what goes wrong with it is logged only. Whoever slept meanwhile gives none."""
+
+        def react() -> Awaitable[None]:
+            return self.surface.react(self.address, message_ref, reaction)
+
         try:
-            await self._patiently(lambda: self.surface.react(self.address, message_ref, reaction))
-        except SurfaceError as error:
+            await (self._patiently(react) if is_patient else self._sent(react))
+        except (SurfaceError, StorageUnavailable, LeaseLost) as error:
             log.info("no reaction on run %s: %s", self.rendering.run_id, error)
 
     async def _looked_for(self, record: Delivery) -> Delivery:
@@ -151,17 +170,9 @@ class Poster:
         """Sends at most once: after an unclear try the thread is looked at first."""
         record_id = record.delivery_id
         attempting = await self._record(replace(record, state="attempting"))
-
-        async def send_ours() -> str:
-            if time.monotonic() - self._was_ours_at > self.sure_seconds:
-                await self._record(
-                    attempting
-                )  # whoever slept meanwhile finds that another posts it
-            return await send()
-
         for _ in range(TRIES_MAX):
             try:
-                sent = await self._patiently(send_ours, is_repeatable=False)
+                sent = await self._patiently(send, is_repeatable=False)
             except SurfaceUnclear as unclear:
                 log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -177,7 +188,7 @@ class Poster:
         unclear = 0
         while True:
             try:
-                return await send()
+                return await self._sent(send)
             except SurfaceRateLimited as limited:
                 await asyncio.sleep(limited.retry_after_seconds)
             except SurfaceUnclear:
@@ -185,6 +196,16 @@ class Poster:
                 if not is_repeatable or unclear >= TRIES_MAX:
                     raise
                 await asyncio.sleep(PAUSE_SECONDS * unclear)
+
+    async def _sent(self, send: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Whoever slept before it is sent finds that another one shows the run: LeaseLost."""
+        with looking(self._look):
+            await last_look()
+            return await send()
+
+    async def _look(self) -> None:
+        if time.monotonic() - self._was_ours_at > self.sure_seconds:
+            await self.plan([])
 
     async def _record(self, record: Delivery) -> Delivery:
         began = time.monotonic()

@@ -64,6 +64,10 @@ class Reception:
         door = Door(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
         if (refused := await door.refused(inbound)) is not None:
             return refused
+        return await self.take_in(inbound)
+
+    async def take_in(self, inbound: Inbound) -> Outcome:
+        """As `receive`, from whoever has shown another right: the API's token, or the link to a browser."""
         match inbound:
             case RunButtonPressed():
                 return await self._press(inbound)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -14,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from bots import shards
 from bots.settings_file import read_env_file
 from bots.settings_modal import ModalSettings
 from bots.settings_outside import OutsideSettings
@@ -75,6 +77,7 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, Sl
 
     discord_token: SecretStr = NO_SECRET
     discord_api_url: WebUrl = "https://discord.com/api/v10"
+    discord_shards: Annotated[str, AfterValidator(shards.checked)] = ""
 
     database_url: Annotated[
         str, starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")

@@ -19,7 +19,7 @@ def _is_long(value: SecretStr) -> SecretStr:
 
 
 class WatchSettings(BaseModel):
-    """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT, is read as the endpoint too."""
+    """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT is read as the endpoint too."""
 
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
         "INFO"

@@ -1,11 +1,13 @@
 """The word `knowledge`: files that the agent is to know in a thread, added, listed and removed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from bots.inbound import CommandCalled
-from core.budget import Ledger
-from core.errors import AgentError, ToolError
+from core.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, day_start, exhausted
+from core.errors import AgentError, BudgetExceeded, ToolError
 from core.inputs import safe_name
 from core.knowledge.desk import Library
 from core.knowledge.ports import Scope
@@ -23,7 +25,7 @@ USAGE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
     """Where the knowledge of threads is kept, and how files come to it. `charge` prices what their vectors cost, which
-    is booked in the ledger."""
+    is booked in the ledger and counts for the days of the budget."""
 
     library: Library
     conversations: Conversations
@@ -31,6 +33,7 @@ class Shelf:
     file_bytes_max: int
     ledger: Ledger
     charge: Callable[[str, Usage], Usage]
+    budget: Budget = NO_BUDGET
 
 
 async def answer_knowledge(called: CommandCalled, shelf: Shelf) -> str:
@@ -59,34 +62,47 @@ async def _add(called: CommandCalled, shelf: Shelf) -> str:
     if scope is None:
         thread = await shelf.conversations.create(called.address)
         scope = Scope("thread", thread.thread_id)
-    used: list[tuple[str, Usage]] = []
-    paid = shelf.library.charged_to(
-        lambda model, usage: used.append((model, shelf.charge(model, usage)))
-    )
+    return "\n".join([await _added(file, scope, called, shelf) for file in called.files])
+
+
+async def _added(file: IncomingFile, scope: Scope, called: CommandCalled, shelf: Shelf) -> str:
+    name = safe_name(file.name)
+    source = shelf.sources.get(called.address.platform)
+    if source is None:
+        return f"- `{name}`: files cannot be fetched here."
     try:
-        lines = [
-            await _added(file, scope, called.address.platform, replace(shelf, library=paid))
-            for file in called.files
-        ]
+        await _check_budget(called, shelf)
+        async with _paid(scope, called, shelf) as library:
+            pieces = source.open(file, bytes_max=shelf.file_bytes_max)
+            entry = await library.add(scope, name, pieces)
+    except (AgentError, ToolError) as error:
+        return f"- `{name}` was not added: {error}"
+    return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
+
+
+@asynccontextmanager
+async def _paid(scope: Scope, called: CommandCalled, shelf: Shelf) -> AsyncGenerator[Library, None]:
+    """The library, whose vectors are booked to who asks, also where adding fails half-way."""
+    used: list[tuple[str, Usage]] = []
+    try:
+        yield shelf.library.charged_to(
+            lambda model, usage: used.append((model, shelf.charge(model, usage)))
+        )
     finally:
         if used:
             await shelf.ledger.book(
                 used, thread_id=scope.owner_id, at=called.address, by=called.person
             )
-    return "\n".join(lines)
 
 
-async def _added(file: IncomingFile, scope: Scope, platform: str, shelf: Shelf) -> str:
-    name = safe_name(file.name)
-    source = shelf.sources.get(platform)
-    if source is None:
-        return f"- `{name}`: files cannot be fetched here."
-    try:
-        pieces = source.open(file, bytes_max=shelf.file_bytes_max)
-        entry = await shelf.library.add(scope, name, pieces)
-    except (AgentError, ToolError) as error:
-        return f"- `{name}` was not added: {error}"
-    return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
+async def _check_budget(called: CommandCalled, shelf: Shelf) -> None:
+    """Raises BudgetExceeded where no more may be spent. What has no vectors costs nothing."""
+    if shelf.library.semantics is None or not shelf.budget.is_set:
+        return
+    since = day_start(datetime.now(UTC))
+    spent = await shelf.ledger.spending_of(called.person, called.address, since=since)
+    if (why := exhausted(replace(shelf.budget, run=NO_LIMIT), spent)) is not None:
+        raise BudgetExceeded(why)
 
 
 async def _list(called: CommandCalled, shelf: Shelf) -> str:

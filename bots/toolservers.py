@@ -12,7 +12,7 @@ from bots.settings import Settings, process_environment
 from core.approval import described
 from core.mcp.client import McpServers
 from core.mcp.secrecy import secrets_of
-from core.mcp.settings import read_servers
+from core.mcp.settings import McpServerConfig, read_servers
 from core.tools.tool import Tool
 
 
@@ -46,13 +46,20 @@ def _asked(tool: Tool[Any], params: BaseModel) -> str:
 
 
 def tool_servers(settings: Settings) -> ToolServers:
+    """Raises ConfigurationError as `server_configs`."""
+    configs = server_configs(settings)
+    names = frozenset(config.name for config in configs)
+    return ToolServers(McpServers(configs, host_environment=process_environment()), names)
+
+
+def server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
     """What they are given in confidence is kept out of the log from here on.
 
     Raises ConfigurationError with one sentence for a file that cannot be used.
     """
-    environment = process_environment()
-    configs = read_servers(settings.mcp_config, environment) if settings.mcp_config else ()
+    if not settings.mcp_config:
+        return ()
+    configs = read_servers(settings.mcp_config, process_environment())
     for config in configs:
         keep_out((*config.secrets, *secrets_of(config)))
-    names = frozenset(config.name for config in configs)
-    return ToolServers(McpServers(configs, host_environment=environment), names)
+    return configs

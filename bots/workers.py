@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from core.errors import StorageUnavailable
+from core.errors import ConfigurationError, StorageUnavailable
 from core.ids import new_id
 from core.stores import RunClaims
 
@@ -36,12 +36,15 @@ def is_of_this_host(name: str) -> bool:
 async def enlisted(folder: Path, worker_id: str, claims: RunClaims) -> AsyncGenerator[None, None]:
     """While entered the worker counts as alive. What dead ones of this machine held is free at once, not in seconds.
 
-    Where files cannot be locked, heartbeats alone tell.
+    Where files cannot be locked, heartbeats alone tell. Raises ConfigurationError where the database is away.
     """
     with _dead(folder) as names:
         for name in names:
             log.info("worker %s ended without a farewell; its work goes on here", name)
-            await claims.bury(name)
+            try:
+                await claims.bury(name)
+            except StorageUnavailable as error:
+                raise ConfigurationError(f"The database cannot be used: {error}") from error
     with _locked(folder, worker_id):
         yield
     try:

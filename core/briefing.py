@@ -1,6 +1,6 @@
 """What a run's prompt is told besides its base: the checklist as it stands, and what the knowledge base has."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from core.context.checklist import todo_in
@@ -22,9 +22,13 @@ async def with_knowledge(
     around: Surroundings,
     desk: KnowledgeDesk,
     history: Sequence[Message],
-    inputs: Sequence[ThreadInput],
+    read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
 ) -> Surroundings:
-    """The prompt with what the knowledge base has on the request; no model is asked for it."""
+    """The prompt with what the knowledge base has on the request, which is read only where it has anything at all; no
+    model is asked for it."""
+    if not await desk.has_entries():
+        return around
+    inputs = await read_inputs()
     told = [str(one.content.get("content")) for one in history if is_said(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
     knowledge = PromptLayers(knowledge=await desk.for_prompt(question))

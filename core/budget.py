@@ -60,6 +60,10 @@ class Ledger(Protocol):
         """What the run has used, and what its requester, channel and workspace have used since then."""
         ...
 
+    async def spending_of(self, by: Person, at: Address, *, since: datetime) -> Spending:
+        """What the person, the channel and the workspace have used since then, for something beside any run."""
+        ...
+
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
     ) -> None:

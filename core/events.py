@@ -137,7 +137,10 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
+    """`is_mended`: an attempt that was cut off had begun it; this one only ends it, or makes it whole."""
+
     turn_id: str
+    is_mended: bool = False
     kind: Literal["turn_finished"] = "turn_finished"
 
 

@@ -45,7 +45,8 @@ NO_FIGURES = NoFigures()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What the database holds at one moment. `oldest_queued_seconds` is 0 where nothing is queued."""
+    """What the database holds at one moment. `oldest_queued_seconds` counts from when a run was queued last, and is 0
+    where nothing is."""
 
     runs: dict[str, int]
     oldest_queued_seconds: float

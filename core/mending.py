@@ -10,7 +10,14 @@ from core.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, tol
 from core.context.tokens import counted
 from core.dialects.dialect import Dialect
 from core.errors import ApprovalExpired, ToolError
-from core.events import MessageAdded, RunFinished, ToolStarted, TurnFinished, TurnStarted
+from core.events import (
+    MessageAdded,
+    RunEvent,
+    RunFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
 from core.ids import new_id
 from core.messages import JsonObject, Message, ToolCall
 from core.threads import Ask, Reply, ToolCallRecord
@@ -74,13 +81,26 @@ async def mend(
         outcomes += [refused(call, NEVER_STARTED) for call in never]
         added.extend(_results(outcomes, assistant_id, shop))
         reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
-        shop.run_log.emit(TurnFinished(turn_id=turn_id))
+        shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     if shop.answer is not None and shop.answer.state == "expired":
         raise ApprovalExpired(EXPIRED)
     if reply is None:
         return Mended(messages=tuple(added))
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     return Mended(messages=tuple(added), ended=ended)
+
+
+def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
+    """Ends what former attempts had begun to tell and did not end, so that turns stay in pairs for whoever listens.
+    One that has calls is opened anew where they are answered."""
+    is_open: list[str] = []
+    for one in events:
+        if isinstance(one.event, TurnStarted):
+            is_open.append(one.event.turn_id)
+        elif isinstance(one.event, TurnFinished) and one.event.turn_id in is_open:
+            is_open.remove(one.event.turn_id)
+    for turn_id in is_open:
+        run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
 
 
 def _is_unasked(record: ToolCallRecord, shop: Workshop) -> bool:
@@ -106,7 +126,7 @@ def _asked_for(unasked: Sequence[ToolCallRecord], shop: Workshop) -> Approval:
     """The turn ends here for now: its results follow, all at once, when people have answered."""
     turn_id = unasked[0].turn_id
     prepared = [prepare(record.name, record.arguments, shop.toolbox) for record in unasked]
-    shop.run_log.emit(TurnFinished(turn_id=turn_id))
+    shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     return Approval(
         turn_id=turn_id,
         tools=tuple(one.tool.name for one in prepared),
@@ -224,7 +244,7 @@ def _message(
     message_id: str | None = None,
     assistant_message_id: str | None = None,
 ) -> Message:
-    metadata: JsonObject = {"is_mended": True}
+    metadata: JsonObject = {}
     if assistant_message_id is not None:
         metadata["assistant_message_id"] = assistant_message_id
     message = Message(

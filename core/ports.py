@@ -185,10 +185,10 @@ class ChatSurface(Protocol[ContentT]):
 
 
 class ChatPresence(Protocol):
-    """The signs beside the messages. Failures are logged and never end a run."""
+    """The signs beside the messages. Whoever gives them logs a failure, which never ends a run."""
 
     async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
-        """Makes this the bot's only reaction on the message; None removes it."""
+        """Makes this the bot's only reaction on the message; None removes it. May be repeated. Raises SurfaceError."""
         ...
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:

@@ -135,7 +135,6 @@ class RunRecorder:
 
     async def suspend(self, approval: Approval) -> None:
         """Stores everything so far with the question, and gives the run back until people have answered."""
-        self.emit(ApprovalAsked(text=approval.text, summary=approval.summary))
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def finish(self, terminal: Terminal, ending: RunEnding) -> bool:
@@ -162,8 +161,9 @@ class RunRecorder:
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
-            batch = self._pending
-            events = self._events(batch.emitted)
+            batch, now = self._pending, datetime.now(UTC)
+            asked = ApprovalAsked(text=approval.text, summary=approval.summary)
+            events = self._events([*batch.emitted, _Emitted(asked, self._turn_id, now)])
             await self._journal.suspend(self._lease, self._entry(batch, events), approval)
             self._pending = _Pending()
             self._n += len(events)

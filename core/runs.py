@@ -16,7 +16,7 @@ from core.equipment import Equipment, booking, charging, check_budget, equipped
 from core.errors import AgentError, LeaseLost, StorageUnavailable
 from core.events import MessageAdded, RunFailed
 from core.flow.planner import Ended
-from core.flow.play import Mend, play_flow
+from core.flow.play import Mend, play_flow, put_down
 from core.flow.resume import ended_before
 from core.flow.team import flow_of
 from core.inputs import Uploads, unread_message, user_message
@@ -25,7 +25,7 @@ from core.listening import Listener
 from core.log_marks import mark
 from core.loop import Surroundings, run_agent
 from core.machine import Machine
-from core.mending import Workshop, mend
+from core.mending import Workshop, end_open_turns, mend
 from core.messages import Message
 from core.recorder import RunRecorder
 from core.tasks import cancel, spawn
@@ -143,6 +143,9 @@ class _Execution:
             if snapshot is None:
                 raise LeaseLost(f"the thread of run {self._lease.run_id} is forgotten")
             self._address = snapshot.thread.address
+            if self._lease.attempt > 1:
+                told = await self._engine.conversations.events(self._lease.run_id)
+                end_open_turns(told, self._recorder)
             await refuse_the_deadly(
                 self._lease, self._run, snapshot.thread, self._engine, self._recorder
             )
@@ -165,7 +168,8 @@ class _Execution:
             self._listener.remember(history)
             around = await self._informed(around, history)
             flow = await flow_of(kit, self._run, around, self._engine, self._recorder)
-            ended = await (play_flow(flow, mend=mend) if flow else self._looped(around, mend))
+            played = play_flow(flow, mend=mend) if flow else self._looped(around, history, mend)
+            ended = await played
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
                 self.state = "waiting"
@@ -182,14 +186,15 @@ class _Execution:
             await self._recorder.commit()
             mend = None
 
-    async def _looped(self, around: Surroundings, mend: Mend | None) -> Ended:
+    async def _looped(
+        self, around: Surroundings, history: Sequence[Message], mend: Mend | None
+    ) -> Ended:
         """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
-        ended = await mend(around) if mend else None
-        if mend and ended is None:
-            ended = await ended_before(self._lease, self._engine, around)
-        if ended is not None:
-            return ended
-        history = await self._engine.conversations.recent(self._lease.thread_id)
+        if mend:
+            ended = await mend(around) or await ended_before(self._lease, self._engine, around)
+            if ended is not None:
+                return ended
+            history = await self._engine.conversations.recent(self._lease.thread_id)
         turns_done = turns_in(history, self._lease.run_id)
         return await run_agent(history, with_todo(around, history), turns_done=turns_done)
 
@@ -211,8 +216,8 @@ class _Execution:
         if desk is None or self._is_informed:
             return around
         self._is_informed = True
-        inputs = await self._engine.journal.inputs(self._lease)
-        return await with_knowledge(around, desk, history, inputs)
+        read_inputs = partial(self._engine.journal.inputs, self._lease)
+        return await with_knowledge(around, desk, history, read_inputs)
 
     async def _surroundings(self, kit: Equipment) -> Surroundings:
         engine = self._engine
@@ -289,5 +294,6 @@ class _Execution:
         with suppress(LeaseLost):
             if not self._has_read:
                 await self._take_unread()
+            await put_down(self._lease, self._engine, self._recorder)
             await self._recorder.finish(failed, ending_of(failed))
             self.state = "failed"

@@ -61,8 +61,19 @@ async def _heard(
         if is_over:
             return
         while (event := await arriving.next(silence_seconds)) is not None:
+            if _leaves_a_gap(last, event.cursor):
+                for missed in await conversations.events(run_id, after=last):
+                    if missed.cursor < event.cursor:
+                        yield missed
             last = max(last, event.cursor)
             yield event
+
+
+def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
+    """Whether something may lie between them: the bus did not take it, or a reader came later than it."""
+    if following.attempt > last.attempt:
+        return (last, following) != (Cursor(0, 0), Cursor(1, 1))
+    return following > Cursor(last.attempt, last.n + 1)
 
 
 async def _is_over(run_id: str, conversations: Conversations) -> bool:

@@ -17,6 +17,7 @@ class Call:
         self.answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self.pieces: deque[bytes] = deque()
         self.pieces_bytes = 0
+        self.owed_bytes = 0
         self.takes_data = False
         self.credit = frames.WINDOW_BYTES
         self.changed = asyncio.Event()

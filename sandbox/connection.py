@@ -202,8 +202,15 @@ class Connection:
             call.answer.exception()
 
     def _pay(self, channel: int, amount: int) -> None:
-        if self._lost_because is None and channel in self._calls:
-            credit = frames.CREDIT_AMOUNT.pack(amount)
+        """In large amounts, far below the window: a credit for each small piece would be more than the piece, and
+        would pile up here where the program inside does not read."""
+        call = self._calls.get(channel)
+        if self._lost_because is not None or call is None:
+            return
+        call.owed_bytes += amount
+        if call.owed_bytes >= frames.DATA_BYTES_MAX:
+            credit = frames.CREDIT_AMOUNT.pack(call.owed_bytes)
+            call.owed_bytes = 0
             self._writer.write(frames.encode(frames.CREDIT, channel, credit))
 
     async def _send_part(self, channel: int, call: Call, op: str, part: bytes) -> bool:
@@ -273,11 +280,12 @@ class Connection:
         hello = as_object(payload)
         if hello.get("protocol") != frames.PROTOCOL:
             raise ValueError(f"protocol {str(hello.get('protocol'))[:40]}")
-        if not self._hello.done():
-            self._hello.set_result(None)
+        if self._hello.done():
+            raise ValueError("a second hello")
+        self._hello.set_result(None)
 
     def _take_data(self, call: Call, payload: bytes) -> None:
         call.pieces_bytes += len(payload)
-        if not call.takes_data or call.pieces_bytes > frames.WINDOW_BYTES:
-            raise ValueError("data that was not asked for")
+        if not payload or not call.takes_data or call.pieces_bytes > frames.WINDOW_BYTES:
+            raise ValueError("data that was not asked for, or is none")
         call.pieces.append(payload)

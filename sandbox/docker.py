@@ -13,6 +13,7 @@ from sandbox.client import SandboxClient
 from sandbox.connection import Connection
 from sandbox.docker_command import Attached, Docker, DockerPlan, Done
 from sandbox.doors import Doors, Remote
+from sandbox.full_disk import not_had
 from sandbox.lifecycle import Patience, next_step
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.modal_program import packed_program
@@ -162,7 +163,7 @@ class DockerContainers:
             self._workspaces.prepare()
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise SandboxUnavailable(NOT_STARTED, detail=str(error)) from error
+            raise not_had(error, NOT_STARTED) from error
         if isinstance(workspace, Remote):
             return workspace
         try:

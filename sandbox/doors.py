@@ -22,6 +22,7 @@ from core.ids import new_id
 from core.serving import stop_accepting
 from core.tasks import cancel, spawn
 from sandbox.connection import Connection
+from sandbox.full_disk import not_had
 from sandbox.machines import Machine
 from sandbox.processes import with_descendants
 from sandbox.relay import Relay
@@ -80,7 +81,7 @@ class Doors:
         try:
             self._workspaces.advance(thread_id, fence)
         except OSError as error:
-            raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+            raise not_had(error, "There is no sandbox.") from error
         self._fences[thread_id] = fence
 
     async def take(self, thread_id: str) -> Workspace | Remote:

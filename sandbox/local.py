@@ -18,6 +18,7 @@ from sandbox.cgroups import Cgroups, find_cgroups
 from sandbox.client import SandboxClient
 from sandbox.doors import Doors, Remote
 from sandbox.egress import Egress
+from sandbox.full_disk import not_had
 from sandbox.jail import Jail, is_root, start_jail
 from sandbox.lifecycle import Patience
 from sandbox.limits import Limits, LimitState
@@ -159,7 +160,7 @@ class LocalJails:
         try:
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise SandboxUnavailable(NO_SANDBOX, detail=f"workspace: {error}") from error
+            raise not_had(error, NO_SANDBOX, doing="workspace") from error
         if isinstance(workspace, Remote):
             return workspace
         try:
@@ -174,7 +175,7 @@ class LocalJails:
             )
         except OSError as error:
             workspace.close()
-            raise SandboxUnavailable(NO_SANDBOX, detail=f"bubblewrap: {error}") from error
+            raise not_had(error, NO_SANDBOX, doing="bubblewrap") from error
         except BaseException:
             workspace.close()
             raise
@@ -212,7 +213,11 @@ class LocalJails:
     async def _equipped_or_unavailable(self) -> _Equipment:
         try:
             return await self._equipped()
+        except OSError as error:
+            raise not_had(error, NO_SANDBOX, doing="data folder") from error
         except Lacking as lacking:
+            if isinstance(lacking.__cause__, OSError):
+                raise not_had(lacking.__cause__, NO_SANDBOX, doing="data folder") from lacking
             raise SandboxUnavailable(NO_SANDBOX, detail=str(lacking)) from lacking
 
     async def _equipped(self) -> _Equipment:

@@ -13,10 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.errors import SandboxUnavailable
 from sandbox.client import SandboxClient
 from sandbox.connection import Connection
 from sandbox.doors import Doors, Remote
+from sandbox.full_disk import not_had
 from sandbox.limits import Limits
 from sandbox.machines import Machine, Machines, check_thread_id
 from sandbox.turnstile import cores
@@ -70,14 +70,14 @@ class UnsafeProcesses:
             self._workspaces.prepare()
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+            raise not_had(error, "There is no sandbox.") from error
         if isinstance(workspace, Remote):
             return workspace
         try:
             return await _started(workspace, self._limits)
         except OSError as error:
             workspace.close()
-            raise SandboxUnavailable("There is no sandbox.", detail=str(error)) from error
+            raise not_had(error, "There is no sandbox.") from error
 
 
 class _Process:

@@ -8,6 +8,7 @@ from core.approval import CHOICES, Approval, tools_always_allowed
 from core.ids import new_id
 from core.stores import DeliveryDraft
 from core.threads import Ask, Lease
+from storage.database import Database
 from storage.endings import insert_drafts
 from storage.prepared import Prepared
 from storage.queued_runs import resume_run, touch_thread
@@ -85,6 +86,6 @@ def newest_approval(connection: Connection, run_id: str) -> Ask | None:
     return ask_of(row) if row else None
 
 
-def approved_tools(connection: Connection, thread_id: str) -> frozenset[str]:
-    rows = _ANSWERED.rows(connection, {"thread": thread_id})
+async def approved_tools(database: Database, thread_id: str) -> frozenset[str]:
+    rows = await database.read_one(_ANSWERED, {"thread": thread_id})
     return frozenset[str]().union(*(tools_always_allowed(ask_of(row)) for row in rows))

@@ -24,7 +24,8 @@ class SqlBacklogs:
 
 
 def _backlog(connection: Connection) -> Backlog:
-    by_status = select(runs.c.status, func.count(), func.min(runs.c.created_at))
+    since = func.coalesce(runs.c.requeued_at, runs.c.created_at)
+    by_status = select(runs.c.status, func.count(), func.min(since))
     rows = connection.execute(
         by_status.where(runs.c.status.in_(_UNENDED)).group_by(runs.c.status)
     ).all()

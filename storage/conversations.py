@@ -124,8 +124,8 @@ class SqlConversations:
         return message_of(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
-        row = await self._database.read(lambda c: _RUN.first(c, {"of_run": run_id}))
-        return run_of(row) if row else None
+        rows = await self._database.read_one(_RUN, {"of_run": run_id})
+        return run_of(rows[0]) if rows else None
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)

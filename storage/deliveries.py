@@ -58,16 +58,45 @@ _GRANT = Prepared(
 )
 _SHUT = Prepared(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
 _STATUS = Prepared(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
+_OPEN = Prepared(
+    select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
+)
+_OPEN_FOR = Prepared(
+    select(renderings.c.run_id)
+    .where(
+        renderings.c.is_open,
+        (renderings.c.worker_id == bindparam("worker")) | not_(is_alive(renderings.c.worker_id)),
+    )
+    .order_by(renderings.c.run_id)
+)
 _IN_PLAN = deliveries.c.run_id == bindparam("of_run")
 _PLANNED = Prepared(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
+_PLANNED_BY = Prepared(
+    select(deliveries)
+    .join(renderings, renderings.c.run_id == deliveries.c.run_id)
+    .where(
+        _IN_PLAN,
+        renderings.c.fence == bindparam("with_fence"),
+        renderings.c.worker_id == bindparam("worker"),
+    )
+    .order_by(*_ORDER)
+)
 _UNSENT = Prepared(
     select(deliveries.c.delivery_id)
     .where(_IN_PLAN, deliveries.c.state != "delivered", deliveries.c.state != "failed")
     .limit(1)
 )
+_OF_HOLDER = select(renderings.c.run_id).where(
+    _OF_RUN,
+    renderings.c.fence == bindparam("with_fence"),
+    renderings.c.worker_id == bindparam("worker"),
+)
+_STILL_HELD = Prepared(_OF_HOLDER)
+# the rendering's row is locked before that of the delivery, as everywhere; of a delivery that somebody else changes
+# meanwhile PostgreSQL takes the newest state then
 _THIS = update(deliveries).where(
     deliveries.c.delivery_id == bindparam("of_delivery"),
-    deliveries.c.run_id == bindparam("of_run"),
+    deliveries.c.run_id.in_(_OF_HOLDER.with_for_update()),
 )
 _TOLD: dict[str, BindParameter[Any]] = {
     name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
@@ -92,13 +121,9 @@ class SqlDeliveries:
         self._database = database
 
     async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
-        shown_by = renderings.c.worker_id
-        statement = (
-            select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
-        )
-        if for_worker:
-            statement = statement.where((shown_by == for_worker) | not_(is_alive(shown_by)))
-        return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
+        statement = _OPEN_FOR if for_worker else _OPEN
+        rows = await self._database.read_one(statement, {"worker": for_worker})
+        return tuple(row["run_id"] for row in rows)
 
     async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
         """The same worker may claim again, for instance after an error of its own; its older claim is void then."""
@@ -107,6 +132,13 @@ class SqlDeliveries:
     async def plan(
         self, rendering: Rendering, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
+        """To read what is planned, with no drafts, nothing needs to be locked: it would be free again at once."""
+        if not drafts:
+            with _PLAN:
+                rows = await self._database.read_one(_PLANNED_BY, _holder(rendering))
+            if rows:
+                return tuple(map(delivery_of, rows))
+
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
             insert_drafts(connection, rendering.run_id, tuple(drafts))
@@ -117,7 +149,19 @@ class SqlDeliveries:
 
     async def record(self, rendering: Rendering, delivery: Delivery) -> None:
         """A delivery whose ask was answered while it was being posted becomes stale instead of delivered."""
-        await self._database.write(_RECORD, lambda c: _record(c, rendering, delivery))
+        values: dict[str, object] = {
+            **_holder(rendering),
+            "of_delivery": delivery.delivery_id,
+            "new_message_ref": delivery.message_ref,
+            "new_error": delivery.error,
+            "new_body": delivery.body,
+            "new_state": delivery.state,
+        }
+        statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
+        if await self._database.write_one(_RECORD, statement, values):
+            return
+        if not await self._database.read_one(_STILL_HELD, _holder(rendering)):
+            raise _lost(rendering)
 
     async def close(self, rendering: Rendering) -> bool:
         return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
@@ -141,21 +185,19 @@ def _hold(connection: Connection, rendering: Rendering) -> None:
     """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
     held = _HELD.found(connection, {"of_run": rendering.run_id})
     if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
-        raise LeaseLost(f"run {rendering.run_id} is shown by another worker")
+        raise _lost(rendering)
 
 
-def _record(connection: Connection, rendering: Rendering, delivery: Delivery) -> None:
-    _hold(connection, rendering)
-    values: dict[str, object] = {
+def _holder(rendering: Rendering) -> dict[str, object]:
+    return {
         "of_run": rendering.run_id,
-        "of_delivery": delivery.delivery_id,
-        "new_message_ref": delivery.message_ref,
-        "new_error": delivery.error,
-        "new_body": delivery.body,
-        "new_state": delivery.state,
+        "with_fence": rendering.fence,
+        "worker": rendering.worker_id,
     }
-    statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
-    statement.run(connection, values)
+
+
+def _lost(rendering: Rendering) -> LeaseLost:
+    return LeaseLost(f"run {rendering.run_id} is shown by another worker")
 
 
 def _close(connection: Connection, rendering: Rendering) -> bool:

@@ -1,9 +1,9 @@
 """What comes in: claimed, decided on and stored in one transaction."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from core.audit import AuditEntry
 from core.failpoints import Failpoint
@@ -24,11 +24,14 @@ from storage.prepared import Prepared
 from storage.queued_runs import resume_run
 from storage.snapshots import lock_thread_at, snapshot_of
 from storage.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
-from storage.upserts import insert_or_replace, skipping
+from storage.upserts import advancing, skipping
 
 _ACCEPT = Failpoint("storage.accept")
 _CLAIM = Failpoint("storage.claim_key")
 _FORWARD = Failpoint("storage.forward")
+_SWEEP = Failpoint("storage.sweep_keys")
+SWEPT_AT_ONCE_MAX = 1000
+_ADVANCE = Prepared(advancing(inbound_cursors, ("platform", "scope"), "cursor"))
 _CLAIM_KEY = Prepared(partial(skipping, claimed_keys))
 _CLAIMED = Prepared(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
 _KEY_LED_TO = Prepared(
@@ -51,11 +54,16 @@ class SqlInbox:
         return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
 
     async def is_claimed(self, dedupe_key: str) -> bool:
-        statement = select(claimed_keys.c.dedupe_key).where(claimed_keys.c.dedupe_key == dedupe_key)
-        return await self._database.read(lambda c: c.execute(statement).first() is not None)
+        return bool(await self._database.read_one(_CLAIMED, {"key": dedupe_key}))
+
+    async def sweep(self, *, older_than_days: float) -> int:
+        """Deletes a batch of the keys that were claimed that long ago; answers how many went, 0 once none are left."""
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        return await self._database.write(_SWEEP, lambda c: _delete_oldest_keys(c, before))
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None:
-        await self._database.write(_FORWARD, lambda c: _forward(c, platform, scope, cursor))
+        row = {"platform": platform, "scope": scope, "cursor": cursor}
+        await self._database.write_one(_FORWARD, _ADVANCE, row)
 
     async def cursors(self, platform: str) -> dict[str, str]:
         statement = select(inbound_cursors.c.scope, inbound_cursors.c.cursor).where(
@@ -99,6 +107,21 @@ class SqlInbox:
         )
         rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
         return tuple(JoinedThread(**row) for row in rows)
+
+
+def _delete_oldest_keys(connection: Connection, before: datetime) -> int:
+    """What another process is deleting just now is passed over."""
+    oldest = (
+        select(claimed_keys.c.dedupe_key)
+        .where(claimed_keys.c.claimed_at < before)
+        .order_by(claimed_keys.c.claimed_at)
+        .limit(SWEPT_AT_ONCE_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    gone = connection.execute(oldest).scalars().all()
+    if gone:
+        connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
+    return len(gone)
 
 
 def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:
@@ -180,15 +203,3 @@ def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | 
         thread_id=snapshot.thread.thread_id,
         run_id=active.run_id if active else None,
     )
-
-
-def _forward(connection: Connection, platform: str, scope: str, cursor: str) -> None:
-    statement = select(inbound_cursors.c.cursor).where(
-        inbound_cursors.c.platform == platform, inbound_cursors.c.scope == scope
-    )
-    known = connection.execute(statement.with_for_update()).scalar_one_or_none()
-    values: dict[str, object] = {"platform": platform, "scope": scope, "cursor": cursor}
-    if known is None:
-        connection.execute(inbound_cursors.insert(), values)
-    elif (len(cursor), cursor) > (len(known), known):
-        insert_or_replace(connection, inbound_cursors, ("platform", "scope"), values)

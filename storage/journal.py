@@ -44,6 +44,7 @@ _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
 _SUSPEND = Failpoint("storage.suspend")
 _SWEEP = Failpoint("storage.sweep_events")
+RUNS_SWEPT_AT_ONCE_MAX = 100
 
 _HELD = (
     select(
@@ -161,7 +162,7 @@ class SqlRunJournal:
         return await self._database.read(lambda c: newest_approval(c, run_id))
 
     async def approved_tools(self, thread_id: str) -> frozenset[str]:
-        return await self._database.read(lambda c: approved_tools(c, thread_id))
+        return await approved_tools(self._database, thread_id)
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = (
@@ -171,12 +172,19 @@ class SqlRunJournal:
             lambda c: tuple(map(call_of, c.execute(statement).mappings()))
         )
 
-    async def sweep_events(self, *, older_than_hours: float = 24) -> int:
-        """Deletes the events of runs that ended that long ago; answers how many events went."""
-        ended = select(runs.c.run_id).where(
-            runs.c.finished_at < datetime.now(UTC) - timedelta(hours=older_than_hours)
+    async def sweep_events(
+        self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
+    ) -> int:
+        """Deletes the events of some runs that ended that long ago; answers how many went, 0 once none are left."""
+        some = (  # the first in the table's order, which is that of time: the index is walked no further
+            select(run_events.c.run_id)
+            .distinct()
+            .join(runs, runs.c.run_id == run_events.c.run_id)
+            .where(runs.c.finished_at < datetime.now(UTC) - timedelta(hours=older_than_hours))
+            .order_by(run_events.c.run_id)
+            .limit(runs_max)
         )
-        statement = delete(run_events).where(run_events.c.run_id.in_(ended))
+        statement = delete(run_events).where(run_events.c.run_id.in_(some))
         return await self._database.write(_SWEEP, lambda c: c.execute(statement).rowcount)
 
 
@@ -229,8 +237,8 @@ def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> No
 
 def _has_finished_a_turn(entry: JournalEntry) -> bool:
     """One that was played, not one of before that was only made whole: that happens at every new attempt."""
-    return any(isinstance(one.event, TurnFinished) for one in entry.events) and not any(
-        message.metadata.get("is_mended") for message in entry.messages
+    return any(
+        isinstance(one.event, TurnFinished) and not one.event.is_mended for one in entry.events
     )
 
 

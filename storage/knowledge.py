@@ -55,11 +55,12 @@ class SqlKnowledge:
         return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
-        def work(connection: Connection) -> tuple[KnowledgeEntry, ...]:
-            found = [entry for scope in scopes for entry in _ready(connection, scope)]
-            return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
-
-        return await self._database.read(work)
+        found = [
+            _entry_of(row)
+            for scope in scopes
+            for row in await self._database.read_one(_READY, _place(scope))
+        ]
+        return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
 
     async def head(self, entry_id: str) -> str:
         statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
@@ -123,8 +124,11 @@ def _of(scope: Scope) -> ColumnElement[bool]:
 
 
 def _ready(connection: Connection, scope: Scope) -> list[KnowledgeEntry]:
-    wanted = {"kind": scope.kind, "owner": scope.owner_id}
-    return [_entry_of(row) for row in _READY.rows(connection, wanted)]
+    return [_entry_of(row) for row in _READY.rows(connection, _place(scope))]
+
+
+def _place(scope: Scope) -> dict[str, object]:
+    return {"kind": scope.kind, "owner": scope.owner_id}
 
 
 def _with_content(connection: Connection, scope: Scope, content_hash: str) -> KnowledgeEntry | None:

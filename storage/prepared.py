@@ -1,8 +1,8 @@
 """Statements that are compiled once and then only filled in.
 
 For one of the small statements of a turn SQLAlchemy's own way (building it, finding the compiled form again, naming and
-ordering the parameters, a context and a result of its own) costs several times what the database takes. SQLite's driver
-is therefore called itself, within the transaction that SQLAlchemy has begun; faults are then the driver's own, not
+ordering the parameters, a context and a result of its own) costs several times what the database takes. The driver is
+therefore called itself, within the transaction that the database has begun; faults are then the driver's own, not
 SQLAlchemy's.
 """
 
@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import Insert, Select, Update
 from sqlalchemy.types import TypeEngine
+
+from storage.asyncpg_driver import driver_of, rows_met, wait_for
 
 Statement = Insert | Update | Select[*tuple[Any, ...]]
 _Convert = Callable[[Any], object] | None
@@ -42,16 +44,19 @@ class Prepared:
         self._plans: dict[str, _Plan] = {}
 
     def run(self, connection: Connection, *rows: Mapping[str, object]) -> int:
-        """Runs it for one row of values, or for each of many in one go; answers how many rows it met."""
+        """Runs it for one row of values, or for each of many in one go; answers how many rows it met, for one row."""
         plan = self._plan(connection.dialect, rows[0])
         filled = [_filled(plan, row) for row in rows]
         driver = connection.connection.driver_connection
-        if not isinstance(driver, sqlite3.Connection):
-            given = filled if len(filled) > 1 else filled[0]
-            return connection.exec_driver_sql(plan.text, given).rowcount
+        if isinstance(driver, sqlite3.Connection):
+            if len(filled) > 1:
+                return driver.executemany(plan.text, filled).rowcount
+            return driver.execute(plan.text, filled[0]).rowcount
+        asyncpg = driver_of(connection)
         if len(filled) > 1:
-            return driver.executemany(plan.text, filled).rowcount
-        return driver.execute(plan.text, filled[0]).rowcount
+            wait_for(asyncpg.executemany(plan.text, filled))
+            return len(filled)
+        return rows_met(wait_for(asyncpg.execute(plan.text, *filled[0])))
 
     def found(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         """The rows of a SELECT as the driver gives them."""
@@ -59,7 +64,7 @@ class Prepared:
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return driver.execute(plan.text, _filled(plan, row)).fetchall()
-        return connection.exec_driver_sql(plan.text, _filled(plan, row)).all()
+        return wait_for(driver_of(connection).fetch(plan.text, *_filled(plan, row)))
 
     def rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """The rows of a SELECT by the names of their columns, with the values that these mean."""

@@ -128,7 +128,7 @@ def resume_run(
     connection.execute(
         update(runs)
         .where(runs.c.run_id == ask.run_id, runs.c.status == "waiting")
-        .values(status="queued", deaths=0)
+        .values(status="queued", deaths=0, requeued_at=datetime.now(UTC))
     )
     touch_thread(connection, thread_id, state="running")
     return ended

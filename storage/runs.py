@@ -58,34 +58,18 @@ class SqlRunClaims:
         await self._database.write(_RELEASE, lambda c: _release(c, lease))
 
     async def heartbeat(self, worker_id: str) -> None:
-        await self._database.write(_HEARTBEAT, lambda c: record_heartbeat(c, worker_id))
+        await self._database.write_one(_HEARTBEAT, _HEART_BEATS, {"worker_id": worker_id})
 
     async def bury(self, worker_id: str) -> None:
         statement = delete(workers).where(workers.c.worker_id == worker_id)
         await self._database.write(_BURY, lambda c: c.execute(statement))
 
     async def recoverable(self) -> tuple[str, ...]:
-        statement = (
-            select(runs.c.run_id)
-            .outerjoin(leases, _IS_LEASE_OF_RUN)
-            .where(
-                or_(
-                    runs.c.status == "queued",
-                    (runs.c.status == "running") & not_(is_alive(leases.c.worker_id)),
-                )
-            )
-            .order_by(runs.c.run_id)
-            .limit(self._found_max)
-        )
-        return await self._database.read(lambda c: tuple(c.execute(statement).scalars()))
+        rows = await self._database.read_one(_RECOVERABLE, {"most": self._found_max})
+        return tuple(row["run_id"] for row in rows)
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
-        statement = (
-            select(leases, runs.c.attempt, runs.c.deaths)
-            .join(runs, _IS_LEASE_OF_RUN)
-            .where(runs.c.status == "running", leases.c.worker_id == worker_id)
-        )
-        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
+        rows = await self._database.read_one(_HELD, {"worker": worker_id})
         return tuple(Lease(**row) for row in rows)
 
 
@@ -136,6 +120,23 @@ def heart_beat_lately() -> ColumnElement[bool]:
 
 _HEART_BEATS = Prepared(
     replacing(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
+)
+_RECOVERABLE = Prepared(
+    select(runs.c.run_id)
+    .outerjoin(leases, _IS_LEASE_OF_RUN)
+    .where(
+        or_(
+            runs.c.status == "queued",
+            (runs.c.status == "running") & not_(is_alive(leases.c.worker_id)),
+        )
+    )
+    .order_by(runs.c.run_id)
+    .limit(bindparam("most"))
+)
+_HELD = Prepared(
+    select(leases, runs.c.attempt, runs.c.deaths)
+    .join(runs, _IS_LEASE_OF_RUN)
+    .where(runs.c.status == "running", leases.c.worker_id == bindparam("worker"))
 )
 _CLAIMED = Prepared(
     select(
@@ -236,7 +237,9 @@ def _release(connection: Connection, lease: Lease) -> None:
     )
     if freed.rowcount:
         connection.execute(
-            update(runs).where(runs.c.run_id == lease.run_id).values(status="queued")
+            update(runs)
+            .where(runs.c.run_id == lease.run_id)
+            .values(status="queued", requeued_at=datetime.now(UTC))
         )
 
 

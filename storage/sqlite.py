@@ -4,9 +4,11 @@ import asyncio
 import sqlite3
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
@@ -19,6 +21,7 @@ from core.failpoints import Failpoint
 from storage.columns import dump_json
 from storage.database import ResultT, Work
 from storage.faults import reason_of
+from storage.prepared import Prepared
 
 _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000
@@ -45,6 +48,16 @@ class SqliteDatabase:
 
     async def read(self, work: Work[ResultT]) -> ResultT:
         return await self._in_thread(self._reading, work)
+
+    async def write_one(
+        self, point: Failpoint, statement: Prepared, row: Mapping[str, object]
+    ) -> int:
+        return await self.write(point, lambda c: statement.run(c, row))
+
+    async def read_one(
+        self, statement: Prepared, row: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        return await self.read(lambda c: statement.rows(c, row))
 
     async def close(self) -> None:
         """What was begun ends first."""

@@ -67,7 +67,8 @@ class ThreadRow(SQLModel, table=True):
 
 
 class RunRow(SQLModel, table=True):
-    """`deaths`: workers that died over the run in a row, since it last came further."""
+    """`deaths`: workers that died over the run in a row, since it last came further. `requeued_at`: it was queued again
+    then, after it had begun."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -90,6 +91,7 @@ class RunRow(SQLModel, table=True):
     finish_reason: str | None = words(None)
     error: str | None = words(None)
     created_at: datetime = moment()
+    requeued_at: datetime | None = past()
     started_at: datetime | None = past()
     finished_at: datetime | None = past()
 
@@ -207,7 +209,7 @@ class PendingAskRow(SQLModel, table=True):
     __table_args__ = (unique_while("uq_pending_ask_open", "thread_id", condition="state = 'open'"),)
 
     ask_id: str = key()
-    thread_id: str = part_of("thread.thread_id")
+    thread_id: str = part_of("thread.thread_id", index=True)
     run_id: str = part_of("run.run_id", index=True)
     kind: str = words("question")
     subject: str = words()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table
+from sqlalchemy import ColumnElement, Connection, Insert, Table, func, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 
@@ -32,6 +32,20 @@ def replacing(
         return new.on_conflict_do_update(
             index_elements=keys, set_={name: new.excluded[name] for name in changed}
         )
+
+    return made
+
+
+def advancing(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
+    """Inserts the row, or sets that column of the one with these keys to a greater value: one that is longer, or as
+    long and later in the alphabet."""
+
+    def made(dialect: str) -> Insert:
+        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        new, old = insert(table), table.c[name]
+        given = new.excluded[name]
+        is_greater = tuple_(func.length(given), given) > tuple_(func.length(old), old)
+        return new.on_conflict_do_update(index_elements=keys, set_={name: given}, where=is_greater)
 
     return made
 

@@ -1,7 +1,9 @@
 """The ledger of model calls, read back; and what is booked in it beside runs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
@@ -24,6 +26,15 @@ _COUNTED = (
 )
 
 
+class _Place(NamedTuple):
+    """Whose days are looked at."""
+
+    platform: str
+    workspace_id: str
+    channel_id: str
+    person_id: str | None
+
+
 class SqlLedger:
     """`core.budget.Ledger`."""
 
@@ -32,6 +43,10 @@ class SqlLedger:
 
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
         return await self._database.read(lambda c: _spending(c, run_id, since))
+
+    async def spending_of(self, by: Person, at: Address, *, since: datetime) -> Spending:
+        place = _Place(at.platform, at.workspace_id, at.channel_id, by.person_id)
+        return await self._database.read(lambda c: _of_days(c, place, since))
 
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
@@ -65,7 +80,11 @@ def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
     ).one_or_none()
     if place is None:
         return Spending(run=_usage(of_run))
-    is_person = usages.c.user_id == place.requester_id
+    return replace(_of_days(connection, _Place(*place), since), run=_usage(of_run))
+
+
+def _of_days(connection: Connection, place: _Place, since: datetime) -> Spending:
+    is_person = usages.c.user_id == place.person_id
     is_channel = usages.c.channel_id == place.channel_id
     here = and_(
         usages.c.platform == place.platform,
@@ -77,7 +96,6 @@ def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
     found = connection.execute(select(*sums).where(here)).one()
     width = len(_COUNTED)
     return Spending(
-        run=_usage(of_run),
         person_day=_usage(found[:width]),
         channel_day=_usage(found[width : 2 * width]),
         workspace_day=_usage(found[2 * width :]),

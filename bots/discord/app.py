@@ -10,7 +10,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord import catchup, commands, heartbeats
+from bots.discord import catchup, commands, heartbeats, refusals
 from bots.discord.controls import AskControl, RunControl, form_submitted
 from bots.discord.doors import Doors
 from bots.discord.files import DiscordFiles
@@ -18,10 +18,12 @@ from bots.discord.interactions import Interactions
 from bots.discord.lanes import Cursors, Lanes
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.listening import Listener
+from bots.discord.payloads import forgive
 from bots.discord.rest import Rest, text_of
 from bots.discord.surface import DiscordSurface
 from bots.discord.talk import DiscordTalk
 from bots.reception import Receive
+from bots.shards import Shards
 from core.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn
 
@@ -32,14 +34,6 @@ MESSAGES_REMEMBERED = 500
 GUILDS_SECONDS = 0.4
 """Without a new guild for so long, the list is taken as complete; a guild that comes later is known all the same."""
 API_PATH = "/api/v10"
-REFUSED_LOGIN = (
-    "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
-)
-REFUSED_INTENT = (
-    "Discord refuses the message content intent: switch on “Message Content Intent” for the bot in "
-    "the Discord developer portal (Bot, Privileged Gateway Intents)."
-)
-CLOSED_FOR_GOOD = "Discord closed the connection for good, with code"
 CLOSE_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 RECONNECT_SECONDS_MAX = 60.0
@@ -60,7 +54,7 @@ def intents() -> discord.Intents:
 
 
 class Client(discord.AutoShardedClient):
-    """discord.py's client with our ears, in as many shards as Discord asks for. What a handler raises is logged."""
+    """discord.py's client with our ears, in the shards given or all that Discord asks for. Logs what handlers raise."""
 
     def __init__(
         self,
@@ -68,6 +62,7 @@ class Client(discord.AutoShardedClient):
         cursors: Cursors,
         agents: Mapping[str, str],
         trace: aiohttp.TraceConfig | None = None,
+        shards: Shards | None = None,
     ) -> None:
         # there is no voice here, so its missing libraries are no news
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
@@ -80,10 +75,13 @@ class Client(discord.AutoShardedClient):
             chunk_guilds_at_startup=False,
             member_cache_flags=discord.MemberCacheFlags.none(),
             http_trace=trace,  # pyright: ignore[reportArgumentType] - None is its default
+            shard_ids=shards and shards.numbers,  # pyright: ignore[reportArgumentType] - the same
+            shard_count=shards and shards.count,
         )
         self.rest = Rest(self.http)
+        forgive(self, self.rest)
         self.doors = Doors(self.rest)
-        self.lanes = Lanes(cursors, self._fill)
+        self.lanes = Lanes(cursors, self._fill, shards=shards)
         self.listener = Listener(self, receive, self.rest, self.doors, self.lanes)
         self.interactions = Interactions(receive, self.doors, self.lanes)
         self.tree = commands.build(self, self.interactions, agents)
@@ -152,6 +150,7 @@ class DiscordApp:
 
     `api_url` points to a local server in Discord's place. discord.py keeps its addresses in class attributes, so the
     setting holds for the whole process: one process talks to one Discord. `agents` are offered in menus, by name.
+    `shards`: of the guilds on the others nothing is heard here.
     """
 
     def __init__(
@@ -165,10 +164,12 @@ class DiscordApp:
         trace: aiohttp.TraceConfig | None = None,
         needs_roles: bool = False,
         left: Callable[[str, str], Awaitable[None]] | None = None,
+        shards: Shards | None = None,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
-        self.client = Client(receive, cursors, agents or {}, trace)
+        self._shards = shards
+        self.client = Client(receive, cursors, agents or {}, trace, shards)
         self.client.listener.needs_roles = needs_roles
         self.client.left = left
         self.surface = DiscordSurface(
@@ -212,8 +213,9 @@ class DiscordApp:
         if self._is_begun:  # before that there is nothing to close, and discord.py stumbles over it
             await self.client.close()
         if self._connection is not None:
-            await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS)
-            await cancel(self._connection)  # a shard that never came tries for ever
+            # a shard that never came tries for ever, and Python 3.11 loses a cancel that comes at the wrong moment
+            while (await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS))[1]:
+                self._connection.cancel()
             heartbeats.end(self.client)
         await self.files.close()
 
@@ -231,7 +233,7 @@ class DiscordApp:
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
-            raise ConfigurationError(REFUSED_LOGIN) from error
+            raise ConfigurationError(refusals.LOGIN) from error
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise self._unreachable() from error
 
@@ -274,9 +276,9 @@ class DiscordApp:
                     await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
-                return REFUSED_INTENT
+                return refusals.INTENT
             except discord.ConnectionClosed as error:
-                return REFUSED_LOGIN if error.code == 4004 else f"{CLOSED_FOR_GOOD} {error.code}."
+                return refusals.closed(error.code, self._shards)
             except Exception:
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)

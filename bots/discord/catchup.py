@@ -27,6 +27,9 @@ async def fill(
             channel = await client.fetch_channel(channel_id)
         if not isinstance(channel, discord.abc.Messageable):
             return
+        lanes.belongs(channel_id, _guild_of(channel))
+        if not lanes.is_here(channel_id):
+            return
         count = 0
         history = channel.history(
             limit=MESSAGES_MAX, after=discord.Object(after), oldest_first=True
@@ -45,13 +48,14 @@ async def fill(
 
 
 async def catch_up(client: discord.Client, lanes: Lanes) -> None:
-    """Fills every known channel that has something new."""
+    """Fills every known channel of this process that has something new."""
     known = await lanes.known()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
         newest = _newest(client.get_channel(channel_id))
         if newest is None:
-            unseen.append(channel_id)
+            if lanes.is_here(channel_id):
+                unseen.append(channel_id)
         elif newest > cursor:
             await _guarded(lanes, channel_id)
         else:
@@ -65,6 +69,7 @@ async def remember(guild: discord.Guild, lanes: Lanes) -> None:
     known = await lanes.known()
     for channel in guild.text_channels:
         if channel.id not in known:
+            lanes.belongs(channel.id, guild.id)
             await lanes.forward(channel.id, channel.last_message_id or channel.id)
             lanes.skip(channel.id)
 
@@ -82,4 +87,10 @@ def _newest(channel: object) -> int | None:
     """The newest message of a channel as the gateway told it; None where it did not."""
     if isinstance(channel, discord.TextChannel | discord.Thread):
         return channel.last_message_id or channel.id
+    return None
+
+
+def _guild_of(channel: object) -> int | None:
+    if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
+        return channel.guild.id
     return None

@@ -12,6 +12,7 @@ from bots.discord.interactions import AnyInteraction, Interactions
 from bots.discord.limits import one_line
 from bots.discord.rest import Rest
 from bots.inbound import CommandName
+from core.errors import SurfaceRefused
 
 log = logging.getLogger(__name__)
 
@@ -166,13 +167,17 @@ def _plain(
 
 
 async def sync(tree: Tree, rest: Rest, application_id: int) -> bool:
-    """Registers the commands where Discord's list differs from ours; True when it did.
+    """Registers the commands where Discord's list differs from ours, or cannot be had; True when it did.
 
     Discord allows few changes a day. Raises SurfaceError.
     """
     ours = [command.to_dict(tree) for command in tree.get_commands()]
     path, application = "/applications/{application_id}/commands", str(application_id)
-    theirs = await rest.call("GET", path, application_id=application)
+    try:
+        theirs = await rest.call("GET", path, application_id=application)
+    except SurfaceRefused as refusal:
+        log.info("the list of slash commands cannot be read: %s", refusal)
+        theirs = None
     if is_same(ours, theirs):
         return False
     await rest.call("PUT", path, body=ours, application_id=application)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import aiohttp
@@ -19,6 +19,7 @@ from bots.discord.markdown import drawn, neutral
 from bots.discord.parse import file_of, person, standing_of
 from bots.discord.rest import translated
 from bots.inbound import (
+    NOT_STORED,
     AskAnswered,
     CommandCalled,
     CommandName,
@@ -28,7 +29,7 @@ from bots.inbound import (
     named_agent,
 )
 from bots.reception import Receive
-from core.errors import SurfaceError
+from core.errors import StorageUnavailable, SurfaceError
 from core.failpoints import Failpoint
 from core.tasks import spawn
 from core.threads import IncomingFile
@@ -76,8 +77,8 @@ class Interactions:
         async with self._doors.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
-            except Exception:
-                await _edit_original(interaction, BROKEN)
+            except Exception as error:
+                await _edit_original(interaction, _sorry(error))
                 raise
             if outcome.is_ignored:
                 await _refuse(interaction, outcome)
@@ -86,7 +87,7 @@ class Interactions:
             if place.kind == "channel":
                 await self._open(inbound, message_id)
         if outcome.notice:
-            await _whisper(interaction, outcome)
+            await _say(interaction.followup.send, outcome)
 
     async def command(
         self,
@@ -148,6 +149,7 @@ class Interactions:
     async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
         try:
             await self._doors.open(inbound.address, inbound.text)
+            self._lanes.belongs(message_id, int(inbound.address.workspace_id))
             await self._lanes.forward(message_id, message_id)
         except SurfaceError as error:
             log.warning("a thread could not be opened yet: %s", error)
@@ -204,8 +206,10 @@ async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
                 return
             await interaction.response.defer(ephemeral=True)
         outcome = await pending
-        if outcome.notice or _is_command(interaction):
-            await _whisper(interaction, outcome)
+        if _is_command(interaction) and not outcome.is_private:
+            await _aside(interaction, outcome)
+        elif outcome.notice or _is_command(interaction):
+            await _say(interaction.followup.send, outcome)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
         log.warning("an interaction was carried out but not answered: %s", translated(error))
 
@@ -213,9 +217,13 @@ async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
     try:
         return await work
-    except Exception:
+    except Exception as error:
         log.exception("an interaction failed")
-        return Outcome(notice=BROKEN)
+        return Outcome(notice=_sorry(error))
+
+
+def _sorry(error: Exception) -> str:
+    return NOT_STORED if isinstance(error, StorageUnavailable) else BROKEN
 
 
 async def _said(outcome: Outcome) -> Outcome:
@@ -227,20 +235,15 @@ async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
     if not outcome.notice and not _is_command(interaction):
         await interaction.response.defer()
         return
-    await interaction.response.send_message(
-        _shown(outcome) or "Done.",
-        ephemeral=outcome.is_private,
-        allowed_mentions=discord.AllowedMentions.none(),
-        suppress_embeds=True,
-    )
+    await _say(interaction.response.send_message, outcome)
 
 
 def _is_command(interaction: AnyInteraction) -> bool:
     return interaction.type is discord.InteractionType.application_command
 
 
-async def _whisper(interaction: AnyInteraction, outcome: Outcome) -> None:
-    await interaction.followup.send(
+async def _say(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
+    await send(
         _shown(outcome) or "Done.",
         ephemeral=outcome.is_private,
         allowed_mentions=discord.AllowedMentions.none(),
@@ -249,11 +252,18 @@ async def _whisper(interaction: AnyInteraction, outcome: Outcome) -> None:
 
 
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """The deferred answer is public, and the next message would fill it: it is filled first, then taken away."""
-    await _edit_original(interaction, "…" if outcome.is_private else _shown(outcome) or "…")
+    """The deferred answer is public."""
     if outcome.is_private:
-        await _whisper(interaction, outcome)
-        await interaction.delete_original_response()
+        await _aside(interaction, outcome)
+    else:
+        await _edit_original(interaction, _shown(outcome) or "…")
+
+
+async def _aside(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """For other eyes than the deferred answer, which the next message would fill: it is filled, then taken away."""
+    await _edit_original(interaction, "…")
+    await _say(interaction.followup.send, outcome)
+    await interaction.delete_original_response()
 
 
 async def _edit_original(interaction: AnyInteraction, text: str) -> None:

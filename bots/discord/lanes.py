@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from bots.shards import Shards
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,22 @@ class Lanes:
     After `reset` (a new session with Discord) every lane that has a cursor is filled up from history before the next
     message in it is handled; messages that come twice that way carry the same dedupe key. The cursor moves only after
     a message was handled, and never across a gap.
+
+    With `shards`, cursors are stored with their guilds, so that each process catches up on its own channels.
     """
 
-    def __init__(self, cursors: Cursors, fill: Fill, *, retry_seconds: float = 2.0) -> None:
+    def __init__(
+        self,
+        cursors: Cursors,
+        fill: Fill,
+        *,
+        retry_seconds: float = 2.0,
+        shards: Shards | None = None,
+    ) -> None:
         self._cursors = cursors
         self._fill = fill
+        self._shards = shards
+        self._guilds: dict[int, int] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
@@ -84,7 +96,7 @@ class Lanes:
         """Moves the cursor of a channel; it never goes back."""
         if message_id <= self._known.get(channel_id, 0):
             return
-        await self._cursors.forward(PLATFORM, str(channel_id), str(message_id))
+        await self._cursors.forward(PLATFORM, self._scope(channel_id), str(message_id))
         self._known[channel_id] = message_id
 
     async def known(self) -> dict[int, int]:
@@ -93,9 +105,7 @@ class Lanes:
             if not self._is_loaded:
                 stored = await self._cursors.cursors(PLATFORM)
                 for scope, cursor in stored.items():
-                    if scope.isdigit() and cursor.isdigit():
-                        channel_id = int(scope)
-                        self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
+                    self._load(scope, cursor)
                 self._is_loaded = True
         return dict(self._known)
 
@@ -103,6 +113,15 @@ class Lanes:
         """Fills the gap of a channel, if it has one."""
         async with self._lane(channel_id):
             await self._catch_up(channel_id)
+
+    def belongs(self, channel_id: int, guild_id: int | None) -> None:
+        """To be told before a cursor of the channel is moved; without a guild it is one of direct messages."""
+        self._guilds[channel_id] = guild_id or 0
+
+    def is_here(self, channel_id: int) -> bool:
+        """Whether its messages come to this process; also where nobody knows yet."""
+        guild_id = self._guilds.get(channel_id)
+        return self._shards is None or guild_id is None or self._shards.has(guild_id)
 
     def skip(self, channel_id: int) -> None:
         """The channel is known to have no gap."""
@@ -151,6 +170,19 @@ class Lanes:
             self._current.discard(channel_id)
             raise
         self._floors.pop(channel_id, None)
+
+    def _scope(self, channel_id: int) -> str:
+        guild_id = self._guilds.get(channel_id)
+        return str(channel_id) if None in (self._shards, guild_id) else f"{guild_id}/{channel_id}"
+
+    def _load(self, scope: str, cursor: str) -> None:
+        guild, _, channel = scope.rpartition("/")
+        if not (channel.isdigit() and cursor.isdigit()):
+            return
+        channel_id = int(channel)
+        if guild.isdigit():
+            self._guilds[channel_id] = int(guild)
+        self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
 
     @asynccontextmanager
     async def _lane(self, channel_id: int) -> AsyncGenerator[None]:

@@ -23,7 +23,7 @@ from bots.discord.parse import (
     standing_of,
 )
 from bots.discord.rest import Rest, translated
-from bots.inbound import CommandCalled, IncomingMessage, Outcome, Standing
+from bots.inbound import IncomingMessage, Outcome, Standing
 from bots.reception import Receive
 from core.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.failpoints import Failpoint
@@ -40,6 +40,10 @@ MAY_NOT_OPEN = (
     "I may not open threads in this channel. Somebody who manages it has to give me the permissions "
     "“Create Public Threads” and “Send Messages in Threads”."
 )
+CLOSED_DOORS = {
+    "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
+}
+"""What is told of a thread that could not be opened, by Discord's code, where it is no matter of permissions."""
 
 
 class Listener:
@@ -68,6 +72,7 @@ class Listener:
         me = self._me()
         if message.author.id == me:
             return
+        self._lanes.belongs(message.channel.id, message.guild and message.guild.id)
         if not self._concerns(message, me):
             await self._lanes.chatter(message.channel.id, message.id)
             return
@@ -97,7 +102,7 @@ class Listener:
         if self.needs_roles and inbound.standing.groups is None and message.guild is not None:
             standing = await self._standing(message.guild, message.author, place)
             inbound = replace(inbound, standing=standing)
-        if isinstance(inbound, CommandCalled) or place.kind in ("direct", "thread"):
+        if place.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
             await self._tell(message, await self._receive(inbound))
         elif problem := _obstacle(message, place):
             await self._tell(message, Outcome(notice=problem, is_ignored=True))
@@ -169,10 +174,11 @@ class Listener:
                 # opened for a repeated message too: the first time may have ended in a crash before it came to that
                 try:
                     await self._doors.open(address, inbound.text)
+                    self._lanes.belongs(message.id, message.guild and message.guild.id)
                     await self._lanes.forward(message.id, message.id)
                 except SurfaceRefused as refused:
                     log.warning("a thread may not be opened: %s", refused.code)
-                    outcome = Outcome(notice=MAY_NOT_OPEN)
+                    outcome = Outcome(notice=CLOSED_DOORS.get(refused.code, MAY_NOT_OPEN))
                 except SurfaceError as error:
                     log.warning("a thread could not be opened yet: %s", error)
         await self._tell(message, outcome)

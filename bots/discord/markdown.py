@@ -17,7 +17,8 @@ _ROLE = re.compile(r"<@(?=&\d)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(")
 _DEEP_HEADING = re.compile(r"^#{4,6}\s+(.+?)\s*#*$")
 _RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
-_DELIMITER = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
+"""Of a stripped line: spaces that may be taken in two ways are tried in all of them."""
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
 
 
@@ -91,7 +92,11 @@ def _line(line: str) -> str:
 
 def _table_end(lines: list[str], start: int) -> int:
     """The index after the table that starts here; 0 where none does."""
-    if start + 1 >= len(lines) or "|" not in lines[start] or not _DELIMITER.match(lines[start + 1]):
+    if (
+        start + 1 >= len(lines)
+        or "|" not in lines[start]
+        or not _DELIMITER.match(lines[start + 1].strip())
+    ):
         return 0
     if len(_cells(lines[start])) != len(_cells(lines[start + 1])):
         return 0

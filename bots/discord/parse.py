@@ -32,6 +32,7 @@ _CHANNEL = re.compile(r"<#(\d+)>")
 _EMOJI = re.compile(r"<a?:(\w+):\d+>")
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 FORWARDED_MAX = 4000
+STOP: tuple[CommandName, str] = ("stop", "")
 
 
 def person(user: discord.abc.User) -> Person:
@@ -62,23 +63,15 @@ def is_mentioned(message: discord.Message, me: int) -> bool:
 
 def parse_message(
     message: discord.Message, place: Place, me: int
-) -> IncomingMessage | CommandCalled | None:
+) -> IncomingMessage | CommandCalled | StopWished | None:
     """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
     mentioned = is_mentioned(message, me)
     if not is_from_person(message) or not (mentioned or place.kind in ("direct", "thread")):
         return None
     is_addressed = mentioned or place.kind == "direct"
     text = readable(message, me)
-    command = _command(text) if is_addressed and not message.attachments else None
-    if command:
-        return CommandCalled(
-            address=place.address(message.id),
-            dedupe_key=f"discord:{message.id}",
-            name=command[0],
-            argument=command[1],
-            person=person(message.author),
-            standing=standing_of(message.author, place),
-        )
+    if not message.attachments and (word := _word(message, text, place, is_addressed=is_addressed)):
+        return word
     agent_id, request = named_agent(text)
     return IncomingMessage(
         address=place.address(message.id),
@@ -92,6 +85,31 @@ def parse_message(
         agent_id=agent_id,
         standing=standing_of(message.author, place),
     )
+
+
+def _word(
+    message: discord.Message, text: str, place: Place, *, is_addressed: bool
+) -> CommandCalled | StopWished | None:
+    """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
+    of people, so this asks, and is silent where nothing runs."""
+    command = _command(text)
+    address, key = place.address(message.id), f"discord:{message.id}"
+    who, standing = person(message.author), standing_of(message.author, place)
+    if is_addressed and command:
+        name, argument = command
+        return CommandCalled(
+            address=address,
+            dedupe_key=key,
+            name=name,
+            argument=argument,
+            person=who,
+            standing=standing,
+        )
+    if command == STOP:
+        return StopWished(
+            address=address, dedupe_key=key, message_ref="", person=who, standing=standing
+        )
+    return None
 
 
 def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited | None:
@@ -191,7 +209,7 @@ def _command(text: str) -> tuple[CommandName, str] | None:
         return "plan", planned[1] or ""
     if admin := admin_word(words):
         return admin
-    word = words.lower()
+    word = words.strip(" .!").lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 
 

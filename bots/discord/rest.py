@@ -11,6 +11,7 @@ from discord.http import HTTPClient, Route
 from pydantic import JsonValue
 
 from bots.discord.pacing import Turns
+from bots.last_look import last_look
 from core.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.messages import JsonObject
 from core.tasks import spawn
@@ -85,6 +86,8 @@ class Rest:
 
     async def _shielded(self, route: Route, options: dict[str, object]) -> JsonValue:
         await self.turns.wait(route)
+        if route.method != "GET":
+            await last_look()
         work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")
         outcome = await asyncio.shield(work)
         if isinstance(outcome, SurfaceError):
@@ -107,7 +110,7 @@ def translated(error: Exception) -> SurfaceError:
             )
         case discord.HTTPException(status=429):
             header = error.response.headers.get("Retry-After", "")
-            seconds = float(header) if header.replace(".", "", 1).isdigit() else 60.0
+            seconds = float(header) if header.replace(".", "", 1).isdecimal() else 60.0
             return SurfaceRateLimited("Discord asks for patience.", retry_after_seconds=seconds)
         case discord.HTTPException(status=413) | discord.HTTPException(code=40005):
             return SurfaceRefused("The file is larger than Discord takes here.", code=TOO_LARGE)

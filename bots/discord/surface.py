@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
@@ -14,9 +13,11 @@ from bots.discord.address import channel_of, is_direct, reaction_channel
 from bots.discord.components import payload
 from bots.discord.doors import Doors
 from bots.discord.limits import FILE_BYTES_MAX
+from bots.discord.plainer import NOT_TAKEN, plainer
 from bots.discord.rest import NOT_THERE, THREAD_ARCHIVED, UNKNOWN_CHANNEL, Rest, objects, text_of
 from bots.discord.uploads import outgoing
 from bots.rendering.content import Content
+from bots.shown_signs import ShownSigns
 from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.failpoints import Failpoint
 from core.messages import JsonObject
@@ -39,7 +40,6 @@ EMOJI: dict[Reaction, str] = {
     "failed": "❌",
     "asking": "❓",
 }
-REACTIONS_KEPT = 2000
 TYPING_SECONDS = 8.0
 PAGE_MAX = 100
 PAGES_MAX = 20
@@ -71,39 +71,58 @@ class DiscordSurface:
         self._doors = doors
         self._user_id = user_id
         self._file_limit = file_limit
-        self._reactions: OrderedDict[str, str] = OrderedDict()
+        self._signs = ShownSigns()
         self._signing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
         body = payload(content, delivery_id=delivery_id)
-        body |= {"nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
         with POST:
-            answer = await self._into(
-                address,
-                lambda channel_id: self._rest.call(
-                    "POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id
-                ),
-            )
+            try:
+                return await self._post(address, body, delivery_id)
+            except SurfaceRefused as refusal:
+                simple = plainer(body, delivery_id)
+                if refusal.code not in NOT_TAKEN or simple is None:
+                    raise
+                log.warning("discord does not take a message in its layout: %s", refusal.code)
+                return await self._post(address, simple, delivery_id)
+
+    async def _post(self, address: Address, body: JsonObject, delivery_id: str) -> str:
+        signed = {**body, "nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
+        answer = await self._into(
+            address,
+            lambda channel_id: self._rest.call(
+                "POST", "/channels/{channel_id}/messages", body=signed, channel_id=channel_id
+            ),
+        )
         return _message_id(answer)
 
     async def edit(self, address: Address, message_ref: str, content: Content) -> None:
         """See ChatSurface. A thread that went to sleep is woken first."""
-        channel_id = channel_of(address)
         body = payload(content)
         with EDIT:
             try:
-                await self._patch(channel_id, message_ref, body)
-            except SurfaceRefused as error:
-                if error.code != THREAD_ARCHIVED:
+                await self._change(address, message_ref, body)
+            except SurfaceRefused as refusal:
+                simple = plainer(body)
+                if refusal.code not in NOT_TAKEN or simple is None:
                     raise
-                await self._rest.call(
-                    "PATCH",
-                    "/channels/{channel_id}",
-                    body={"archived": False},
-                    channel_id=channel_id,
-                )
-                await self._patch(channel_id, message_ref, body)
+                await self._change(address, message_ref, simple)
+
+    async def _change(self, address: Address, message_ref: str, body: JsonObject) -> None:
+        channel_id = channel_of(address)
+        try:
+            await self._patch(channel_id, message_ref, body)
+        except SurfaceRefused as error:
+            if error.code != THREAD_ARCHIVED:
+                raise
+            await self._rest.call(
+                "PATCH",
+                "/channels/{channel_id}",
+                body={"archived": False},
+                channel_id=channel_id,
+            )
+            await self._patch(channel_id, message_ref, body)
 
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         """See ChatSurface; answers the id of the message that holds the file."""
@@ -158,16 +177,13 @@ class DiscordSurface:
     async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
         """See ChatPresence. The first sign is given without a look at what the message carries."""
         try:
-            try:
-                place = (reaction_channel(address, message_ref), message_ref)
-                await self._sign(place, reaction)
-            except SurfaceRefused as error:
-                if error.code not in NOT_THERE or message_ref != address.thread_key:
-                    raise
-                # the first message of a forum post has the id of its thread too, but stands in it
-                await self._sign((channel_of(address), message_ref), reaction)
-        except SurfaceError as error:
-            log.info("a reaction was not shown: %s", error)
+            place = (reaction_channel(address, message_ref), message_ref)
+            await self._sign(place, reaction)
+        except SurfaceRefused as error:
+            if error.code not in NOT_THERE or message_ref != address.thread_key:
+                raise
+            # the first message of a forum post has the id of its thread too, but stands in it
+            await self._sign((channel_of(address), message_ref), reaction)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None) -> None:
         """One sign after the other: the end of a run and the start of the next one may meet on a message."""
@@ -177,17 +193,20 @@ class DiscordSurface:
 
     async def _exchange(self, place: tuple[str, str], reaction: Reaction | None) -> None:
         message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
-        if message_ref not in self._reactions and reaction in ("seen", "queued"):
+        last = self._signs.last(message_ref)
+        if last is None and reaction in ("seen", "queued"):
             await self._reaction("PUT", wanted, place)
+            self._signs.put(message_ref, wanted, is_sure=False)
             return
-        known = self._reactions.get(message_ref)
-        shown = await self._own_reactions(place) if known is None else [known]
+        is_sure = self._signs.is_sure(message_ref)
+        shown = [last or ""] if is_sure else await self._own_reactions(place)
+        self._signs.put(message_ref, last or "", is_sure=False)
         if wanted and wanted not in shown:
             await self._reaction("PUT", wanted, place)
-        self._remember(message_ref, wanted)
         for emoji in shown:
             if emoji and emoji != wanted:
                 await self._reaction("DELETE", emoji, place)
+        self._signs.put(message_ref, wanted)
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
@@ -248,12 +267,6 @@ class DiscordSurface:
         )
         reactions = objects(message.get("reactions")) if isinstance(message, dict) else []
         return [text_of(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
-
-    def _remember(self, message_ref: str, emoji: str) -> None:
-        self._reactions[message_ref] = emoji
-        self._reactions.move_to_end(message_ref)
-        while len(self._reactions) > REACTIONS_KEPT:
-            self._reactions.popitem(last=False)
 
     def _is_own(self, message: JsonObject) -> bool:
         return text_of(message.get("author"), "id") == self._user_id()

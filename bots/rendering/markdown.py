@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _FENCE_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})(?P<words>.*)$")
-_TABLE_RULE = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
+"""Of a stripped line: spaces that may be taken in two ways are tried in all of them."""
 _SENTENCE_END = re.compile(r"[.!?]\s")
 
 
@@ -117,7 +118,7 @@ def _is_table(lines: Sequence[str], at: int) -> bool:
         "|" in lines[at]
         and at + 1 < len(lines)
         and "|" in lines[at + 1]
-        and _TABLE_RULE.match(lines[at + 1]) is not None
+        and _TABLE_RULE.match(lines[at + 1].strip()) is not None
     )
 
 

@@ -15,6 +15,7 @@ from bots.slack.doorway import Doorway, Receive
 from bots.slack.http import EVENTS_PATH, HttpEvents
 from bots.slack.install import Install
 from bots.slack.marks import Marks, Past
+from bots.slack.refused import Refused
 from bots.slack.socket import Socket
 from bots.slack.teams import TeamFiles, Teams, TeamSurfaces, TeamTalk
 from bots.slack.tokens import Tokens
@@ -65,12 +66,12 @@ class SlackApp:
             new_client=lambda token: new_client(bot_token=token),
             new_doorway=partial(_doorway, receive, groups, tokens, marks),
         )
+        self._refused = Refused()
         self._catch_up = CatchUp(past, marks, self._teams) if past and marks else None
         self._team = self._teams.team_with(self._client)
         self.surface = TeamSurfaces(self._teams) if tokens else self._team.surface
         self.files = TeamFiles(self._teams, tokens.file_names) if tokens else self._team.files
         self.talk = TeamTalk(self._teams) if tokens else self._team.talk
-        self._is_listening = receive is not None
         self._http = HttpEvents(signing_secret) if signing_secret else None
         self._socket: Socket | None = None
 
@@ -89,7 +90,7 @@ class SlackApp:
         """Checks the tokens, then listens. Raises ConfigurationError with the remedy."""
         await self.sign_in()
         try:
-            if self._is_listening:
+            if self._team.doorway is not None:
                 await self._listen()
         except BaseException:
             await self.close()
@@ -108,7 +109,7 @@ class SlackApp:
         self._teams.add(identity.team_id, self._team)
 
     async def _listen(self) -> None:
-        bolt = bolt_app(self._client, self._teams, self._leave)
+        bolt = bolt_app(self._client, self._teams, self._leave, self._refused)
         if self._catch_up:
             self._catch_up.prepare()
         if self._http:
@@ -137,6 +138,7 @@ class SlackApp:
             await self._socket.close()
         if self._catch_up:
             await self._catch_up.close()
+        await self._refused.close()
         await self._teams.close()
         if self._team.doorway:
             await self._team.doorway.close()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol, cast
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
@@ -9,9 +10,11 @@ from slack_bolt.authorization import AuthorizeResult
 
 from bots.slack.client import SlackClient
 from bots.slack.farewells import Leave, is_farewell, part
-from bots.slack.origin import origin_of
-from bots.slack.payload import child
+from bots.slack.origin import Origin, origin_of
+from bots.slack.payload import child, text
+from bots.slack.refused import Refused
 from bots.slack.teams import Teams
+from core.errors import StorageUnavailable
 from core.messages import JsonObject
 
 _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]], object]]
@@ -27,7 +30,7 @@ class _Registers(Protocol):
     shortcut: _Register
 
 
-def bolt_app(client: SlackClient, teams: Teams, leave: Leave) -> AsyncApp:
+def bolt_app(client: SlackClient, teams: Teams, leave: Leave, refused: Refused) -> AsyncApp:
     """Bolt, told to process before it responds: what raises is answered 500 and not acknowledged."""
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
@@ -53,18 +56,22 @@ def bolt_app(client: SlackClient, teams: Teams, leave: Leave) -> AsyncApp:
         request_verification_enabled=False,  # bots.slack.http does it, in Socket Mode nobody needs to
         attaching_conversation_kwargs_enabled=False,
     )
-    _register(cast(_Registers, app), teams, leave)
+    _register(cast(_Registers, app), teams, leave, refused)
     return app
 
 
-def _register(on: _Registers, teams: Teams, leave: Leave) -> None:
+def _register(on: _Registers, teams: Teams, leave: Leave, refused: Refused) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
         event, origin = child(payload, "event"), origin_of(payload, context.team_id or "")
         if is_farewell(event):
             await part(event, origin, teams, leave)
-        elif (team := await teams.heard_from(origin)) is not None and team.doorway is not None:
-            await team.doorway.on_event(event)
+            return
+        try:
+            await _take(event, origin, teams)
+        except StorageUnavailable:
+            refused.keep(text(payload, "event_id"), partial(_take, event, origin, teams))
+            raise
 
     async def on_click(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
@@ -81,3 +88,9 @@ def _register(on: _Registers, teams: Teams, leave: Leave) -> None:
     on.action(anything)(on_click)
     for register in (on.view, on.command, on.shortcut):
         register(anything)(on_other)
+
+
+async def _take(event: JsonObject, origin: Origin, teams: Teams) -> None:
+    team = await teams.heard_from(origin)
+    if team is not None and team.doorway is not None:
+        await team.doorway.on_event(event)

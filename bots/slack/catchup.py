@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bots.inbound import CommandCalled, IncomingMessage, StopWished
-from bots.loopback import is_loopback
 from bots.slack.client import Identity
 from bots.slack.doorway import Doorway, guarded
 from bots.slack.history import History
@@ -17,6 +16,7 @@ from bots.slack.marks import PLATFORM, Marks, Past, is_mark
 from bots.slack.parse import Known, parse_event
 from bots.slack.payload import text
 from bots.slack.teams import Teams
+from bots.slack.unheard import Unheard
 from core.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.messages import JsonObject
 from core.tasks import cancel, spawn
@@ -35,8 +35,6 @@ SCAN_SECONDS_MAX = 1800.0
 TEAMS_AT_ONCE = 4
 AWAY_SECONDS = 30.0
 """What is missed in a shorter absence Slack delivers again."""
-PAUSE_SECONDS = 2.0
-"""Between two calls: Slack allows some fifty a minute, and live events need theirs."""
 RETRY_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
@@ -91,6 +89,7 @@ class CatchUp:
         self._past = past
         self._marks = marks
         self._teams = teams
+        self._unheard = Unheard(past, teams)
         self._away_seconds = away_seconds
         self._seen_at: float | None = None
         self._is_away = False
@@ -143,7 +142,10 @@ class CatchUp:
         """By workspace, the channels that were heard last first."""
         while True:
             try:
-                cursors = await self._past.cursors(PLATFORM)
+                cursors = await self._unheard.marked(
+                    await self._past.cursors(PLATFORM),
+                    age_seconds_max=AGE_SECONDS_MAX - OVERLAP_SECONDS,
+                )
                 break
             except StorageUnavailable as error:
                 log.warning("slack: catching up waits for the database: %s", error)
@@ -171,12 +173,14 @@ class CatchUp:
             tally.skip(f"more than {CHANNELS_MAX}", gap.channel_id)
             await self._marks.fill(gap.scope)
         joined = await self._past.joined(PLATFORM, team_id, limit=THREADS_MAX)
-        pause = 0.0 if is_loopback(team.client.api_url) else PAUSE_SECONDS
-        history = History(client=team.client, pause_seconds=pause)
+        history = History.of(team.client)
         retelling = Retelling(team.client.identity, team.doorway, self._marks, joined)
+        newest = max(gap.mark for gap in gaps)
         for gap in gaps[:CHANNELS_MAX]:
             try:
-                await self._channel(gap, history, retelling, tally)
+                read_until = await self._channel(gap, history, retelling, tally)
+                # where nothing was said, nothing is missed up to a moment that Slack has named
+                await self._marks.fill(gap.scope, read_until or newest)
             except SurfaceRefused as error:
                 tally.skip(error.code, gap.channel_id)
                 await self._marks.fill(gap.scope)
@@ -185,7 +189,7 @@ class CatchUp:
 
     async def _channel(
         self, gap: Gap, history: History, retelling: "Retelling", tally: _Tally
-    ) -> None:
+    ) -> str:
         said = await history.read(gap.channel_id, gap.oldest, retelling.threads_in(gap.channel_id))
         for event in said.messages:
             was_retold = await retelling.retell(event, mark=gap.mark)
@@ -194,7 +198,7 @@ class CatchUp:
                 tally.asked += was_retold
         if said.is_cut or gap.is_cut:
             tally.cut.append(gap.channel_id)
-        await self._marks.fill(gap.scope, said.newest)
+        return said.newest
 
 
 def gaps_of(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Gap]]:

@@ -11,6 +11,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
+from bots.last_look import last_look
 from bots.loopback import is_loopback
 from bots.rate_budget import RateLimiter
 from bots.rate_memory import MemoryRateBudget
@@ -212,6 +213,8 @@ class SlackClient:
         attempts = 1 if method in STALE_WHEN_LATE else RATE_LIMIT_ATTEMPTS
         while True:
             await self._turns.wait(*counted)
+            if verb != "GET":
+                await last_look()
             attempts -= 1
             try:
                 return await self._answer(method, verb, params, body, headers)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from bots.slack.payload import children, number, text
+from bots.slack.rich_text import mrkdwn_of
 from bots.slack.text import plain
 from core.messages import JsonObject
 from core.threads import IncomingFile
@@ -18,8 +19,7 @@ _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 def message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
     """The words, then what they do not show: addresses behind rich-text links, files elsewhere, forwarded messages."""
-    mrkdwn = text(message, "text")
-    lines = [plain(mrkdwn, names, without=bot)]
+    lines = [plain(mrkdwn_of(message), names, without=bot)]
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
         f"Link: {text(file, 'name')} ({text(file, 'external_url')})"

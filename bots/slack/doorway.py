@@ -7,10 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome, Standing, person_of
+from bots.inbound import (
+    NOT_STORED,
+    CommandCalled,
+    Inbound,
+    IncomingMessage,
+    Outcome,
+    Standing,
+    person_of,
+)
 from bots.slack.clicks import parse_click
 from bots.slack.client import SlackClient
 from bots.slack.file_names import FileNames
+from bots.slack.files import introduced
 from bots.slack.groups import Groups
 from bots.slack.marks import Marks
 from bots.slack.notices import Notices
@@ -18,7 +27,7 @@ from bots.slack.parse import Ignored, Known, parse_event, people_in, stop_reacti
 from bots.slack.payload import children, text
 from bots.slack.people import STANDING_REMEMBERED_SECONDS, People
 from bots.slack.twins import Twins
-from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.messages import JsonObject
 
 Receive = Callable[[Inbound], Awaitable[Outcome]]
@@ -100,12 +109,24 @@ class Doorway:
             log.debug("a slack payload asks for nothing: %s", inbound.reason)
             return
         standing = await self._standing(inbound, is_click=is_click)
-        inbound = self._with_names(replace(inbound, standing=standing))
-        outcome = await self._receive(inbound)
+        inbound = self._with_names(await self._whole_files(replace(inbound, standing=standing)))
+        try:
+            outcome = await self._receive(inbound)
+        except StorageUnavailable:
+            if not is_click:
+                raise
+            # Slack delivers no click again, and shows people nothing but a small sign
+            outcome = Outcome(notice=NOT_STORED)
         if self._marks and outcome.is_ignored and _is_addressed(inbound):
             await self._marks.leave(inbound.dedupe_key)
         if outcome.notice:
             self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
+
+    async def _whole_files(self, inbound: Inbound) -> Inbound:
+        if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
+            return inbound
+        whole = await asyncio.gather(*(introduced(self._client, file) for file in inbound.files))
+        return replace(inbound, files=tuple(whole))
 
     def _with_names(self, inbound: Inbound) -> Inbound:
         names = self._file_names

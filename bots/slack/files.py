@@ -1,5 +1,6 @@
 """Files that people attached, on their way from Slack: streamed, capped, and the token shown to Slack alone."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from bots.slack.client import CALL_SECONDS_MAX, SlackClient
+from bots.slack.content import files
 from bots.slack.hosts import is_slacks
 from bots.slack.payload import child, text
 from core.errors import AgentError, SurfaceError, SurfaceRefused
@@ -17,8 +19,25 @@ from core.threads import IncomingFile
 DOWNLOAD = Failpoint("slack.download")
 PIECE_BYTES = 64 * 1024
 REDIRECTS_MAX = 3
+LOOKUP_SECONDS_MAX = 0.8
 
 log = logging.getLogger(__name__)
+
+
+async def introduced(client: SlackClient, file: IncomingFile) -> IncomingFile:
+    """The file with its name, type and size. A message of a shared channel tells its id alone, so they are asked for;
+    where Slack does not tell in time, it stays as it is."""
+    file_id, _, address = file.file_ref.partition(" ")
+    if address:
+        return file
+    try:
+        async with asyncio.timeout(LOOKUP_SECONDS_MAX):
+            answer = await client.read("files.info", {"file": file_id})
+    except (SurfaceError, TimeoutError) as error:
+        log.info("slack does not tell what a file is: %s", error)
+        return file
+    found = files({"files": [child(answer, "file")]})
+    return found[0] if found else file
 
 
 class SlackFiles:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bots.slack.client import SlackClient
+from bots.loopback import is_loopback
+from bots.slack.client import Parameters, SlackClient
 from bots.slack.marks import is_mark
 from bots.slack.payload import children, text
 from core.errors import SurfaceRefused
@@ -16,8 +17,11 @@ PAGES_MAX = 5
 """Of a channel, and of each thread."""
 NEW_THREADS_MAX = 50
 """Threads of a channel that began after the moment and that the agent is not in as yet."""
+PAUSE_SECONDS = 2.0
+"""Between two calls: Slack allows some fifty a minute, and live events need theirs."""
 _GONE = frozenset({"thread_not_found", "message_not_found"})
 _CATCH_UP = Failpoint("slack.catch_up")
+_LIST = Failpoint("slack.list_channels")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +44,31 @@ class History:
     client: SlackClient
     pause_seconds: float
 
+    @classmethod
+    def of(cls, client: SlackClient) -> "History":
+        """At a pace that leaves live events their share of Slack's limits."""
+        return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
+
+    async def channels(self, kind: str) -> list[str]:
+        """The channels of that kind which the bot is in, as far as so many pages go. Raises SurfaceError."""
+        asked = {"types": kind, "exclude_archived": True, "limit": PAGE}
+        found, _ = await self._pages("users.conversations", "channels", asked, place=_LIST)
+        return [channel_id for one in found if (channel_id := text(one, "id"))]
+
     async def read(self, channel_id: str, oldest: str, threads: Sequence[str]) -> Said:
         """What was said after `oldest` at the top, in these threads, and in those that began since.
         Raises SurfaceError."""
-        top, is_cut = await self._pages("conversations.history", channel_id, oldest)
+        asked: dict[str, str | int | bool] = {
+            "channel": channel_id,
+            "oldest": oldest,
+            "limit": PAGE,
+        }
+        top, is_cut = await self._pages("conversations.history", "messages", asked)
         found = {text(one, "ts"): one for one in top}
         for thread_key in _threads_of(top, oldest, threads):
             try:
                 replies, is_more = await self._pages(
-                    "conversations.replies", channel_id, oldest, thread_key
+                    "conversations.replies", "messages", {**asked, "ts": thread_key}
                 )
             except SurfaceRefused as error:
                 if error.code not in _GONE:
@@ -60,23 +80,20 @@ class History:
         return Said(messages=tuple(_event(found[ts], channel_id) for ts in kept), is_cut=is_cut)
 
     async def _pages(
-        self, method: str, channel_id: str, oldest: str, thread_key: str = ""
+        self, method: str, what: str, asked: Parameters, *, place: Failpoint = _CATCH_UP
     ) -> tuple[list[JsonObject], bool]:
         """Of a channel Slack gives the newest first, of a thread the root and then the earliest; and whether there was
         more."""
         found: list[JsonObject] = []
-        asked: dict[str, str | int] = {"channel": channel_id, "oldest": oldest, "limit": PAGE}
-        if thread_key:
-            asked["ts"] = thread_key
         for _ in range(PAGES_MAX):
             await asyncio.sleep(self.pause_seconds)
-            with _CATCH_UP:
+            with place:
                 answer = await self.client.read(method, asked)
-            found += children(answer, "messages")
+            found += children(answer, what)
             cursor = text(answer, "response_metadata", "next_cursor")
             if not cursor:
                 return found, False
-            asked["cursor"] = cursor
+            asked = {**asked, "cursor": cursor}
         return found, True
 
 

@@ -20,6 +20,8 @@ OPTION_VALUE_MAX = 150
 PLACEHOLDER_MAX = 150
 FALLBACK_TEXT_MAX = 4000
 """The `text` field is cut by Slack over 40,000 and should stay under this."""
+WORDS_MAX = 12_000
+"""Ours: of a message that has no blocks; Slack cuts over 40,000."""
 PLAN_TITLE_MAX = 150
 """Ours: Slack states no limit."""
 TASK_TITLE_MAX = 150

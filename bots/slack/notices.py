@@ -7,6 +7,7 @@ from bots.inbound import Inbound, IncomingMessage, MessageDeleted, MessageEdited
 from bots.rendering.content import Notice
 from bots.slack.blocks import draw
 from bots.slack.client import SlackClient
+from bots.slack.writing import write
 from core.errors import SurfaceError
 from core.failpoints import Failpoint
 from core.messages import JsonObject
@@ -38,11 +39,7 @@ class Notices:
     async def _send(self, inbound: Inbound, outcome: Outcome, is_thread_open: bool) -> None:
         drawing = draw(Notice(markdown=outcome.notice))
         address = inbound.address
-        body: JsonObject = {
-            "channel": address.channel_id,
-            "text": drawing.text,
-            "blocks": list(drawing.blocks),
-        }
+        body: JsonObject = {"channel": address.channel_id}
         # Nobody else reads a direct message, and there the ephemeral kind would be gone after a reload.
         is_ephemeral = outcome.is_private and not address.channel_id.startswith("D")
         if is_thread_open or not is_ephemeral:
@@ -56,7 +53,7 @@ class Notices:
             )
         try:
             with NOTICE:
-                await self._client.write(method, body)
+                await write(self._client, method, body, drawing)
         except SurfaceError as error:
             log.warning("a notice could not be shown: %s", error)
 

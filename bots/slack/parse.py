@@ -21,6 +21,7 @@ from bots.inbound import (
 from bots.slack import content
 from bots.slack.client import Identity
 from bots.slack.payload import child, text
+from bots.slack.rich_text import mrkdwn_of
 from bots.slack.text import people_mentioned
 from core.messages import JsonObject
 from core.threads import Address, IncomingFile, Person
@@ -74,7 +75,7 @@ def people_in(event: JsonObject) -> set[str]:
         text(message, "user"),
         text(event, "previous_message", "user"),
     }
-    return {person for person in authors if person} | people_mentioned(text(message, "text"))
+    return {person for person in authors if person} | people_mentioned(mrkdwn_of(message))
 
 
 def stop_reaction(event: JsonObject) -> tuple[str, str] | None:
@@ -117,7 +118,7 @@ def _message_event(event: JsonObject, known: Known) -> Inbound | Ignored:
 
 
 def mentions_bot(message: JsonObject, identity: Identity) -> bool:
-    return identity.user_id in people_mentioned(text(message, "text"))
+    return identity.user_id in people_mentioned(mrkdwn_of(message))
 
 
 def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound | Ignored:
@@ -191,7 +192,7 @@ def _edit(event: JsonObject, known: Known) -> Inbound | Ignored:
     edited = text(message, "edited", "ts")
     if (reason := _not_a_persons(message, known)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    is_same_text = bool(before) and text(before, "text") == text(message, "text")
+    is_same_text = bool(before) and mrkdwn_of(before) == mrkdwn_of(message)
     if not edited or edited == text(before, "edited", "ts") or is_same_text:
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, known):

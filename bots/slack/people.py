@@ -107,14 +107,18 @@ class People:
 
 
 def standing_of(user: JsonObject, team_id: str) -> Standing:
-    """What a `user` object says. In an organisation of several workspaces people belong to each that they are in."""
+    """What a `user` object says. In an organisation of several workspaces people belong to each that they are in.
+
+    Slack names everybody's workspace; a stand-in that names none has no others, unless it says that this is a stranger.
+    """
     home = text(user, "team_id")
     teams = strings(user, "enterprise_user", "teams")
     is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True
     is_here = home == team_id or team_id in teams
+    is_stranger = user.get("is_stranger") is True
     if not home:
-        return Standing(is_known=False)
-    is_stranger = user.get("is_stranger") is True or not is_here
+        return Standing(is_known=bool(text(user, "id")) and not is_stranger, is_guest=is_guest)
+    is_stranger = is_stranger or not is_here
     return Standing(is_guest=is_guest, home_id=home if is_stranger else "")
 
 

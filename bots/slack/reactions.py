@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from weakref import WeakValueDictionary
 
+from bots.shown_signs import ShownSigns
 from bots.slack.client import SlackClient
 from bots.slack.payload import children, strings, text
-from core.errors import SurfaceError, SurfaceRefused
+from core.errors import SurfaceRefused
 from core.ports import Reaction
 
 EMOJI: dict[Reaction, str] = {
@@ -17,17 +17,16 @@ EMOJI: dict[Reaction, str] = {
     "failed": "x",
     "asking": "question",
 }
-_REMEMBERED_MAX = 2000
 
 log = logging.getLogger(__name__)
 
 
 class Reactions:
-    """Remembers what it put where; for what an earlier process put there it asks Slack."""
+    """Remembers for a moment what it put where; for what another process may have put there it asks Slack."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._signs = ShownSigns()
         self._showing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def show(self, channel: str, ts: str, reaction: Reaction | None) -> None:
@@ -40,17 +39,19 @@ class Reactions:
             await self._exchange(channel, ts, reaction)
 
     async def _exchange(self, channel: str, ts: str, reaction: Reaction | None) -> None:
-        wanted = EMOJI[reaction] if reaction else ""
-        before = self._shown.get((channel, ts))
-        if wanted and wanted != before:
+        message, wanted = f"{channel}:{ts}", EMOJI[reaction] if reaction else ""
+        last, is_sure = self._signs.last(message), self._signs.is_sure(message)
+        self._signs.put(message, last or "", is_sure=False)
+        if wanted and not (is_sure and wanted == last):
             await self._change("reactions.add", channel, ts, wanted, fine="already_reacted")
-        others = {before} if before is not None else await self._ours(channel, ts)
+        if last is None and reaction in ("seen", "queued"):
+            # what an earlier life left is taken away with this one, by the last sign
+            self._signs.put(message, wanted, is_sure=False)
+            return
+        others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
         for name in others - {wanted, ""}:
             await self._change("reactions.remove", channel, ts, name, fine="no_reaction")
-        self._shown[channel, ts] = wanted
-        self._shown.move_to_end((channel, ts))
-        while len(self._shown) > _REMEMBERED_MAX:
-            self._shown.popitem(last=False)
+        self._signs.put(message, wanted)
 
     async def _change(self, method: str, channel: str, ts: str, name: str, *, fine: str) -> None:
         try:
@@ -62,12 +63,12 @@ class Reactions:
                 raise
 
     async def _ours(self, channel: str, ts: str) -> set[str]:
-        """The reactions of ours that an earlier process left; none where Slack does not tell."""
+        """The reactions of ours that stand there; none where Slack refuses to tell."""
         try:
             answer = await self._client.read(
                 "reactions.get", {"channel": channel, "timestamp": ts, "full": True}
             )
-        except SurfaceError as error:
+        except SurfaceRefused as error:
             log.info("slack does not tell the reactions on a message: %s", error)
             return set()
         ours = self._client.identity.user_id

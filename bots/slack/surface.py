@@ -10,6 +10,7 @@ from bots.slack.payload import child, children, text
 from bots.slack.presence import Presence
 from bots.slack.reactions import Reactions
 from bots.slack.uploads import Uploads, delivery_block_id
+from bots.slack.writing import write
 from core.errors import SurfaceUnclear
 from core.failpoints import Failpoint
 from core.messages import JsonObject
@@ -39,12 +40,9 @@ class SlackSurface:
         self._presence = Presence(client)
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
-        drawing = draw(content)
         body: JsonObject = {
             "channel": address.channel_id,
             "thread_ts": address.thread_key,
-            "text": drawing.text,
-            "blocks": list(drawing.blocks),
             "metadata": {
                 "event_type": METADATA_EVENT,
                 "event_payload": {"delivery_id": delivery_id},
@@ -53,21 +51,15 @@ class SlackSurface:
             "unfurl_media": False,
         }
         with POST:
-            answer = await self._client.write("chat.postMessage", body)
+            answer = await write(self._client, "chat.postMessage", body, draw(content))
         if not (ts := text(answer, "ts")):
             raise SurfaceUnclear("Slack did not name the message it posted")
         return ts
 
     async def edit(self, address: Address, message_ref: str, content: Content) -> None:
-        drawing = draw(content)
-        body: JsonObject = {
-            "channel": address.channel_id,
-            "ts": message_ref,
-            "text": drawing.text,
-            "blocks": list(drawing.blocks),
-        }
+        body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
         with EDIT:
-            await self._client.write("chat.update", body)
+            await write(self._client, "chat.update", body, draw(content))
 
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         with UPLOAD:

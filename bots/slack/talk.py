@@ -6,6 +6,7 @@ from bots.slack import limits
 from bots.slack.client import SlackClient
 from bots.slack.payload import children, text
 from bots.slack.people import People
+from bots.slack.rich_text import mrkdwn_of
 from bots.slack.text import people_mentioned, plain
 from core.failpoints import Failpoint
 from core.messages import JsonObject
@@ -32,7 +33,7 @@ class SlackTalk:
         newest = messages[-limit:]
         ids = {text(one, "user") for one in newest}
         for one in newest:
-            ids |= people_mentioned(text(one, "text"))
+            ids |= people_mentioned(mrkdwn_of(one))
         names = await self._people.names(ids - {""})
         return tuple(
             Heard(
@@ -40,7 +41,7 @@ class SlackTalk:
                     person_id=text(one, "user"),
                     name=names.get(text(one, "user"), text(one, "user")),
                 ),
-                text=plain(text(one, "text"), names),
+                text=plain(mrkdwn_of(one), names),
                 sent_at=datetime.fromtimestamp(float(text(one, "ts")), UTC),
                 message_ref=text(one, "ts"),
             )
@@ -76,6 +77,4 @@ class SlackTalk:
     def _counts(self, message: JsonObject) -> bool:
         is_own = text(message, "user") == self._client.identity.user_id
         is_said = text(message, "subtype") in ("", "file_share", "thread_broadcast")
-        return (
-            is_said and not is_own and bool(text(message, "text")) and bool(text(message, "user"))
-        )
+        return is_said and not is_own and bool(mrkdwn_of(message)) and bool(text(message, "user"))

@@ -87,6 +87,11 @@ class Teams:
         """A workspace whose token is set."""
         self._teams[team_id] = team
 
+    @property
+    def at_hand(self) -> tuple[str, ...]:
+        """The workspaces that are served just now."""
+        return tuple(self._teams)
+
     async def find(self, team_id: str) -> Team | None:
         """None: the bot is not installed there. Raises StorageUnavailable."""
         if (team := self._fresh(team_id)) is not None or self._tokens is None:
@@ -126,8 +131,9 @@ class Teams:
             for team_id, team in self._teams.items()
             if team.looked_at is not None and team.looked_at < oldest
         ]
-        for team_id in silent:
-            await self.forget(team_id)
+        # taken away at once: while one is closed, another may speak again
+        for team in [self._teams.pop(team_id) for team_id in silent]:
+            await _closed(team)
 
     async def heard_from(self, origin: Origin) -> Team | None:
         """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace

@@ -59,7 +59,12 @@ def unescape(mrkdwn: str) -> str:
 
 def escape(words: str) -> str:
     """Words that stay words in a mrkdwn field: no control sequence survives, and no @here."""
-    return _CROWD.sub("＠", words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return entities(_CROWD.sub("＠", words))
+
+
+def entities(words: str) -> str:
+    """The words with the three entities in place of what Slack escapes."""
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def harmless(markdown: str) -> str:

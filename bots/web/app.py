@@ -1,6 +1,5 @@
 """The HTTP API put together, and the server that carries it."""
 
-import asyncio
 import errno
 import logging
 import socket
@@ -19,6 +18,7 @@ from bots.web.refusals import answer_errors
 from bots.web.takeover_desk import DESK, TakeoverDesk
 from core import serving
 from core.errors import ConfigurationError
+from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
     app[DESK] = TakeoverDesk(ports)
     app.cleanup_ctx.append(takeover.desk_of)
     app.cleanup_ctx.append(gates_of)
-    app.on_startup.append(_sweep_spool)
+    app.cleanup_ctx.append(_uploads_swept)
     app.on_shutdown.append(runs.end_streams)
     app.add_routes(
         [
@@ -105,7 +105,8 @@ def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND
     return f"The HTTP API cannot listen on {host} port {port}: {error.strerror or error}."
 
 
-async def _sweep_spool(app: web.Application) -> None:
-    removed = await asyncio.to_thread(spool.sweep, app[PORTS].spool_folder)
-    if removed:
-        log.info("removed %d old uploads", removed)
+async def _uploads_swept(app: web.Application) -> AsyncGenerator[None, None]:
+    """For `cleanup_ctx`."""
+    sweeping = spawn(spool.keep_swept(app[PORTS].spool_folder), name="upload sweeper")
+    yield
+    await cancel(sweeping)

@@ -31,6 +31,7 @@ from bots.web.refusals import Refusal
 from bots.web.sandboxes import READER_FENCE
 from core.errors import AgentError, ToolError
 from core.ports import PortStream
+from core.serving import stop_accepting
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -69,15 +70,22 @@ async def lead_to_ports(request: web.Request, handler: Handler) -> web.StreamRes
 
 @dataclass(slots=True)
 class Gate:
-    """The way to one port: a socket of this machine, private to this program, whose connections end in the sandbox."""
+    """The way to one port: a socket of this machine, private to this program, whose connections end in the sandbox.
+
+    State: the connections, each carried by a task.
+    """
 
     port: int
     server: asyncio.Server
     session: ClientSession
+    carriers: set[asyncio.Task[None]]
 
     async def close(self) -> None:
+        await stop_accepting(self.server)
         self.server.close()
         await self.session.close()
+        for carrier in tuple(self.carriers):
+            await cancel(carrier)
 
 
 class Gates:
@@ -111,17 +119,24 @@ class Gates:
             self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="thports-"))
         path = self._folder / str(next(self._numbers))
 
-        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._carry(thread_id, port, reader, writer)
+        carriers: set[asyncio.Task[None]] = set()
 
-        server = await asyncio.start_unix_server(carry, path)
+        def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            carrying = self._carry(thread_id, port, reader, writer)
+            carrier = spawn(carrying, name="a connection to a port of a sandbox")
+            carriers.add(carrier)
+            carrier.add_done_callback(carriers.discard)
+            # one that is cancelled before it has begun comes to no end of its own
+            carrier.add_done_callback(lambda _: writer.close())
+
+        server = await asyncio.start_unix_server(receive, path)
         session = ClientSession(
             connector=UnixConnector(str(path), limit=CONNECTIONS_MAX),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             timeout=ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS),
         )
-        return Gate(port=port, server=server, session=session)
+        return Gate(port=port, server=server, session=session, carriers=carriers)
 
     async def _carry(
         self,
@@ -142,8 +157,6 @@ class Gates:
                 stream.close()
         except (AgentError, ToolError, OSError) as error:
             log.info("no connection to port %d of a sandbox: %s", port, type(error).__name__)
-        finally:
-            writer.close()
 
 
 GATES: web.AppKey[Gates] = web.AppKey("gates", Gates)

@@ -12,6 +12,7 @@ from core.errors import ConfigurationError
 
 TOKEN: web.AppKey[str] = web.AppKey("token", str)
 """The API token of an application; empty: open, to programs on this machine alone."""
+_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 def is_loopback(host: str) -> bool:
@@ -62,17 +63,26 @@ def _check_token(request: web.Request, token: str) -> None:
 
 def _check_local(request: web.Request) -> None:
     """A page in the operator's browser must not reach the open API: by a foreign origin, or a name that an attacker
-    points at 127.0.0.1."""
+    points at 127.0.0.1. Nor must strangers behind a proxy of this machine, as far as it says that it is one."""
     host = _host_name(request.headers.get("Host", ""))
     origin = request.headers.get("Origin")
-    is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("Host")
+    is_foreign = origin is not None and place_of(origin) != request.headers.get("Host")
     is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
-    if not is_loopback(host) or is_foreign or is_cross_site:
+    is_carried = any(name in request.headers for name in _OF_PROXIES)
+    if not is_loopback(host) or is_foreign or is_cross_site or is_carried:
         raise Refusal(
             403,
             "forbidden",
-            "Without THREADHAND_API_TOKEN the API answers programs on this machine only, and no web pages.",
+            "Without THREADHAND_API_TOKEN the API answers programs on this machine only, no web pages and no proxies.",
         )
+
+
+def place_of(address: str) -> str:
+    """Host and port of an address or an origin; empty where it has none."""
+    try:
+        return urlsplit(address).netloc
+    except ValueError:
+        return ""
 
 
 def _host_name(header: str) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from bots.web.exposure import port_url
 from bots.web.refusals import Refusal
+from core.errors import ConfigurationError
 
 LINK_SECONDS = 7 * 24 * 3600
 TAKEOVER_SECONDS = 30 * 60
@@ -122,9 +123,21 @@ def open_takeover(secret: bytes, token: str, *, now: float | None = None) -> Tak
 
 
 def link_secret(folder: Path, given: str = "") -> bytes:
-    """The given secret, or that kept in the folder, made at the first call and readable by the owner alone."""
+    """The given secret, or that kept in the folder, made at the first call and readable by the owner alone.
+
+    Raises ConfigurationError where the folder keeps nothing.
+    """
     if given:
         return given.encode()
+    try:
+        return _kept_secret(folder)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The data folder {folder} cannot be used: {error.strerror}."
+        ) from error
+
+
+def _kept_secret(folder: Path) -> bytes:
     file = folder / "link.secret"
     with suppress(FileNotFoundError):
         kept = file.read_bytes()
@@ -132,11 +145,13 @@ def link_secret(folder: Path, given: str = "") -> bytes:
             return kept
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"link.secret.{secrets.token_hex(4)}"
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(secrets.token_bytes(32))
-    with suppress(FileExistsError):
-        file.hardlink_to(fresh)  # the first of several processes wins
-    fresh.unlink()
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(secrets.token_bytes(32))
+        with suppress(FileExistsError):
+            file.hardlink_to(fresh)  # the first of several processes wins
+    finally:
+        fresh.unlink(missing_ok=True)
     return file.read_bytes()
 
 
@@ -148,10 +163,12 @@ def _sealed(secret: bytes, purpose: bytes, content: list[str | int]) -> str:
 def _unsealed(secret: bytes, purpose: bytes, token: str) -> object:
     payload, _, signature = token.partition(".")
     try:
-        claim, given = _decode(payload), _decode(signature)
+        claim = _decode(payload)
     except (binascii.Error, ValueError):
         raise Refusal(404, "not_found", "This link is not one of ours.") from None
-    if not hmac.compare_digest(given, _sign(secret, purpose, claim)):
+    # as text: the same bytes can be spelled in several ways, and a take-over goes by its signature's one
+    right = _encode(_sign(secret, purpose, claim))
+    if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
         raise Refusal(404, "not_found", "This link is not one of ours.")
     return json.loads(claim)
 

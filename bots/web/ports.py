@@ -16,7 +16,7 @@ Stop = Callable[[str], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPorts:
-    """`receive` takes a message in; `stop` asks a run to stop and says whether it was still active.
+    """`receive` takes a message in, whoever wrote it; `stop` asks a run to stop and says whether it was still active.
 
     `sandboxes` is None where the sandbox tools are off. `link_secret` signs file links. `upload_bytes_max` is for one
     file. With an empty `api_token` the API is open, to programs on this machine alone. `expose_domain` is what stands

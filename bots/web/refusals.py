@@ -34,29 +34,43 @@ class Refusal(Exception):
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns whatever a handler raises into an answer; a bug is logged once and told without any detail."""
+    """Turns whatever a handler raises into an answer; a bug is logged once and told without any detail.
+
+    An answer that has begun is broken off: a second one would be taken for what is left of the first.
+    """
     try:
         return await handler(request)
-    except Refusal as refusal:
-        return refused(refusal)
-    except web.HTTPException as error:
-        return _refused_by_framework(error)
-    except SandboxUnavailable as error:
-        log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
-        return refused(Refusal(503, "sandbox_unavailable", str(error)))
-    except StorageUnavailable:
-        log.exception("the database failed under %s", _route(request))
-        sentence = "The database does not answer; nothing was stored. Try again."
-        return refused(Refusal(503, "storage_unavailable", sentence))
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            return _broken(request)
-        log.error("the disk is full: %s", _route(request))  # noqa: TRY400 - the trace says no more
-        return refused(
-            Refusal(507, "disk_full", "The server has no room left; nothing was stored.")
-        )
-    except Exception:  # noqa: BLE001,RUF100 - the edge: a caller gets an answer, the operator the trace
-        return _broken(request)
+    except Exception as error:  # noqa: BLE001,RUF100 - the edge: a caller gets an answer, the operator the trace
+        has_begun = request.writer.output_size > 0
+        if has_begun and request.transport is not None:
+            request.transport.abort()
+        if has_begun and isinstance(error, ConnectionError):
+            log.debug("the reader of %s is gone", _route(request))
+            return web.Response()
+        return _answer_to(error, request)
+
+
+def _answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
+    match error:
+        case Refusal():
+            return refused(error)
+        case web.HTTPException() | web.RequestPayloadError():
+            return _refused_by_framework(error)
+        case SandboxUnavailable():
+            log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
+            return refused(Refusal(503, "sandbox_unavailable", str(error)))
+        case StorageUnavailable():
+            log.exception("the database failed under %s", _route(request))
+            sentence = "The database does not answer; nothing was stored. Try again."
+            return refused(Refusal(503, "storage_unavailable", sentence))
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            log.error("the disk is full: %s", _route(request))
+            return refused(
+                Refusal(507, "disk_full", "The server has no room left; nothing was stored.")
+            )
+        case _:
+            log.exception("a request to %s broke", _route(request))
+            return refused(Refusal(500, "internal", "Something broke on our side."))
 
 
 def refused(refusal: Refusal) -> web.Response:
@@ -74,12 +88,12 @@ def _route(request: web.Request) -> str:
     return resource.canonical if resource is not None else "no route"
 
 
-def _broken(request: web.Request) -> web.Response:
-    log.exception("a request to %s broke", _route(request))
-    return refused(Refusal(500, "internal", "Something broke on our side."))
-
-
-def _refused_by_framework(error: web.HTTPException) -> web.StreamResponse:
+def _refused_by_framework(
+    error: web.HTTPException | web.RequestPayloadError,
+) -> web.StreamResponse:
+    if isinstance(error, web.RequestPayloadError):
+        # a body that does not unpack, or breaks off
+        return refused(Refusal(400, *_BY_STATUS[400]))
     if error.status < HTTPStatus.BAD_REQUEST:
         return error
     fallback = (

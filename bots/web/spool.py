@@ -16,6 +16,7 @@ from core.threads import IncomingFile
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 7 * 24 * 3600
+SWEEP_PAUSE_SECONDS = 3600.0
 _PIECE_BYTES = 256 * 1024
 _STORE = Failpoint("web.spool")
 
@@ -72,6 +73,17 @@ def sweep(folder: Path, *, kept_seconds: float = KEPT_SECONDS) -> int:
     for file in stale:
         file.unlink(missing_ok=True)
     return len(stale)
+
+
+async def keep_swept(folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS) -> None:
+    """Sweeps at once and from time to time, until it is cancelled: the program may run for months."""
+    while True:
+        try:
+            if removed := await asyncio.to_thread(sweep, folder):
+                log.info("removed %d old uploads", removed)
+        except OSError as error:
+            log.warning("old uploads were not removed: %s", error.strerror)
+        await asyncio.sleep(pause_seconds)
 
 
 class SpoolFiles:

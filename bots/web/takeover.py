@@ -9,11 +9,11 @@ from contextlib import aclosing
 from importlib.resources import files
 from pathlib import PurePath
 from typing import cast
-from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
 from bots.web import links
+from bots.web.guard import place_of
 from bots.web.intake import json_object, text_field
 from bots.web.ports import PORTS
 from bots.web.refusals import Refusal
@@ -147,8 +147,8 @@ async def send_asset(request: web.Request) -> web.Response:
     """`GET /takeover-page/{name}`: the page's own script and style."""
     name = request.match_info["name"]
     mime_type = TYPES.get(PurePath(name).suffix)
-    file = files(PAGE_FOLDER) / name
-    if mime_type is None or "/" in name or not file.is_file():
+    file = next((one for one in files(PAGE_FOLDER).iterdir() if one.name == name), None)
+    if mime_type is None or file is None:
         raise Refusal(404, "not_found", "There is no such file.")
     text = file.read_text(encoding="utf-8")
     headers = {**HEADERS, "Cache-Control": "no-cache"}
@@ -246,8 +246,8 @@ def _is_theirs(request: web.Request, claim: Claim) -> bool:
 def _check_origin(request: web.Request) -> None:
     """Pages of other sites may neither start nor steer: a browser names the page that asks."""
     origin = request.headers.get("Origin")
-    ours = {request.headers.get("Host", ""), urlsplit(request.app[PORTS].public_url).netloc}
-    if origin is None or urlsplit(origin).netloc not in ours - {""}:
+    ours = {request.headers.get("Host", ""), place_of(request.app[PORTS].public_url)}
+    if origin is None or place_of(origin) not in ours - {""}:
         raise Refusal(403, "forbidden", "Only the take-over page itself may do this.")
 
 

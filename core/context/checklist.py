@@ -16,6 +16,9 @@ TODO_PATH = "todo.md"
 TODO_BYTES_MAX = 64 * 1024
 ITEMS_MAX = 200
 ITEM_CHARACTERS_MAX = 300
+_MARKUP_CHARACTERS_MAX = 2 * ITEM_CHARACTERS_MAX
+"""What is read of a line: looking for pairs of marks takes time by the square of it."""
+
 DEFAULT_TITLE = "todo.md"
 _WRITERS = frozenset(("create_file", "full_file_rewrite", "str_replace", "delete_file"))
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[([ xX~/>!-])\]\s+(.*)")
@@ -66,7 +69,8 @@ def _state(sign: str) -> _State:
 
 
 def _plain(words: str) -> str:
-    return re.sub(r"[*_`]{1,3}(\S(?:.*?\S)?)[*_`]{1,3}", r"\1", words.strip())[:ITEM_CHARACTERS_MAX]
+    read = words.strip()[:_MARKUP_CHARACTERS_MAX]
+    return re.sub(r"[*_`]{1,3}(\S(?:.*?\S)?)[*_`]{1,3}", r"\1", read)[:ITEM_CHARACTERS_MAX]
 
 
 def _outside_code(lines: Iterable[str]) -> Iterable[str]:

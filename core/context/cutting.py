@@ -120,7 +120,7 @@ def _opened(content: JsonObject) -> _Body:
 def _object(text: str) -> JsonObject | None:
     try:
         value: JsonValue = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -100,7 +100,7 @@ class NativeParser:
     """Puts the calls of one answer together. Calls come complete in the order in which they began.
 
     A call is complete when another has begun and its arguments are a whole JSON object, or at the end. A provider that
-    gives every call the index 0 is understood by the new id.
+    gives every call the index 0 is understood by the new id, and one that gives no ids by the new name.
     """
 
     __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text")
@@ -147,14 +147,7 @@ class NativeParser:
 
     def _slot_of(self, delta: ToolCallDelta) -> _Slot:
         slot = self._by_index.get(delta.index)
-        is_other = (
-            slot is not None
-            and delta.call_id
-            and delta.name
-            and slot.model_id
-            and slot.model_id != delta.call_id
-        )
-        if slot is None or is_other:
+        if slot is None or _is_another(slot, delta):
             slot = _Slot(index=len(self._slots))
             self._slots.append(slot)
             self._by_index[delta.index] = slot
@@ -193,6 +186,18 @@ class NativeParser:
         return CallComplete(index=slot.index, call=_call(slot))
 
 
+def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
+    """Whether a new call begins where one stands already: it has an id of its own, or, where the server gives none, it
+    names a tool and opens an object while the one before is whole."""
+    if not delta.name:
+        return False
+    if delta.call_id and slot.model_id:
+        return slot.model_id != delta.call_id
+    if delta.call_id or slot.model_id or not delta.arguments.lstrip().startswith("{"):
+        return False
+    return slot.is_complete or "".join(slot.parts).strip() == "{}" or _is_whole_object(slot)
+
+
 def _progress(slot: _Slot) -> CallProgress:
     slot.told_characters = slot.characters
     joined = "".join(slot.parts)
@@ -215,7 +220,7 @@ def _is_whole_object(slot: _Slot) -> bool:
 
 
 def _call(slot: _Slot) -> ToolCall:
-    raw = "".join(slot.parts)
+    raw = _without_placeholder("".join(slot.parts))
     if not slot.name:
         problem = "A call came without the name of a tool. Nothing was run; call it again."
         return ToolCall(name="", arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
@@ -226,3 +231,9 @@ def _call(slot: _Slot) -> ToolCall:
             name=slot.name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error)
         )
     return ToolCall(name=slot.name, arguments=arguments, call_id=slot.call_id, raw=raw)
+
+
+def _without_placeholder(raw: str) -> str:
+    """Without the `{}` that some servers send before the arguments themselves."""
+    rest = raw.lstrip().removeprefix("{}")
+    return rest if rest.lstrip().startswith("{") else raw

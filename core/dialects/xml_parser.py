@@ -42,6 +42,7 @@ class XmlParser:
         self._lexer = Lexer()
         self._prose = Prose()
         self._code_end: CodeEnd | None = None
+        self._unended: dict[int, int] = {}
         self._invoke: InvokeReader | None = None
         self._element: ElementReader | None = None
         self._call_start = 0
@@ -131,7 +132,7 @@ class XmlParser:
 
     def _take(self, token: Token) -> None:
         is_tag = token.kind in ("open", "close", "empty")
-        if is_tag and self._is_in_possible_code:
+        if is_tag and self._is_in_possible_code and not self._is_known_as_prose():
             self._code_end = CodeEnd(self._prose.inline_length)
             self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
             return
@@ -150,10 +151,19 @@ class XmlParser:
     def _is_in_possible_code(self) -> bool:
         return self._prose.is_undecided and self._invoke is None and self._element is None
 
+    def _is_known_as_prose(self) -> bool:
+        """Whether the rest of the line was searched before, so that many backticks in one line take linear time."""
+        is_known = self._offset < self._unended.get(self._prose.inline_length, 0)
+        if is_known:
+            self._prose.decide(is_code=False)
+        return is_known
+
     def _look_for_code_end(self, code_end: CodeEnd, text: str) -> None:
         length = code_end.feed(text, is_last=self._is_ending)
         if length is None:
             return
+        if length == 0:
+            self._unended[self._prose.inline_length] = self._offset + code_end.searched
         whole = code_end.text()
         self._prose.decide(is_code=length > 0, has_other_run=code_end.has_other_run)
         self._code_end = None

@@ -103,9 +103,12 @@ class Prose:
 
 
 class CodeEnd:
-    """Looks for the end of inline code in text that comes in pieces; each piece is looked at once."""
+    """Looks for the end of inline code in text that comes in pieces; each piece is looked at once.
 
-    __slots__ = ("_carried", "_length", "_pieces", "_seen", "has_other_run")
+    `searched`: in so many characters, the rest of the line, there is none.
+    """
+
+    __slots__ = ("_carried", "_length", "_pieces", "_seen", "has_other_run", "searched")
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -113,6 +116,7 @@ class CodeEnd:
         self._carried = 0
         self._seen = 0
         self.has_other_run = False
+        self.searched: int = 0
 
     def feed(self, piece: str, *, is_last: bool = False) -> int | None:
         """How many characters belong to the code; 0 if it is none; None until that is known."""
@@ -121,6 +125,7 @@ class CodeEnd:
         start = self._seen - self._carried
         for match in _END_OF_CODE.finditer(text):
             if match.group() == "\n":
+                self.searched = start + match.start()
                 return 0
             if match.end() == len(text) and not is_last:
                 # of a longer run only that it is longer matters
@@ -132,7 +137,7 @@ class CodeEnd:
                 return start + match.end()
             self.has_other_run = True
         self._carried = 0
-        self._seen = start + len(text)
+        self._seen = self.searched = start + len(text)
         return 0 if is_last else None
 
     def text(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from core.approval import Approval
 from core.context.summary import turns_in
+from core.engine import Engine
 from core.errors import LeaseLost, StorageUnavailable
 from core.events import RunFinished
 from core.flow.messages import (
@@ -22,17 +23,28 @@ from core.flow.messages import (
 from core.flow.planner import Ended, is_end_of_run, made, reviewed, with_tools
 from core.flow.resume import around_of, left_over
 from core.flow.setup import Flow
-from core.flow.steps import answered, at_work, blocked, is_over, next_step, settled
+from core.flow.steps import (
+    answered,
+    at_work,
+    blocked,
+    changed,
+    flow_plan,
+    is_over,
+    next_step,
+    settled,
+)
 from core.flow.working import started, worked
 from core.interrupt import Stopped
 from core.loop import Surroundings, stop_summary
 from core.messages import Message
-from core.plans import Plan
-from core.threads import Reply
+from core.plans import Plan, checklist
+from core.recorder import RunRecorder
+from core.threads import Lease, Reply
 
 log = logging.getLogger(__name__)
 EMPTY = "The plan is empty now, so there is nothing left to do. Tell me what you need."
 GIVEN_UP = "The plan was given up."
+BROKE_OFF = "the run broke off here"
 REPORT_TOOLS = ("complete",)
 
 
@@ -50,7 +62,7 @@ async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
     except (LeaseLost, StorageUnavailable):
         raise
     except Exception:
-        await settle(flow, "the run broke off here")
+        await settle(flow, BROKE_OFF)
         raise
 
 
@@ -63,6 +75,21 @@ async def settle(flow: Flow, why: str) -> None:
         await flow.change(plan, lambda plan: settled(plan, why))
     else:
         flow.board.show(plan)
+
+
+async def put_down(lease: Lease, engine: Engine, recorder: RunRecorder) -> None:
+    """The same for a run that fails before an attempt has come to its flow. Raises LeaseLost for one that is another
+    worker's."""
+    plan = flow_plan(await engine.plans.read(lease.thread_id)) if engine.plans else None
+    if engine.plans is None or plan is None or plan.run_id != lease.run_id or not at_work(plan):
+        return
+    await recorder.inputs()
+    after = await engine.plans.change(
+        lease.thread_id,
+        lambda known: changed(known, plan.plan_id, lambda plan: settled(plan, BROKE_OFF)),
+    )
+    if (new := flow_plan(after)) is not None:
+        recorder.emit(checklist(new))
 
 
 class _Play:

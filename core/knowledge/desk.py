@@ -121,6 +121,10 @@ class KnowledgeDesk:
         """Newest first."""
         return await self.library.store.entries([Scope("thread", self.thread_id)])
 
+    async def has_entries(self) -> bool:
+        """Whether there is anything to look for."""
+        return bool(await self.threads() or await self.agents())
+
     async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
         """The block for the system prompt: the agent's entries at most half of it, the thread's all that remains.
 

@@ -110,7 +110,7 @@ def _document(output: bytes, code: int) -> Document:
         pages = tuple(_PAGE.validate_json(line) for line in lines[1:-2])
         title = " ".join(str(head.get("title", "")).split())[:_TITLE_CHARACTERS_MAX]
         return _DOCUMENT.validate_python({"title": title, "kind": head.get("kind"), "pages": pages})
-    except (ValidationError, ValueError, AttributeError) as error:
+    except (ValidationError, ValueError, RecursionError, AttributeError) as error:
         raise _cut_off(code) from error
 
 

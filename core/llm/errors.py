@@ -142,7 +142,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _seconds_until(text: str) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -6,6 +6,8 @@ from typing import Literal, cast
 
 from pydantic_core import to_json as pydantic_to_json
 
+from core.errors import ModelUnavailable
+from core.llm import errors
 from core.llm.errors import Refusal, error_of
 from core.llm.halves import Halves
 from core.llm.thoughts import Thoughts
@@ -22,11 +24,15 @@ _REASONS: dict[str, FinishReason] = {
     "eos": "stop",
     "length": "length",
     "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
     "safety": "content_filter",
 }
+_FAILURES = frozenset({"error", "insufficient_system_resource", "abort"})
+"""How OpenRouter, DeepSeek and vLLM end an answer that broke at their side."""
 
 
 class AnswerReader:
@@ -63,7 +69,8 @@ class AnswerReader:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason
-        said = choice.get("delta") or choice.get("message")
+        # some send both: the message then is the whole of what the deltas have told
+        said = choice.get("delta", choice.get("message"))
         return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
 
     def rest(self) -> Sequence[ModelDelta]:
@@ -71,16 +78,14 @@ class AnswerReader:
         return self._thoughts.rest()
 
     def finished(self) -> ModelFinished:
-        """The last delta. Some servers say "stop" after calls, others nothing at all."""
+        """The last delta. Some servers say "stop" after calls, others nothing at all. Raises ModelUnavailable where
+        the service gave the answer up."""
+        if self._finish in _FAILURES:
+            raise ModelUnavailable(errors.BROKEN_OFF, detail=f"finish_reason {self._finish}")
         reason = _REASONS.get(self._finish.lower(), "stop")
         if reason == "stop" and self._has_calls:
             reason = "tool_calls"
         return ModelFinished(finish_reason=reason, usage=self._usage)
-
-    @property
-    def has_failed(self) -> bool:
-        """OpenRouter ends a stream whose provider broke with this reason."""
-        return self._finish == "error"
 
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
@@ -93,14 +98,20 @@ class AnswerReader:
                 text = _joined(cast(list[object], text))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):
                 deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
-        calls = said.get("tool_calls")
-        if isinstance(calls, list):
-            for position, call in enumerate(cast(list[object], calls)):
-                if isinstance(call, dict):
-                    self._has_calls = True
-                    known = cast(dict[str, object], call)
-                    deltas.append(_call_delta(known, position, self._halves))
+        for position, call in enumerate(_calls(said)):
+            if isinstance(call, dict):
+                self._has_calls = True
+                known = cast(dict[str, object], call)
+                deltas.append(_call_delta(known, position, self._halves))
         return deltas
+
+
+def _calls(said: dict[str, object]) -> list[object]:
+    """Old servers call by `function_call`, once an answer and without an id."""
+    calls, only = said.get("tool_calls"), said.get("function_call")
+    if isinstance(calls, list):
+        return cast(list[object], calls)
+    return [{"index": 0, "function": only}] if isinstance(only, dict) else []
 
 
 def _joined(parts: list[object]) -> str:

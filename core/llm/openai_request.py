@@ -1,5 +1,6 @@
 """Writing the JSON of requests: a conversation grows by a few messages a turn, and only those are encoded."""
 
+import re
 from collections.abc import Iterable
 
 from core.llm.openai_chunks import to_json
@@ -9,22 +10,42 @@ from core.ports import ModelRequest
 KEPT_BYTES_MAX = 4 * 1024 * 1024
 MESSAGE_BYTES_MAX = 128 * 1024
 """A larger message is encoded each time: what is kept is for the many small ones of a history."""
+_NOT_TAKEN = re.compile(
+    r"un(?:supported|recogni[sz]ed|known|expected)|not (?:\w+ )?(?:supported|permitted|allowed|recogni[sz]ed)"
+    r"|n(?:o|')t support|extra (?:fields|inputs|argument)",
+    re.IGNORECASE,
+)
+_OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 class RequestWriter:
-    """State: the JSON of messages and tools that were sent lately.
+    """State: the JSON of messages and tools that were sent lately, and the options that models do not take.
 
     It is found by the identity of the object, which is never changed once it is inside a message, and is held along
     with its JSON so that no other object can have its id.
     """
 
-    __slots__ = ("_kept", "_model_prefix", "_tokens_key", "kept_bytes")
+    __slots__ = ("_kept", "_model_prefix", "_not_taken", "_tokens_key", "kept_bytes")
 
     def __init__(self, *, model_prefix: str, tokens_key: str) -> None:
         self._model_prefix = model_prefix
         self._tokens_key = tokens_key
         self._kept: dict[int, tuple[JsonObject, bytes]] = {}
+        self._not_taken: dict[str, set[str]] = {}
         self.kept_bytes = 0
+
+    def gives_in(self, request: ModelRequest, refusal: str) -> bool:
+        """Whether the words name an option of the request as one that is not taken: later requests to the model go
+        without it, or with its other name. They are the service's own, and nothing but an option is left out."""
+        if not _NOT_TAKEN.search(refusal):
+            return False
+        named = {
+            option
+            for option in self._options(request)
+            if option not in ("model", "stream") and re.search(rf"\b{option}\b", refusal)
+        }
+        self._not_taken.setdefault(request.model, set()).update(named)
+        return bool(named)
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as it goes over the wire."""
@@ -48,7 +69,8 @@ class RequestWriter:
             options[self._tokens_key] = request.output_tokens_max
         if request.stop_sequences:
             options["stop"] = request.stop_sequences
-        return options
+        not_taken = self._not_taken.get(request.model)
+        return _without(options, not_taken) if not_taken else options
 
     def _encoded(self, values: Iterable[JsonObject]) -> list[bytes]:
         kept = self._kept
@@ -66,6 +88,14 @@ class RequestWriter:
                 _, oldest = self._kept.pop(next(iter(self._kept)))
                 self.kept_bytes -= len(oldest)
         return encoded
+
+
+def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, object]:
+    kept = {name: value for name, value in options.items() if name not in not_taken}
+    for name, other in _OTHER_NAMES.items():
+        if name in options and name in not_taken and other not in not_taken:
+            kept[other] = options[name]
+    return kept
 
 
 def sendable(message: JsonObject) -> JsonObject:

@@ -1,6 +1,7 @@
 """A direct streaming client for OpenAI-compatible endpoints, over one shared session."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
@@ -17,11 +18,14 @@ from core.llm.openai_events import EventReader, json_object
 from core.llm.openai_request import RequestWriter
 from core.ports import ModelDelta, ModelRequest
 
+log = logging.getLogger(__name__)
+
 CONNECTIONS_MAX = 512
 BODY_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 REQUEST = Failpoint("llm.openai.request")
 DRAIN_SECONDS = 0.1
+_ABOUT_OPTIONS = frozenset({400, 422})
 
 _NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] = (
     ((aiohttp.InvalidURL,), ModelRejected, errors.UNREACHABLE),
@@ -81,23 +85,23 @@ class OpenAIStream:
         reader = AnswerReader()
         with self._translating():
             async with self._answer(request) as response:
-                if response.content_type == "application/json":
-                    whole = json_object(await _whole(response, BODY_BYTES_MAX))
+                start = await _start(response)
+                if start.startswith(b"{"):
+                    whole = json_object(start + await _whole(response, BODY_BYTES_MAX))
                     for delta in (*reader.read(whole), *reader.rest()):
                         yield delta
                 else:
                     # no generator around it: each more would be passed through by every piece of the answer
-                    events = EventReader(reader)
-                    async for piece in response.content.iter_any():
+                    events, piece = EventReader(reader), start
+                    while piece and not events.is_over:
                         for delta in events.feed(piece):
                             yield delta
-                        if events.is_over:
-                            await _drain(response)
-                            break
+                        if not events.is_over:
+                            piece = await response.content.readany()
+                    if events.is_over:
+                        await _drain(response)
                     for delta in events.close():
                         yield delta
-        if reader.has_failed:
-            raise ModelUnavailable(errors.BROKEN_OFF, detail="finish_reason error")
         yield reader.finished()
 
     @contextmanager
@@ -119,21 +123,31 @@ class OpenAIStream:
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """The response of status 200 while entered."""
+        """The response of status 200 while entered. An option that the service does not take is left out, and asked
+        again at once."""
+        response = await self._post(request)
+        try:
+            while response.status != 200:
+                refusal = await _refusal(response)
+                is_about_options = refusal.status in _ABOUT_OPTIONS
+                if not (is_about_options and self._writer.gives_in(request, refusal.message)):
+                    raise error_of(refusal)
+                log.info("the model's service does not take an option: %s", refusal.message[:200])
+                response.close()
+                response = await self._post(request)
+            yield response
+        finally:
+            # a connection whose answer was not read to its end cannot be used again
+            response.close()
+
+    async def _post(self, request: ModelRequest) -> aiohttp.ClientResponse:
         with REQUEST:
-            response = await self._open().post(
+            return await self._open().post(
                 self._url,
                 data=self._writer.body(request),
                 headers=self._headers(request),
                 allow_redirects=False,
             )
-        try:
-            if response.status != 200:
-                raise error_of(await _refusal(response))
-            yield response
-        finally:
-            # a connection whose answer was not read to its end cannot be used again
-            response.close()
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -155,6 +169,15 @@ class OpenAIStream:
 
     def _without_key(self, detail: str) -> str:
         return detail.replace(self._api_key, "[key]") if self._api_key else detail
+
+
+async def _start(response: aiohttp.ClientResponse) -> bytes:
+    """The first piece that is more than white space. What it begins with tells an object from a stream: servers put
+    either under any type."""
+    async for piece in response.content.iter_any():
+        if start := piece.removeprefix(b"\xef\xbb\xbf").lstrip():
+            return start
+    return b""
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

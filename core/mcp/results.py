@@ -167,5 +167,5 @@ def _is_said(structure: JsonValue, said: str) -> bool:
         return False
     try:
         return bool(json.loads(said) == structure)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

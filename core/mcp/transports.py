@@ -88,7 +88,10 @@ def _client_factory(config: McpServerConfig) -> Callable[..., httpx2.AsyncClient
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """Refuses answers that are compressed (they may unpack to anything) or larger than a message may be."""
+    """Refuses answers that are compressed (they may unpack to anything) or larger than a message may be.
+
+    The SDK bounds the events of a stream that it asked for; any other answer it reads whole, whatever it calls itself.
+    """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -98,7 +101,9 @@ class Bounded(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        is_asked = "text/event-stream" in request.headers.get("accept", "").lower()
+        kind = response.headers.get("content-type", "").lower()
+        if not (is_asked and response.is_success and kind.startswith("text/event-stream")):
             body = cast(httpx2.AsyncByteStream, response.stream)
             response.stream = _BoundedBody(body)
         return response

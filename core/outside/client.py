@@ -82,7 +82,7 @@ async def ask_json(api: Api, request: Request) -> JsonValue:
     content = await ask(api, request)
     try:
         answer: JsonValue = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         log.warning("%s answered with something else than JSON", api.name)
         raise ToolError(
             f"{api.name} answered with something that cannot be read. Try it later, or use another way."

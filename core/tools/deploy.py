@@ -48,8 +48,7 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> str:
     if pages is None:
         raise ToolError("Nothing can be deployed here. Hand the files over instead.")
     files = (await context.sandbox()).files
-    entries = [entry async for entry in _below(files, params.directory_path)]
-    found = await _contents(files, params.directory_path, entries)
+    found = await _contents(files, params.directory_path)
     site = [one for one in found if one.path.removeprefix("/") not in RULES]
     rules = {one.path[1:]: one.content for one in found if one.path.removeprefix("/") in RULES}
     if not any(one.path == "/index.html" for one in site):
@@ -89,7 +88,25 @@ async def _listed(files: Files, folder: str) -> tuple[FileEntry, ...]:
     return entries
 
 
-async def _contents(files: Files, folder: str, entries: list[FileEntry]) -> list[SiteFile]:
+async def _contents(files: Files, folder: str) -> list[SiteFile]:
+    entries = await _fitting(files, folder)
+    start = "" if folder == "." else f"{folder}/"
+    found: list[SiteFile] = []
+    left = BYTES_MAX
+    for entry in entries:
+        content = await _content(files, entry, min(left, FILE_BYTES_MAX))
+        left -= len(content)
+        found.append(SiteFile(path=f"/{entry.path.removeprefix(start)}", content=content))
+    return found
+
+
+async def _fitting(files: Files, folder: str) -> list[FileEntry]:
+    """The files, as long as they can be deployed by their own account."""
+    entries: list[FileEntry] = []
+    async for entry in _below(files, folder):
+        entries.append(entry)
+        if len(entries) > FILES_MAX:
+            break
     too_large = [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]
     if too_large:
         raise ToolError(
@@ -100,17 +117,19 @@ async def _contents(files: Files, folder: str, entries: list[FileEntry]) -> list
             f"{folder} holds more than {FILES_MAX} files or {BYTES_MAX // 1_000_000} MB. Nothing was deployed; leave"
             " out what the site does not need."
         )
-    start = "" if folder == "." else f"{folder}/"
-    return [
-        SiteFile(path=f"/{entry.path.removeprefix(start)}", content=await _content(files, entry))
-        for entry in entries
-    ]
+    return entries
 
 
-async def _content(files: Files, entry: FileEntry) -> bytes:
+async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
+    """Raises ToolError for more than the files may have, whatever their sizes were said to be."""
     content = bytearray()
-    async for piece in files.read(entry.path, length=FILE_BYTES_MAX):
+    async for piece in files.read(entry.path, length=bytes_max + 1):
         content += piece
+    if len(content) > bytes_max:
+        raise ToolError(
+            f"{entry.path} has grown meanwhile, to more than can be deployed. Nothing was deployed; call it again when"
+            " the files are done."
+        )
     return bytes(content)
 
 

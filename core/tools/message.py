@@ -1,11 +1,11 @@
 """Talking to people: `ask`, `complete` and `web_browser_takeover`. Each of them ends the run."""
 
-import json
 from contextlib import suppress
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from core.dialects.json_arguments import loads
 from core.errors import AgentError, ToolError
 from core.ports import Files
 from core.threads import Reply
@@ -21,7 +21,7 @@ def _as_tuple(value: object) -> object:
         return value
     if value.lstrip().startswith("["):
         with suppress(ValueError):
-            return json.loads(value)
+            return loads(value)
     return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
 
 

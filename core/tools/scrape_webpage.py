@@ -17,7 +17,7 @@ CHARACTERS_MAX = 50_000
 """For all pages of one call together; what is longer goes to a file of the workspace."""
 FOLDER = "scrape"
 _WHOLE_CHARACTERS_MAX = 2_000_000
-_BETWEEN = re.compile(r"[\s,]+(?=https?://)|,\s*$")
+_BETWEEN = re.compile(r"(?<![\s,])[\s,]+(?=https?://)|,\s*$")
 
 
 class ScrapeParams(BaseModel):

@@ -3,12 +3,13 @@
 import codecs
 import re
 from collections.abc import AsyncGenerator
+from itertools import islice
 
 from core.errors import ToolError
 from core.ports import Files
 
 HEAD_BYTES = 8192
-WORDS_COMPARED_MAX = 500
+_WORD = re.compile(r"\S+")
 
 
 async def numbered_lines(
@@ -99,8 +100,10 @@ def places_of(text: str, piece: str, *, places_max: int) -> list[int]:
 
 def line_like(text: str, piece: str) -> int | None:
     """The line, counted from 1, that begins a place which differs from the piece in white space alone."""
-    words = [re.escape(word) for word in piece.split()]
-    if not 0 < len(words) <= WORDS_COMPARED_MAX:
+    words, heard = " ".join(piece.split()), " ".join(text.split())
+    at = heard.find(words) if words else -1
+    if at < 0:
         return None
-    found = re.search(r"\s+".join(words), text)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    words_before = heard.count(" ", 0, at)
+    first = next(islice(_WORD.finditer(text), words_before, None))
+    return text.count("\n", 0, first.start()) + 1

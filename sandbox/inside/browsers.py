@@ -48,8 +48,11 @@ class Browsers:
         if self._process is not None and self._process.poll() is not None:
             self._forget()
         if self._is_ready:
-            self._connect(relay)
-            return
+            try:
+                self._connect(relay)
+                return
+            except OSError:  # a killed process closes its socket before it counts as ended
+                self.close()
         self._waiting.append(relay)
         if self._process is None:
             self._start(self._setting)
@@ -96,7 +99,10 @@ class Browsers:
             self._is_ready = True
             waiting, self._waiting = self._waiting, []
             for relay in waiting:
-                self._connect(relay)
+                try:
+                    self._connect(relay)
+                except OSError as error:
+                    relay.refuse(CallError(f"The browser does not answer: {error.strerror}."))
         else:
             self._refuse()
 
@@ -119,10 +125,9 @@ class Browsers:
         connected = socket.socket(socket.AF_UNIX)
         try:
             connected.connect(f"{self._folder}/socket")
-        except OSError as error:
+        except OSError:
             connected.close()
-            relay.refuse(CallError(f"The browser does not answer: {error.strerror}."))
-            return
+            raise
         relay.connect(connected)
 
     def _stop_waiting(self) -> None:

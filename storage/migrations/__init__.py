@@ -10,7 +10,7 @@ from core.errors import ConfigurationError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0006"
+HEAD = "0008"
 """The newest revision; known without importing Alembic, which takes longer than everything else at a start."""
 
 _ADVISORY_LOCK = 7_468_726_561

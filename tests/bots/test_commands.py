@@ -13,6 +13,7 @@ from tests.bots.reception_desk import HERE, Desk, command, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world
 from tests.fakes.played_model import text
+from tests.fakes.sandbox_memory import MemorySandboxes
 
 
 async def test_new_starts_afresh_and_forget_deletes(desk: Desk) -> None:
@@ -116,6 +117,30 @@ async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(d
     assert await sandbox.files.list(".") == ()
     await desk.reception.receive(command("forget"))
     assert await desk.world.engine.conversations.find(HERE) is None
+
+
+class OvertakenSandboxes(MemorySandboxes):
+    """A worker that froze while it was making a sandbox wakes, and makes it, right after the first was destroyed."""
+
+    has_woken = False
+
+    async def destroy(self, thread_id: str) -> None:
+        await super().destroy(thread_id)
+        if not self.has_woken:
+            self.has_woken = True
+            await self.open(thread_id, fence=1)
+
+
+async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(desk: Desk) -> None:
+    desk.world.model.turns = [text("one")]
+    await desk.play((await desk.reception.receive(message())).run_id)
+    sandboxes = OvertakenSandboxes()
+    reception = replace(desk.reception, desk=replace(desk.reception.desk, sandboxes=sandboxes))
+
+    await reception.receive(command("forget"))
+
+    assert sandboxes.has_woken
+    assert sandboxes.machines == {}
 
 
 async def one_piece(content: bytes) -> AsyncIterator[bytes]:

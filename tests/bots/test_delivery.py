@@ -120,8 +120,13 @@ async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(
     await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
     await until(lambda: not stage.surface.is_typing)
     (status,) = stage.of(RunStatus)
-    assert isinstance(status.newest, RunStatus)
-    assert (status.newest.view.state, status.newest.view.activity) == ("waiting", "Say a")
+
+    def says_so() -> bool:
+        shown = status.newest
+        assert isinstance(shown, RunStatus)
+        return (shown.view.state, shown.view.activity) == ("waiting", "Say a")
+
+    await until(says_so)
     await stage.run(APPROVE_ONCE)
     assert stage.surface.reactions[0] == ("1", "seen")
     assert stage.surface.reactions[-1] == ("1", "done")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import Finding, examine, report
+from bots.doctor import examine
+from bots.findings import Finding, report
 from bots.provider_keys import key_name
 from bots.settings import VARIABLES
 from tests.fakes.embeddings import embeddings_fake

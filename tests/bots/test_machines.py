@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import Finding, examine
+from bots.doctor import examine
+from bots.findings import Finding
 from bots.machines import machines, modal_plan, prompt
 from bots.settings import Settings, load
 from sandbox.modal_plan import Network

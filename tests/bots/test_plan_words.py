@@ -49,7 +49,7 @@ async def word(
         argument=argument,
         person=Person(person_id="U1", name="alice"),
     )
-    return await reception.receive(called)
+    return await reception.take_in(called)
 
 
 class Working:

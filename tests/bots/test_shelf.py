@@ -1,6 +1,7 @@
 """The word `knowledge`: what people make the agent know in a thread."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from bots.commands import CommandDesk, answer_command
 from bots.inbound import CommandCalled
 from bots.shelf import Shelf
-from core.budget import Price
+from core.budget import Budget, Limit, Price
 from core.errors import AgentError
 from core.figures import NO_FIGURES
 from core.knowledge.desk import Library
@@ -27,7 +28,7 @@ from storage.tables import usages
 from storage.usage import SqlLedger
 from tests.core.conftest import World
 from tests.core.conftest import world as world
-from tests.fakes.embeddings import embeddings_fake
+from tests.fakes.embeddings import EmbeddingsFake, embeddings_fake
 from tests.fakes.played_model import calls, text
 
 HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
@@ -133,13 +134,19 @@ async def test_what_was_added_reaches_the_prompt_and_the_search(
     assert (await world.engine.conversations.usage(run_id=run_id)).input_tokens == 30
 
 
+@asynccontextmanager
+async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, Semantics]]:
+    async with embeddings_fake() as fake:
+        source = OpenAIEmbeddings(fake.base_url, fake.key)
+        yield fake, Semantics(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
+        await source.close()
+
+
 async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks(
     world: World, desk: CommandDesk
 ) -> None:
-    async with embeddings_fake() as fake:
-        source = OpenAIEmbeddings(fake.base_url, fake.key)
-        vectors = Semantics(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
-        assert desk.shelf is not None
+    assert desk.shelf is not None
+    async with vectors_in(world) as (fake, vectors):
         library = replace(desk.shelf.library, semantics=vectors)
         world.with_engine(library=library)
         world.model.turns = [text("Hm.")]
@@ -150,7 +157,6 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
         fake.tokens = 4
         run_id = await world.say("Where is our feline?")
         await execute(run_id, world.engine)
-        await source.close()
 
     rows = await world.database.read(lambda c: c.execute(select(usages)).all())
     embedded = [row for row in rows if row.model == "e"]
@@ -158,3 +164,37 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
     assert {(row.user_id, row.channel_id, row.input_tokens) for row in added} == {("U1", "C1", 9)}
     assert sum(row.cost_usd for row in added) == pytest.approx(0.009 * len(added))
     assert [(row.run_id, row.input_tokens) for row in embedded if row.run_id] == [(run_id, 4)]
+
+
+async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
+    world: World, desk: CommandDesk
+) -> None:
+    assert desk.shelf is not None
+    async with vectors_in(world) as (fake, vectors):
+        fake.tokens = 90
+        shelf = replace(
+            desk.shelf,
+            library=replace(desk.shelf.library, semantics=vectors),
+            budget=Budget(run=Limit(tokens=1), person_day=Limit(tokens=90)),
+        )
+        tight = replace(desk, shelf=shelf)
+        second = replace(CAT, file_ref="Our dog is called Rex.", name="dog.txt")
+        answer = await told(tight, "add", CAT, second)
+        asked = len(fake.seen)
+        again = await told(tight, "add", second)
+
+    assert answer.splitlines() == [
+        "- I know `cat.txt` now (about 14 tokens).",
+        "- `dog.txt` was not added: Your budget for today is used up: 90 of 90 tokens. It starts anew at 00:00 UTC.",
+    ]
+    assert again == answer.splitlines()[1]
+    assert len(fake.seen) == asked == 1
+    assert "dog" not in await told(tight, "list")
+
+
+async def test_what_costs_nothing_is_added_whatever_was_spent(
+    world: World, desk: CommandDesk
+) -> None:
+    assert desk.shelf is not None
+    shelf = replace(desk.shelf, budget=Budget(workspace_day=Limit(tokens=0)))
+    assert "I know `cat.txt` now" in await told(replace(desk, shelf=shelf), "add", CAT)

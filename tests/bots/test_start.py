@@ -45,6 +45,15 @@ def test_the_start_says_what_serves(variables: dict[str, str], said: list[str]) 
     assert remarks(settings(**variables)) == said
 
 
+@pytest.mark.parametrize(
+    ("public_url", "is_told"), [("https://agent.example", True), ("http://127.0.0.1:8700", False)]
+)
+def test_the_start_says_that_a_proxy_may_open_the_api(public_url: str, is_told: bool) -> None:
+    known = {"DISCORD_TOKEN": "t", "ALLOWED_USERS": "*", "PUBLIC_URL": public_url}
+    assert any("/api/" in one for one in remarks(settings(**known))) == is_told
+    assert remarks(settings(**known, API_TOKEN="t")) == []
+
+
 def test_the_start_says_that_nobody_is_let_in() -> None:
     (sentence,) = remarks(settings(DISCORD_TOKEN="t"))
     assert sentence.startswith("Nobody may talk to the agent yet")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bots.workers import enlisted, new_worker_id
-from core.errors import StorageUnavailable
+from core.errors import ConfigurationError, StorageUnavailable
 from core.threads import Lease
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -121,7 +121,7 @@ async def test_workers_of_other_machines_and_boots_are_not_judged(tmp_path: Path
 async def test_the_dead_stay_on_the_list_until_they_are_buried(tmp_path: Path) -> None:
     dead = new_worker_id()
     (tmp_path / dead).touch()
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(ConfigurationError, match="The database cannot be used: away"):
         async with enlisted(tmp_path, new_worker_id(), Graves(is_away=True)):
             raise AssertionError("it must not start")
     graves = Graves()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.requirements_of_the_machine import lacking
+from tests.requirements_of_the_machine import is_required, lacking
 
 LIBRARY = "*/faketime/libfaketimeMT.so.1"
 
@@ -11,7 +11,7 @@ class Clock:
     """The time of day for those who start with `environment`. `folder` is one that they may read."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        found = sorted(Path("/usr/lib").glob(LIBRARY))
+        found = _libraries()
         if not found:
             lacking("faketime", "there is no libfaketime (Debian: faketime)")
         self._path = folder / f"{name}.clock"
@@ -30,3 +30,14 @@ class Clock:
         new.write_text(f"{seconds:+d}s\n")
         new.chmod(0o644)
         new.replace(self._path)
+
+
+def clocks_that_jump(folder: Path, count: int) -> tuple[Clock, ...]:
+    """So many; none where the machine has no libfaketime and need not have it."""
+    if not _libraries() and not is_required("faketime"):
+        return ()
+    return tuple(Clock(folder, f"clock{number}") for number in range(count))
+
+
+def _libraries() -> list[Path]:
+    return sorted(Path("/usr/lib").glob(LIBRARY))

@@ -19,6 +19,7 @@ NO_WORKER = ("up", "--no-worker")
 WORKER = ("worker",)
 START_SECONDS = 60.0
 STREAM = 20
+CHOICE = "This one"
 SCENARIO = f"""
 conversations:
   - name: talk
@@ -55,6 +56,14 @@ conversations:
       - text: "{"word " * STREAM}Done {{{{token}}}}."
         chunk_characters: 5
         chunk_delay_seconds: 0.1
+  - name: question
+    when: {{user: {{contains: "Ask"}}}}
+    capture: {{token: 'token (\\w+)'}}
+    steps:
+      - calls:
+          - name: ask
+            arguments: {{text: "Which one?", options: [Other, {CHOICE}]}}
+      - text: "Done {{{{token}}}}."
 """
 
 
@@ -66,6 +75,12 @@ class Told:
     thread_id: str
     message_id: str
     files: tuple[str, ...] = ()
+    is_question: bool = False
+
+    @property
+    def runs(self) -> int:
+        """The reply to a question starts a run of its own."""
+        return 2 if self.is_question else 1
 
 
 @dataclass(kw_only=True)
@@ -100,7 +115,7 @@ class Crew:
             await self.until_rows("SELECT scope FROM inbound_cursor", "the channels are noted")
 
     async def say(self, kind: str, token: str, *, thread_id: str = "") -> Told:
-        """Opens a thread with a mention, or goes on in one. Kinds: Hello, Work, Nap, Stream."""
+        """Opens a thread with a mention, or goes on in one. Kinds: Hello, Work, Nap, Stream, Ask."""
         bot = self.stage.view().bot_name
         said = await self.stage.platform.say(
             PERSON,
@@ -109,7 +124,13 @@ class Crew:
             thread_id=thread_id or None,
         )
         files = (f"{token}.txt",) if kind == "Work" else ()
-        told = Told(token=token, thread_id=thread_id or said, message_id=said, files=files)
+        told = Told(
+            token=token,
+            thread_id=thread_id or said,
+            message_id=said,
+            files=files,
+            is_question=kind == "Ask",
+        )
         self.stage.thread_id = self.stage.thread_id or told.thread_id
         self.told.append(told)
         return told

@@ -3,10 +3,9 @@
 import asyncio
 import re
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,8 @@ from bots.simulator.slack.settings import SlackSettings
 from bots.simulator.view import Button, PlatformView, SeenMessage, SentFile
 from core.llm.scripted import load_scenario
 from core.llm.scripted_server import ScriptedServer, serve
+from core.messages import JsonObject
+from tests.chaos.ledgers import Ledger, Rows, sqlite_ledger
 from tests.chaos.program import Program
 
 PlatformName = Literal["slack", "discord"]
@@ -31,11 +32,19 @@ SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
 
 @dataclass
 class Stage:
-    """One platform with one person, the model, and the program with its data."""
+    """One platform with one person, the model, and the program with its data.
+
+    `worker`: another process that executes the runs, where `program` does not. `requests_told`: so many requests the
+    model got until the story was told; 0: all of them. Whoever wakes afterwards may ask once more in vain.
+    """
 
     platform: SlackSimulator | DiscordSimulator
     script: ScriptedServer
     program: Program
+    ledger: Ledger
+    worker: Program | None = None
+    requests_told: int = 0
+    patience_seconds: float = PATIENCE_SECONDS
     thread_id: str = ""
     shown_before: set[str] = field(default_factory=set[str])
 
@@ -71,10 +80,12 @@ class Stage:
                     return message, one
         return None
 
-    async def until(
-        self, holds: Callable[[], object], what: str, *, seconds: float = PATIENCE_SECONDS
-    ) -> None:
-        """Waits until it holds. Raises AssertionError with all that there is to see."""
+    async def until(self, holds: Callable[[], object], what: str, *, seconds: float = 0.0) -> None:
+        """Waits until it holds, as long as this stage has patience where nothing else is said.
+
+        Raises AssertionError with all that there is to see.
+        """
+        seconds = seconds or self.patience_seconds
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -123,16 +134,14 @@ class Stage:
                 if self.button(label) is None:
                     return
 
-    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+    @property
+    def executor(self) -> Program:
+        """The process that executes the runs."""
+        return self.worker or self.program
+
+    def rows(self, query: str, *values: object) -> Rows:
         """What the database says now; nothing while there is none."""
-        path = self.program.folder / "data" / "threadhand.db"
-        if not path.exists():
-            return []
-        try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as opened:
-                return opened.execute(query, values).fetchall()
-        except sqlite3.OperationalError:
-            return []
+        return self.ledger(query, values)
 
     @property
     def http_port(self) -> int:
@@ -160,6 +169,10 @@ class Stage:
             f"{runs} runs are told to the end",
         )
 
+    def last_request(self) -> JsonObject:
+        """What the model was told last."""
+        return self.script.requests[self.requests_told - 1]
+
     def workspace_file(self, name: str) -> str:
         """The text of a file of the thread's workspace, "" where there is none."""
         found = list((self.program.folder / "data" / "sandboxes").glob(f"**/workspace/{name}"))
@@ -167,7 +180,7 @@ class Stage:
 
     def report(self) -> str:
         """Everything that helps to understand a failure."""
-        log = self.program.log()
+        logs = (one.log() for one in (self.program, self.worker) if one)
         return "\n".join(
             (
                 "--- thread",
@@ -177,8 +190,7 @@ class Stage:
                     str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")
                 ),
                 *map(str, self.rows("SELECT run_id, is_open, worker_id FROM rendering")),
-                "--- program",
-                log[-6000:],
+                *(f"--- program\n{log[-6000:]}" for log in logs),
             )
         )
 
@@ -208,7 +220,8 @@ async def staged(
             program.change(http_port=events_port, slack_app_token="", **SIGNED)
         program.change(**settings)
         stack.callback(program.kill)
-        yield Stage(platform=simulated, script=script, program=program)
+        ledger = sqlite_ledger(folder / "data" / "threadhand.db")
+        yield Stage(platform=simulated, script=script, program=program, ledger=ledger)
 
 
 def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordSimulator:

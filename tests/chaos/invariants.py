@@ -9,6 +9,9 @@ from bots.simulator.view import SeenMessage
 from tests.chaos.crew import Crew, Told
 
 FINAL_SIGNS = frozenset({"white_check_mark", "✅"})
+ASKING_SIGNS = frozenset({"question", "❓"})
+"""Of a question that was answered: a process that sleeps while it gives the sign of the first run gives it late."""
+SIGNS_SECONDS = 30.0
 UNSETTLED = """
     SELECT run_id FROM run WHERE status IN ('queued', 'running')
     UNION ALL SELECT run_id FROM rendering WHERE is_open
@@ -18,14 +21,19 @@ UNSETTLED = """
 
 async def settled(crew: Crew, *, seconds: float = 90) -> None:
     """Waits until everything said is taken in, every run has ended, and all that they left is delivered."""
-    wanted = len(crew.told)
+    wanted = _runs(crew)
     await crew.until_rows(
         f"SELECT 1 FROM thread_input HAVING count(*) >= {wanted}",  # noqa: S608 - a number
         "all that was said is taken in",
         seconds=seconds,
     )
     await crew.until_rows(f"SELECT 1 WHERE NOT EXISTS ({UNSETTLED})", "all ends", seconds=seconds)
-    await crew.until(lambda: not _loose_ends(crew), "the last signs are set", seconds=20)
+    try:
+        await crew.until(
+            lambda: not _loose_ends(crew), "the last signs are set", seconds=SIGNS_SECONDS
+        )
+    except AssertionError as error:
+        raise AssertionError("\n".join([*_loose_ends(crew), str(error)])) from None
 
 
 async def check(crew: Crew) -> None:
@@ -40,12 +48,16 @@ async def settle_and_check(crew: Crew, *, seconds: float = 90) -> None:
     await check(crew)
 
 
+def _runs(crew: Crew) -> int:
+    return sum(told.runs for told in crew.told)
+
+
 def _loose_ends(crew: Crew) -> list[str]:
     return [one for told in crew.told for one in _of_request(crew, told)]
 
 
 def _seen(crew: Crew) -> Iterable[str]:
-    """As people see it: one status message and one answer a request, its files, and the last sign on it."""
+    """As people see it: one status message and one answer or question a run, its files, and the last sign on it."""
     for told in crew.told:
         yield from _of_request(crew, told)
         yield from _of_answer(_ours(crew, told.thread_id), told)
@@ -53,7 +65,7 @@ def _seen(crew: Crew) -> Iterable[str]:
         ours = _ours(crew, thread_id)
         requests = [one for one in crew.told if one.thread_id == thread_id]
         files = list(chain.from_iterable(one.files for one in requests))
-        wanted = 2 * len(requests) + len(files)
+        wanted = 2 * sum(one.runs for one in requests) + len(files)
         if len(ours) != wanted:
             yield f"thread {thread_id} has {len(ours)} messages of ours instead of {wanted}"
         if any(buttons_of(one) for one in ours):
@@ -74,7 +86,7 @@ def _of_request(crew: Crew, told: Told) -> Iterable[str]:
     thread = messages_of(crew.stage.view(), told.thread_id)
     request = next((one for one in thread if one.message_id == told.message_id), None)
     signs = {one.emoji for one in request.reactions} if request else set[str]()
-    if not signs or signs - FINAL_SIGNS:
+    if not signs or signs - (FINAL_SIGNS | ASKING_SIGNS if told.is_question else FINAL_SIGNS):
         yield f"the request {told.token} bears {signs or 'nothing'}"
 
 
@@ -87,12 +99,14 @@ async def _stored(crew: Crew) -> Iterable[str]:
     """As the database has it."""
     problems: list[str] = []
     runs = Counter(str(status) for (status,) in await crew.rows("SELECT status FROM run"))
-    if runs != {"completed": len(crew.told)}:
-        problems.append(f"{len(crew.told)} requests have the runs {dict(runs)}")
+    wanted = _runs(crew)
+    if runs != {"completed": wanted}:
+        problems.append(f"{wanted} requests and replies have the runs {dict(runs)}")
     inputs = await crew.rows("SELECT message_ref, taken_by FROM thread_input")
-    if len({ref for ref, _ in inputs}) != len(inputs):
+    refs = [ref for ref, _ in inputs if ref]  # a click has none
+    if len({*refs}) != len(refs):
         problems.append("a message was taken in twice")
-    if len({run_id for _, run_id in inputs}) != len(crew.told):
+    if len({run_id for _, run_id in inputs}) != wanted:
         problems.append("a request shares its run with another")
     deliveries = await crew.rows("SELECT state, slot, message_ref FROM delivery")
     undelivered = [row for row in deliveries if row[0] != "delivered"]
@@ -103,6 +117,6 @@ async def _stored(crew: Crew) -> Iterable[str]:
         problems.append(f"leases are still held: {held}")
     ends = 'SELECT run_id FROM run_event WHERE body LIKE \'%%"kind":"run_finished"%%\''
     finished = Counter(run_id for (run_id,) in await crew.rows(ends.replace("%%", "%")))
-    if any(times != 1 for times in finished.values()) or len(finished) != len(crew.told):
+    if any(times != 1 for times in finished.values()) or len(finished) != wanted:
         problems.append(f"the ends of runs: {finished}")
     return problems

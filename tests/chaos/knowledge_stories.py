@@ -100,7 +100,7 @@ def check_forgotten(stage: Stage) -> None:
 
 def _known_to_the_model(stage: Stage) -> str:
     """The system prompt of the last question."""
-    messages = stage.script.requests[-1]["messages"]
+    messages = stage.last_request()["messages"]
     assert isinstance(messages, list)
     return str(messages[0])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from storage.opening import migrate
+from storage.redis_streams import connect
 from tests.servers import postgresql, redis, server_folder
 
 _NO_CLOCK: Mapping[str, str] = {}
@@ -40,19 +41,31 @@ class Outage(Generic[AnswerT]):
 
 @asynccontextmanager
 async def servers(
-    *, clock: Mapping[str, str] = _NO_CLOCK
+    *, clock: Mapping[str, str] = _NO_CLOCK, folder: Path | None = None
 ) -> AsyncGenerator[tuple[Outage[Callable[[str], str]], Outage[str], str], None]:
     """A PostgreSQL and a Redis of the test's own, and the URL of a database with the newest tables.
 
-    `clock`: the environment of a `clocks.Clock` for the PostgreSQL.
+    `clock`: the environment of a `clocks.Clock` for the PostgreSQL. `folder`: where that has its data; its place
+    must not be longer than a unix socket allows.
     """
     with ExitStack() as stack:
-        database = Outage(
-            partial(postgresql, environment=clock), stack.enter_context(server_folder("thpg-"))
-        )
+        folder = folder or stack.enter_context(server_folder("thpg-"))
+        database = Outage(partial(postgresql, environment=clock), folder)
         stack.callback(database.close)
         cache = Outage(redis, stack.enter_context(server_folder("thredis-")))
         stack.callback(cache.close)
         url = database.answer("postgres")
         await migrate(url)
         yield database, cache, url
+
+
+@asynccontextmanager
+async def full_redis(url: str) -> AsyncGenerator[None, None]:
+    """While entered, its memory is full: it refuses all that would take more."""
+    client = connect(url)
+    try:
+        await client.config_set("maxmemory", 1)
+        yield
+    finally:
+        await client.config_set("maxmemory", 0)
+        await client.aclose()

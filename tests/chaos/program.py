@@ -52,8 +52,9 @@ class Program:
             )
 
     def beside(self, name: str) -> "Program":
-        """Another one with the same settings and folder, and a log of its own."""
+        """Another one with the same settings, environment and folder, and a log of its own."""
         other = Program(self.folder, self.settings)
+        other.environment |= self.environment
         other.log_path = self.folder / f"{name}.log"
         return other
 
@@ -91,6 +92,14 @@ class Program:
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands still, by `pause` or by its own hand."""
+        if not self.is_running:
+            return False
+        status = Path(f"/proc/{self.pid}/stat").read_text()
+        return status.rpartition(") ")[2].startswith("T")
 
     @property
     def is_running(self) -> bool:

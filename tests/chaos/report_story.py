@@ -97,7 +97,7 @@ def _check_marks(stage: Stage) -> None:
 
 
 def _said_to_the_model(stage: Stage) -> str:
-    return str(stage.script.requests[-1])
+    return str(stage.last_request())
 
 
 def _check_reaction(stage: Stage) -> None:

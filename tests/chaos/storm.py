@@ -1,106 +1,85 @@
 """Random trouble for a crew at work: the same seed brings the same actions, and in the end nothing may be lost."""
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
+from bots.demo.transcript import buttons_of, messages_of
 from core.tasks import cancel, spawn
-from tests.chaos.crew import NO_WORKER, WORKER, Crew, Told, crew
+from tests.chaos import processes
+from tests.chaos.actions import (
+    BOT_PLACES,
+    JUMPS_SECONDS,
+    KINDS,
+    WORKER_PLACES,
+    Action,
+    actions,
+    failpoint,
+    fault,
+)
+from tests.chaos.clocks import Clock, clocks_that_jump
+from tests.chaos.crew import CHOICE, NO_WORKER, WORKER, Crew, Told, crew
+from tests.chaos.harness import PERSON, PlatformName
 from tests.chaos.invariants import settle_and_check
-from tests.chaos.outages import Outage, servers
+from tests.chaos.outages import Outage, full_redis, servers
 from tests.chaos.program import Program
 from tests.contracts.redis_servers import redis_client
+from tests.servers import server_folder
 
 SETTLE_SECONDS = 240.0
-KINDS = ("Hello", "Work", "Stream")
-FAULTS: tuple[tuple[str, dict[str, str | float | int]], ...] = (
-    ("duplicate", {"times": 3}),
-    ("reorder", {"seconds": 0.5}),
-    ("rate_limit", {"times": 4, "seconds": 1}),
-    ("error_after", {"method": "chat.postMessage", "times": 1}),
-    ("timeout_after", {"method": "chat.postMessage", "times": 1}),
-    ("server_error", {"times": 3}),
-    ("drop_connection", {}),
-    ("reconnect", {}),
-)
-WEIGHTS = {
-    "say": 10,
-    "follow": 5,
-    "kill worker": 3,
-    "kill bot": 2,
-    "freeze worker": 3,
-    "freeze bot": 1,
-    "end worker": 2,
-    "platform": 5,
-    "empty redis": 1,
-    "restart redis": 1,
-    "restart postgresql": 1,
-    "break connections": 1,
-}
+COULD_NOT_START = 2
+"""The exit code of a program that found a server away at its start: its supervisor starts it again."""
+CLICK_SECONDS = 3.0
+ARMED_SECONDS = (10.0, 25.0)
+"""So long an armed process has for coming by its place, at the end of the storm and before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """`which` and `seconds` mean what the action makes of them: a process, a thread, a fault; how long."""
+class World:
+    """What a storm shakes. There are no `clocks` where the machine has no libfaketime."""
 
-    name: str
-    which: int
-    seconds: float
-    pause_seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.which}, {self.seconds:.1f} s"
-
-
-def actions(seed: int) -> Iterator[Action]:
-    """Without an end; the same ones for the same seed."""
-    chance = random.Random(seed)
-    while True:
-        yield Action(
-            name=chance.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0],
-            which=chance.randrange(1000),
-            seconds=chance.uniform(0.5, 7.0),
-            pause_seconds=chance.uniform(0.3, 2.5),
-        )
+    told: Crew
+    database: Outage[Callable[[str], str]]
+    cache: Outage[str]
+    clocks: tuple[Clock, ...]
 
 
 class Storm:
-    """A crew in trouble. State: what was said, and what still goes on in the background."""
+    """A crew in trouble. State: what was said, what goes on in the background, and what ended by itself."""
 
-    def __init__(
-        self,
-        told: Crew,
-        database: Outage[Callable[[str], str]],
-        cache: Outage[str],
-        say: Callable[[str], None],
-    ) -> None:
-        self._told = told
-        self._database = database
-        self._cache = cache
+    def __init__(self, world: World, say: Callable[[str], None]) -> None:
+        self._world = world
+        self._told = world.told
         self._say = say
         self._began = time.monotonic()
+        self._seconds = 0.0
         self._words = 0
         self._said: list[Told] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: dict[str, asyncio.Lock] = {}
+        self._armed: list[bool] = []
+        self._ended: list[str] = []
 
     async def rage(self, seed: int, seconds: float) -> None:
         """So long; then everything is given back, and what must hold is checked."""
+        self._seconds = seconds
+        supervisor = spawn(self._supervise(), name="supervisor")
+        self._under_way.add(supervisor)
         for action in actions(seed):
             if time.monotonic() - self._began > seconds:
                 break
             self._note(str(action))
-            task = spawn(self._do(action), name=action.name)
-            self._under_way.add(task)
+            self._under_way.add(spawn(self._do(action), name=action.name))
             await asyncio.sleep(action.pause_seconds)
-        for task in self._under_way:
+        for task in self._under_way - {supervisor}:
             await task
         self._told.stage.platform.misbehave("none")
         self._note(f"{len(self._told.told)} words were said; now it has to come to rest")
         await settle_and_check(self._told, seconds=SETTLE_SECONDS)
+        assert not self._ended, "\n".join([*self._ended, self._told.report()])
+        self._note(f"{sum(self._armed)} of {len(self._armed)} armed processes came by their place")
         self._note("nothing was lost")
 
     async def close(self) -> None:
@@ -111,21 +90,27 @@ class Storm:
         self._say(f"{time.monotonic() - self._began:6.1f} s  {sentence}")
 
     def _do(self, action: Action) -> Awaitable[None]:
-        told, which, seconds = self._told, action.which, action.seconds
-        worker = told.workers[which % len(told.workers)]
-        bot = told.bots[which % len(told.bots)]
+        which, seconds = action.which, action.seconds
+        worker = self._told.workers[which % len(self._told.workers)]
+        bot = self._told.bots[which % len(self._told.bots)]
+        bot_places = BOT_PLACES[self._told.stage.name]
+        cache, database = self._world.cache, self._world.database
         deeds: dict[str, Callable[[], Awaitable[None]]] = {
             "say": lambda: self._speak(which),
             "follow": lambda: self._follow(which),
-            "kill worker": lambda: self._killed(worker, WORKER, seconds),
-            "kill bot": lambda: self._killed(bot, NO_WORKER, seconds),
-            "freeze worker": lambda: self._frozen(worker, seconds),
-            "freeze bot": lambda: self._frozen(bot, seconds),
-            "end worker": lambda: self._ended(worker, seconds),
+            "kill worker": lambda: self._befalls(worker, processes.killed(worker, WORKER, seconds)),
+            "kill bot": lambda: self._befalls(bot, processes.killed(bot, NO_WORKER, seconds)),
+            "freeze worker": lambda: self._befalls(worker, processes.frozen(worker, seconds)),
+            "freeze bot": lambda: self._befalls(bot, processes.frozen(bot, seconds)),
+            "end worker": lambda: self._befalls(worker, processes.ended(worker, WORKER, seconds)),
+            "arm worker": lambda: self._is_armed(worker, WORKER, WORKER_PLACES, action),
+            "arm bot": lambda: self._is_armed(bot, NO_WORKER, bot_places, action),
             "platform": lambda: self._disturbed(which),
+            "jump clock": lambda: self._jumped(action),
             "empty redis": self._emptied,
-            "restart redis": lambda: self._restarted(self._cache, seconds / 2),
-            "restart postgresql": lambda: self._restarted(self._database, seconds / 4),
+            "fill redis": lambda: self._filled(seconds),
+            "restart redis": lambda: self._restarted("redis", cache, seconds / 2),
+            "restart postgresql": lambda: self._restarted("postgresql", database, seconds / 4),
             "break connections": self._broken,
         }
         return deeds[action.name]()
@@ -133,7 +118,25 @@ class Storm:
     async def _speak(self, which: int, thread_id: str = "") -> None:
         self._words += 1
         kind = KINDS[which % len(KINDS)]
-        self._said.append(await self._told.say(kind, f"w{self._words}x", thread_id=thread_id))
+        told = await self._told.say(kind, f"w{self._words}x", thread_id=thread_id)
+        self._said.append(told)
+        if told.is_question:
+            await self._answered(told)
+
+    async def _answered(self, told: Told) -> None:
+        """Somebody chooses; and chooses again where the platform says that nobody answered, as people do."""
+        platform, channel_id = self._told.stage.platform, self._told.stage.channel_id
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not self._told.has_ended(told.token):
+            assert time.monotonic() < deadline, f"{told} gets no further\n{self._told.report()}"
+            for message in messages_of(self._told.stage.view(), told.thread_id):
+                for button in buttons_of(message):
+                    if message.is_bot and button.label == CHOICE and not button.is_disabled:
+                        with suppress(TimeoutError, ValueError):
+                            await platform.press(
+                                PERSON, channel_id, message.message_id, button.control_id
+                            )
+            await asyncio.sleep(CLICK_SECONDS)
 
     async def _follow(self, which: int) -> None:
         """Goes on in a thread once its last word is answered."""
@@ -148,39 +151,64 @@ class Storm:
                 f"all of {tokens} are answered, with no button left",
                 seconds=SETTLE_SECONDS,
             )
-            await self._speak(which, thread_id)
+            await self._speak(which // len(KINDS), thread_id)
 
-    async def _killed(self, program: Program, arguments: tuple[str, ...], seconds: float) -> None:
-        async with self._alone(str(program.log_path)):
-            program.kill()
-            await asyncio.sleep(seconds)
-            program.start(arguments=arguments)
+    async def _befalls(self, program: Program, deed: Awaitable[None]) -> None:
+        async with self._alone(program.log_path.name):
+            await deed
 
-    async def _frozen(self, program: Program, seconds: float) -> None:
-        async with self._alone(str(program.log_path)):
-            program.pause()
-            await asyncio.sleep(seconds)
-            program.resume()
+    async def _is_armed(
+        self, program: Program, arguments: tuple[str, ...], places: tuple[str, ...], action: Action
+    ) -> None:
+        place = failpoint(places, action.chance)
+        async with self._alone(program.log_path.name):
+            left = self._began + self._seconds - time.monotonic()
+            if left < 0:
+                return  # nobody says anything any more
+            is_up = asyncio.Event()
+            work = spawn(self._employ(is_up, action.which), name="something to do for it")
+            self._under_way.add(work)
+            try:
+                came_by = await processes.armed(
+                    program,
+                    arguments,
+                    place,
+                    action.seconds,
+                    patience_seconds=min(max(left, ARMED_SECONDS[0]), ARMED_SECONDS[1]),
+                    is_up=is_up,
+                )
+            finally:
+                is_up.set()
+        self._armed.append(came_by)
+        await work
+        self._note(f"{program.log_path.stem} {'came' if came_by else 'did not come'} by {place}")
 
-    async def _ended(self, program: Program, seconds: float) -> None:
-        async with self._alone(str(program.log_path)):
-            program.terminate()
-            await program.ended(60)
-            await asyncio.sleep(seconds)
-            program.start(arguments=WORKER)
+    async def _employ(self, is_up: asyncio.Event, which: int) -> None:
+        """One word that comes by most places, and any other."""
+        await is_up.wait()
+        await asyncio.gather(self._speak(KINDS.index("Work")), self._speak(which))
 
     async def _disturbed(self, which: int) -> None:
-        fault, settings = FAULTS[which % len(FAULTS)]
-        self._told.stage.platform.misbehave(fault, **settings)
+        kind, settings = fault(self._told.stage.name, which)
+        self._told.stage.platform.misbehave(kind, **settings)
+
+    async def _jumped(self, action: Action) -> None:
+        if self._world.clocks:
+            clock = self._world.clocks[action.which % len(self._world.clocks)]
+            clock.jump(JUMPS_SECONDS[action.chance % len(JUMPS_SECONDS)])
 
     async def _emptied(self) -> None:
-        async with self._alone("redis"), redis_client(self._cache.answer):
+        async with self._alone("redis"), redis_client(self._world.cache.answer):
             pass  # which empties it
 
+    async def _filled(self, seconds: float) -> None:
+        async with self._alone("redis"), full_redis(self._world.cache.answer):
+            await asyncio.sleep(seconds)
+
     async def _restarted(
-        self, server: Outage[str] | Outage[Callable[[str], str]], seconds: float
+        self, name: str, server: Outage[str] | Outage[Callable[[str], str]], seconds: float
     ) -> None:
-        async with self._alone("redis" if server is self._cache else "postgresql"):
+        async with self._alone(name):
             await server.begin()
             await asyncio.sleep(seconds)
             await server.end()
@@ -192,18 +220,41 @@ class Storm:
                 " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
 
+    async def _supervise(self) -> None:
+        """Starts again what ended by itself. It may do so where it found a server away at its start."""
+        while True:
+            await asyncio.sleep(0.5)
+            for program in self._told.programs():
+                if program.is_running or self._alone(program.log_path.name).locked():
+                    continue
+                said = program.log_of_this_start().strip().splitlines()[-1:]
+                ending = f"{program.log_path.stem} ended with {program.returncode}: {said}"[:1000]
+                self._note(ending)
+                if program.returncode != COULD_NOT_START:
+                    self._ended.append(ending)
+                program.start(arguments=NO_WORKER if program in self._told.bots else WORKER)
+
     def _alone(self, name: str) -> asyncio.Lock:
         return self._busy.setdefault(name, asyncio.Lock())
 
 
-async def storm(seed: int, seconds: float, say: Callable[[str], None]) -> None:
-    """Two bots and three workers in Slack. Raises AssertionError where something does not hold in the end."""
+async def storm(
+    seed: int, seconds: float, platform: PlatformName, say: Callable[[str], None]
+) -> None:
+    """Two bots and three workers. Raises AssertionError where something does not hold in the end."""
     async with AsyncExitStack() as stack:
-        database, cache, url = await stack.enter_async_context(servers())
+        folder = stack.enter_context(server_folder("thclock-"))
+        clocks = clocks_that_jump(folder, 6)
+        if not clocks:
+            say("NOT TRIED: clocks that jump, since there is no libfaketime (Debian: faketime)")
+        of_database = clocks[0].environment if clocks else {}
+        database, cache, url = await stack.enter_async_context(servers(clock=of_database))
         told = await stack.enter_async_context(
-            crew("slack", url, cache.answer, bots=2, workers=3, drain_seconds="3")
+            crew(platform, url, cache.answer, bots=2, workers=3, drain_seconds="3")
         )
+        for program, clock in zip(told.programs(), clocks[1:], strict=False):
+            program.environment |= clock.environment
         await told.start()
-        raging = Storm(told, database, cache, say)
+        raging = Storm(World(told=told, database=database, cache=cache, clocks=clocks), say)
         stack.push_async_callback(raging.close)
         await raging.rage(seed, seconds)

@@ -1,6 +1,6 @@
-"""Bots and workers that freeze, die and come back: what people see is what one healthy process would show them."""
+"""Several bots and workers, that freeze and come back: what people see is what one healthy process would show them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -8,42 +8,17 @@ from sqlalchemy import text
 
 from core.failpoints import Failpoint
 from storage.runs import WORKER_GONE_SECONDS
-from tests.chaos.crew import NO_WORKER, WORKER, Crew, crew
+from tests.chaos.crew import Crew, crew
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import check, settle_and_check
 from tests.servers import redis
 from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
-
-FATAL_FOR_WORKERS = (
-    "storage.claim_run.after",
-    "storage.write.before:kill:2",
-    "storage.finish.before",
-    "storage.finish.after",
-    "redis.publish.before:kill:2",
-    "sandbox.execute.after",
-    "llm.openai.request.after",
-)
-FATAL_FOR_BOTS = (
-    "storage.accept.after",
-    "redis.put.before",
-    "storage.claim_rendering.after",
-    "slack.post.after",
-    "slack.post.before:kill:2",
-    "slack.upload.after",
-    "slack.edit.before",
-    "storage.record.before:kill:2",
-)
 
 
 @pytest.fixture(scope="module")
 def redis_url() -> Iterator[str]:
     with redis() as url:
         yield url
-
-
-def few(failpoints: Sequence[str]) -> list[object]:
-    """The first two are tried always, the others in the long run of the tests."""
-    return [*failpoints[:2], *(pytest.param(one, marks=pytest.mark.long) for one in failpoints[2:])]
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
@@ -63,44 +38,6 @@ async def test_a_conversation_goes_on_at_whichever_worker(
                 break
         else:
             raise AssertionError(told.report())
-
-
-@pytest.mark.parametrize("failpoint", few(FATAL_FOR_WORKERS))
-async def test_what_a_killed_worker_had_goes_on_at_another(
-    failpoint: str,
-    postgresql_url: str,  # noqa: F811 - the fixture above
-    redis_url: str,
-) -> None:
-    async with crew("slack", postgresql_url, redis_url) as told:
-        doomed, other = told.workers
-        told.bots[0].start(arguments=NO_WORKER)
-        doomed.start(arguments=WORKER, failpoints=_deadly(failpoint))
-        await told.connected()
-        await told.say("Work", "a1")
-        assert await doomed.ended(60) == -9
-        other.start(arguments=WORKER)
-        await settle_and_check(told)
-
-
-@pytest.mark.parametrize("failpoint", few(FATAL_FOR_BOTS))
-async def test_what_a_killed_bot_had_is_shown_by_the_other(
-    failpoint: str,
-    postgresql_url: str,  # noqa: F811 - the fixture above
-    redis_url: str,
-) -> None:
-    async with crew("slack", postgresql_url, redis_url, bots=2, workers=1) as told:
-        doomed, other = told.bots
-        told.workers[0].start(arguments=WORKER)
-        doomed.start(arguments=NO_WORKER, failpoints=_deadly(failpoint))
-        await told.connected()
-        await told.say("Work", "a1")
-        assert await doomed.ended(60) == -9
-        other.start(arguments=NO_WORKER)
-        await settle_and_check(told)
-
-
-def _deadly(failpoint: str) -> str:
-    return failpoint if ":" in failpoint else f"{failpoint}:kill"
 
 
 @pytest.mark.parametrize("kind", ["Stream", pytest.param("Nap", marks=pytest.mark.long)])

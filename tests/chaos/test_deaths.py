@@ -36,7 +36,7 @@ async def killed_at_every_start(stage: Stage) -> None:
         stage.program.start(failpoints=DEADLY)
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@pytest.mark.parametrize("platform", ["slack", pytest.param("discord", marks=pytest.mark.long)])
 async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: PlatformName) -> None:
     async with staged(platform, TALK) as stage:
         stage.program.start(failpoints=DEADLY)

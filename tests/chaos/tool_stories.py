@@ -8,6 +8,8 @@ from tests.chaos.harness import Stage
 from tests.chaos.report_story import INTERRUPTED
 from tests.chaos.stories import TALK, Story, check_talk, word
 
+GOES_WITHOUT = "There is no tool named 'mcp_fake_echo'"
+"""A run that is taken over does not wait long for a server that is only just starting."""
 READY = "the MCP server fake is connected"
 FAKE_SERVER = Path(__file__).parent.parent / "fakes" / "mcp_server.py"
 ECHO = """
@@ -54,7 +56,7 @@ def with_tool_server(stage: Stage) -> None:
 async def approve(stage: Stage) -> None:
     """A run goes without a server that is not ready, so that is waited for."""
     await stage.connected()
-    await stage.until(lambda: READY in stage.program.log(), "the tool server is ready")
+    await stage.until(lambda: READY in stage.executor.log(), "the tool server is ready")
     await stage.say("Hello")
     await stage.until(
         lambda: stage.button("Approve once") or stage.shows("Hi there."), "it asks, or goes on"
@@ -68,8 +70,8 @@ def check_approved(stage: Stage) -> None:
     """The call was made; or the model knows that it may not have been. Nobody is passed over: asked are all."""
     check_talk(stage)
     assert stage.runs() == ["completed"]
-    told = str(stage.script.requests[-1]["messages"])
-    assert any(one in told for one in ("from afarfrom afar", INTERRUPTED))
+    told = str(stage.last_request()["messages"])
+    assert any(one in told for one in ("from afarfrom afar", INTERRUPTED, GOES_WITHOUT))
     assert len(stage.rows("SELECT ask_id FROM pending_ask")) <= 1
 
 
@@ -82,7 +84,7 @@ async def talk(stage: Stage) -> None:
 def check_planned(stage: Stage) -> None:
     """There is the plan; or the model knows that there may be none."""
     check_talk(stage)
-    told = str(stage.script.requests[-1]["messages"])
+    told = str(stage.last_request()["messages"])
     assert len(stage.rows("SELECT plan_id FROM plan")) == 1 or INTERRUPTED in told
 
 

@@ -1,14 +1,17 @@
 """The contract of `core.figures.Backlogs`, on each database."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import update
 
+from core.approval import Approval
+from core.stores import JournalEntry
 from storage.backlog import SqlBacklogs
 from storage.database import Database
 from storage.tables import runs
-from tests.contracts.stores import TEST, Stores
+from tests.contracts.stores import ADDRESS, TEST, Stores
 
 
 async def test_an_empty_database_has_nothing_waiting(database: Database, stores: Stores) -> None:
@@ -35,6 +38,49 @@ async def test_a_queued_run_grows_old_until_it_is_taken_up(
     found = await SqlBacklogs(database).backlog()
     assert found.runs == {"queued": 0, "running": 1, "waiting": 0}
     assert found.oldest_queued_seconds == 0
+
+
+async def test_a_run_that_is_handed_back_waits_from_then_on(
+    database: Database, stores: Stores
+) -> None:
+    lease = await stores.started()
+    await made_long_ago(database)
+    await stores.claims.release(lease)
+    assert await oldest(database) < 300
+
+
+async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(
+    database: Database, stores: Stores
+) -> None:
+    lease = await stores.started()
+    await made_long_ago(database)
+    approval = Approval(turn_id="t", tools=("echo",), reasons=("Say it?",))
+    await stores.journal.suspend(lease, JournalEntry(), approval)
+    assert await oldest(database) == 0
+    await stores.say("rather not")
+    found = await SqlBacklogs(database).backlog()
+    assert found.runs["queued"] == 1
+    assert found.oldest_queued_seconds < 300
+
+
+async def test_of_several_the_one_that_waits_longest_is_told(
+    database: Database, stores: Stores
+) -> None:
+    lease = await stores.started()
+    await stores.say("hello", address=replace(ADDRESS, thread_key="200.1"))
+    await made_long_ago(database)
+    await stores.claims.release(lease)
+    assert await oldest(database) == pytest.approx(3600, abs=300)
+
+
+async def made_long_ago(database: Database) -> None:
+    """All runs so far, an hour ago."""
+    then = update(runs).values(created_at=datetime.now(UTC) - timedelta(hours=1))
+    await database.write(TEST, lambda c: c.execute(then).close())
+
+
+async def oldest(database: Database) -> float:
+    return (await SqlBacklogs(database).backlog()).oldest_queued_seconds
 
 
 async def test_only_processes_whose_hearts_beat_are_counted(

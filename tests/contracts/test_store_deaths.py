@@ -37,9 +37,8 @@ async def deaths_after(stores: Stores, lease: Lease) -> int:
 def turn(lease: Lease, *, is_mended: bool = False) -> JournalEntry:
     """What a turn leaves when it ends."""
     said = told(lease, "so far")
-    if is_mended:
-        said.metadata["is_mended"] = True
-    facts: tuple[AgentEvent, ...] = (MessageAdded(message=said), TurnFinished(turn_id="t"))
+    end = TurnFinished(turn_id="t", is_mended=is_mended)
+    facts: tuple[AgentEvent, ...] = (MessageAdded(message=said), end)
     events = tuple(event(lease, n, fact) for n, fact in enumerate(facts, start=1))
     return JournalEntry(messages=(said,), events=events)
 
@@ -84,13 +83,14 @@ async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(
     assert await deaths_after(stores, lease) == 1
 
 
-@pytest.mark.parametrize("what", ["mended", "message", "input", "nothing"])
+@pytest.mark.parametrize("what", ["mended", "ended", "message", "input", "nothing"])
 async def test_what_is_no_finished_turn_leaves_the_count(stores: Stores, what: str) -> None:
     lease = await died(stores, 2)
     said = told(lease, "half")
     taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
     entries = {
         "mended": turn(lease, is_mended=True),
+        "ended": JournalEntry(events=(event(lease, 1, TurnFinished(turn_id="t", is_mended=True)),)),
         "message": JournalEntry(
             messages=(said,), events=(event(lease, 1, MessageAdded(message=said)),)
         ),

@@ -281,15 +281,3 @@ async def test_an_ask_leaves_the_thread_waiting(stores: Stores) -> None:
     assert rendering is not None
     (delivery,) = await stores.deliveries.plan(rendering, [])
     assert delivery.body == {"text": "Which one?", "ask_id": ask.ask_id}
-
-
-async def test_events_are_swept_some_time_after_the_end(stores: Stores) -> None:
-    lease = await stores.started()
-    await stores.journal.write(lease, added(lease, 1, "hello"))
-    assert await stores.journal.sweep_events(older_than_hours=0) == 0
-    await stores.finish(lease)
-
-    assert await stores.journal.sweep_events(older_than_hours=24) == 0
-    assert await stores.journal.sweep_events(older_than_hours=-1) == 1
-    assert await stores.conversations.events(lease.run_id) == ()
-    assert len(await stores.conversations.messages(lease.thread_id)) == 1

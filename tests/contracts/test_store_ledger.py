@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from core.budget import Spending
 from core.stores import JournalEntry, UsageEntry
 from core.threads import Lease, Usage
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
@@ -25,13 +26,19 @@ async def _started(stores: Stores, **changes: object) -> Lease:
     return lease
 
 
-async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
+async def _spread(stores: Stores) -> Lease:
+    """Alice has spent 1 here and 4 in another channel, Bob 2 here, another workspace 8; answers Alice's run here."""
     first = await _started(stores)
-    other_thread = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
-    other_channel = await _started(stores, address=replace(ADDRESS, channel_id="C2"))
+    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
+    elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"))
     other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
-    for lease, cost in ((first, 1), (other_thread, 2), (other_channel, 4), (other_team, 8)):
+    for lease, cost in ((first, 1), (of_bob, 2), (elsewhere, 4), (other_team, 8)):
         await _spend(stores, lease, cost)
+    return first
+
+
+async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
+    first = await _spread(stores)
 
     spent = await stores.ledger.spending(first.run_id, since=LONG_AGO)
 
@@ -71,6 +78,19 @@ async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
         3,
         3,
     )
+
+
+async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
+    stores: Stores,
+) -> None:
+    await _spread(stores)
+
+    spent = await stores.ledger.spending_of(ALICE, ADDRESS, since=LONG_AGO)
+    costs = (spent.run, spent.person_day, spent.channel_day, spent.workspace_day)
+    assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
+
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    assert await stores.ledger.spending_of(ALICE, ADDRESS, since=later) == Spending()
 
 
 async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(

@@ -4,9 +4,13 @@ import json
 from dataclasses import replace
 
 from core.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, Approval, choice_of, described
-from core.events import ApprovalAsked, RunFinished
+from core.events import AgentEvent, ApprovalAsked, RunFinished
 from core.runs import execute
+from core.stores import JournalEntry
+from core.threads import Lease
 from core.tools.tool import Toolbox
+from storage.database import Database
+from storage.journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 
@@ -45,6 +49,29 @@ async def test_the_run_waits_and_says_what_for(world: World) -> None:
     events = await world.events(run_id)
     assert isinstance(events[-1], ApprovalAsked)
     assert run_id not in await world.engine.claims.recoverable()
+
+
+class Noting(SqlRunJournal):
+    """A journal that notes which events were stored without a question."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.events: list[AgentEvent] = []
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        self.events += [one.event for one in entry.events]
+        await super().write(lease, entry)
+
+
+async def test_nobody_hears_that_it_waits_before_the_question_is_stored(world: World) -> None:
+    """Else it is looked for in vain, and never shown."""
+    journal = Noting(world.database)
+    guarded(world).with_engine(journal=journal)
+    world.model.turns = [calls(("echo", '{"text": "a"}'), said="I say it aloud."), text("done")]
+    run_id = await world.run("go")
+    assert isinstance((await world.events(run_id))[-1], ApprovalAsked)
+    assert journal.events
+    assert not [one for one in journal.events if isinstance(one, ApprovalAsked)]
 
 
 async def test_an_approval_goes_on_with_the_same_run(world: World) -> None:

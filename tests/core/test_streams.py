@@ -158,6 +158,22 @@ async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: Memo
     assert await reader.ended() == ["1-1", "1-2"]
 
 
+async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    lease = await stores.started()
+    second = replace(lease, attempt=2)
+    reader = Reader(stores, bus, lease.run_id, None)
+    await _store(stores, lease, _stored(lease, 1))
+    await reader.got("1-1")
+    await _store(stores, lease, _stored(lease, 2), _stored(lease, 4), _stored(lease, 6))
+    await bus.publish([_chunk(lease, 5)])
+    await bus.publish([_chunk(second, 1)])
+
+    await reader.got("1-1", "1-2", "1-4", "1-5", "1-6", "2-1")
+    await cancel(reader.task)
+
+
 async def test_a_run_whose_request_was_deleted_ends_for_its_readers(
     stores: Stores, bus: MemoryEventBus
 ) -> None:

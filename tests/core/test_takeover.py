@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -10,7 +11,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.errors import LeaseLost, StorageUnavailable
-from core.events import RunFinished, TurnFinished, TurnStarted
+from core.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
 from core.mending import INTERRUPTED, Workshop, mend
 from core.ports import ModelDelta
 from core.recorder import RunRecorder
@@ -18,6 +19,7 @@ from core.runs import execute
 from core.stores import JournalEntry, RunEnding
 from core.threads import Lease, ToolCallRecord
 from core.tools.tool import ToolContext
+from core.wire import suna_objects
 from storage.journal import SqlRunJournal
 from storage.runs import SqlRunClaims
 from tests.core.conftest import World
@@ -104,21 +106,80 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(
     assert ended.reply.text == "done"
 
 
-async def test_turns_stay_in_pairs_over_a_takeover(world: World) -> None:
+async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
+    """Leaves the run as SIGKILL does: its turn has begun, and nothing of the answer is stored."""
+    keeps = world.engine.claims
+    world.with_engine(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    before = await begun(world, run_id)
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(20):
+        while await begun(world, run_id) == before:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    world.with_engine(claims=keeps, worker_id="worker-2")
+
+
+async def begun(world: World, run_id: str) -> list[str]:
+    return [one.turn_id for one in await world.events(run_id) if isinstance(one, TurnStarted)]
+
+
+def turns(events: Sequence[AgentEvent]) -> list[str]:
+    """The ids of the turns in the order they were told, each once. Fails where two are open at once or one stays so."""
+    told: list[str] = []
+    is_open: str | None = None
+    for one in events:
+        match one:
+            case TurnStarted(turn_id=turn_id):
+                assert is_open is None, "the turn before has no end"
+                is_open = turn_id
+                told += [] if turn_id in told else [turn_id]
+            case TurnFinished(turn_id=turn_id):
+                assert is_open == turn_id, "an end without its beginning"
+                is_open = None
+            case _:
+                pass
+    assert is_open is None, "the last turn has no end"
+    return told
+
+
+async def test_turns_stay_in_pairs_over_a_takeover_in_a_call(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("go")
     await died_during_a_call(world, run_id)
     await taken_over(world, run_id)
     events = await world.events(run_id)
-    last_attempt = [
-        one.event
-        for one in await world.engine.conversations.events(run_id)
-        if one.cursor.attempt == 2
-    ]
-    opened = [event.turn_id for event in last_attempt if isinstance(event, TurnStarted)]
-    closed = [event.turn_id for event in last_attempt if isinstance(event, TurnFinished)]
-    assert opened == closed
+    assert len(turns(events)) == 2
     assert isinstance(events[-1], RunFinished)
+
+
+async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(world: World) -> None:
+    world.model.turns = [[asyncio.Event()], [asyncio.Event()], text("done")]
+    run_id = await world.say("go")
+    for attempt in (1, 2):
+        await died_while_the_model_was_asked(world, run_id)
+        await world.engine.claims.bury("worker-that-dies")
+        assert len(await begun(world, run_id)) == attempt
+    await execute(run_id, world.engine)
+    assert len(turns(await world.events(run_id))) == 3
+    stored = await world.engine.conversations.events(run_id)
+    told = [one for event in stored for one in suna_objects(event)]
+    contents = [json.loads(str(one["content"])) for one in told if "content" in one]
+    kinds = [one.get("status_type") for one in contents]
+    marks = [one for one in kinds if one in ("thread_run_start", "thread_run_end")]
+    assert marks == ["thread_run_start", "thread_run_end"] * 3
+
+
+async def test_a_turn_that_was_cut_off_ends_also_where_nothing_follows(world: World) -> None:
+    world.model.turns = [[asyncio.Event()]]
+    run_id = await world.say("go")
+    await died_while_the_model_was_asked(world, run_id)
+    await world.stop(run_id)
+    await taken_over(world, run_id)
+    events = await world.events(run_id)
+    assert len(turns(events)) == 1
+    assert [one.kind for one in events[-2:]] == ["turn_finished", "run_finished"]
 
 
 async def mended_history(world: World, dialect: Dialect, record: ToolCallRecord) -> list[str]:

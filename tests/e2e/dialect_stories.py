@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-WAITING = "until [ -e go ]; do sleep 0.05; done; cat uploads/numbers.csv"
+WAITING = "until [ -e go-1 ]; do sleep 0.05; done; cat uploads/numbers.csv"
+WAITING_AGAIN = "until [ -e go-3 ]; do sleep 0.05; done; tr , + < uploads/numbers.csv"
+"""The first turn of each run waits for its reader, so that all that follows is read live."""
 QUESTION = "Which sum?"
 ANSWER = "The sum is 42."
 
@@ -20,6 +22,10 @@ conversations:
         text: "Two ways are open."
         calls: [{{name: ask, arguments: {{text: "{QUESTION}", options: ["of all", "of one"]}}}}]
       - expect: {{last: {{contains: "of all"}}}}
+        calls:
+          - name: execute_command
+            arguments: {{command: "{WAITING_AGAIN}", blocking: true, timeout: 60}}
+      - expect: {{tool: execute_command, success: true, last: {{contains: "20+22"}}}}
         text: "Then I write it down."
         calls: [{{name: create_file, arguments: {{file_path: sum.md, file_contents: "    42 < 43 && done\\n"}}}}]
       - expect: {{tool: create_file, success: true}}
@@ -60,6 +66,12 @@ LABELS = json.dumps(
                     },
                     {
                         "expect": {"last": {"contains": "of all"}},
+                        "raw": _action(
+                            "execute_command", command=WAITING_AGAIN, blocking=True, timeout=60
+                        ),
+                    },
+                    {
+                        "expect": {"tool": "execute_command", "last": {"contains": "20+22"}},
                         "raw": _action(
                             "create_file",
                             file_path="sum.md",

@@ -60,7 +60,7 @@ def _direct(slack: SlackSimulator) -> str:
 
 
 def _marks(stage: Stage) -> list[tuple[object, ...]]:
-    return stage.rows("SELECT scope FROM inbound_cursor")
+    return stage.rows("SELECT scope FROM inbound_cursor WHERE scope NOT LIKE '%:'")
 
 
 def _answers(slack: SlackSimulator, channel_id: str, thread_id: str = "") -> int:

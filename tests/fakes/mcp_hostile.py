@@ -1,6 +1,7 @@
 """An MCP server that answers by hand, as badly as it is told: `python mcp_hostile.py <trick>`."""
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -57,6 +58,9 @@ RESULTS = {
     "pictures": json.dumps(
         {"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}] * 10}
     ),
+    "deep text": json.dumps(
+        {"content": [{"type": "text", "text": "[" * 20_000}], "structuredContent": {"a": 1}}
+    ),
     "no base64": '{"content": [{"type": "image", "data": "%%%", "mimeType": "image/png"}]}',
     "big picture": json.dumps(
         {"content": [{"type": "image", "data": "A" * 6_000_000, "mimeType": "image/png"}]}
@@ -78,6 +82,10 @@ def answer(asked: dict[str, Any], trick: str) -> str:
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "hostile", "version": "1"},
             }
+        case "tools/list" if trick == "refuse":
+            key = os.environ.get("SERVICE_TOKEN", "")  # noqa: TID251 - it is what the test asks for
+            error = {"code": -32000, "message": f"401 for key {key}\nlook\x1b[2J there"}
+            return json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error})
         case "tools/list":
             result = LISTS.get(trick, lambda _cursor: {"tools": [tool("t")]})(params.get("cursor"))
         case "tools/call":

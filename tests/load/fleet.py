@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,16 +85,27 @@ class Fleet:
         )
 
     def cpu_seconds(self) -> dict[str, float]:
-        """What each part has used: the bot, the workers, and this process with platforms and model."""
+        """What each part has used: the bot, the workers, this process with platforms and model, the servers."""
         used = {"bot": _cpu(self.bot.pid), "platforms and model": _cpu(None)}
         for number, worker in enumerate(self.workers):
             used[f"worker {number}"] = _cpu(worker.pid)
-        return used
+        return {**used, **_servers_cpu()}
 
 
 def _cpu(pid: int | None) -> float:
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
+
+
+def _servers_cpu() -> dict[str, float]:
+    used = {"postgres": 0.0, "redis": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        # one that ends meanwhile has nothing to tell
+        with suppress(psutil.Error):
+            for name in used:
+                if process.name().startswith(name):
+                    used[name] += _cpu(process.pid)
+    return used
 
 
 @asynccontextmanager

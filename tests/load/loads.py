@@ -59,8 +59,8 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
         await asyncio.gather(*talking)
         ended_saying = time.monotonic() - began
         await told.is_done(said)
-        took = time.monotonic() - began
-        _tell_cpu(told, before, took)
+        took, after = time.monotonic() - began, told.cpu_seconds()
+        _tell_cpu(before, after, took)
         runs = await told.count("SELECT count(*) FROM run")
         assert runs == said, f"{said} mentions made {runs} runs"
         answers = await told.count(
@@ -76,6 +76,7 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
             "slack_ack_p95_ms": percentile(slack, 95),
             "discord_thread_p95_ms": percentile(discord, 95),
             "runs_a_second": said / took,
+            **_cpu_of_a_run(before, after, said),
         }
 
 
@@ -124,7 +125,7 @@ async def streams(*, conversations: int, chunks: int, workers: int = 2) -> Mappi
         most = _resident(told)
         await told.is_done(conversations)
         took = time.monotonic() - began
-        _tell_cpu(told, before, took)
+        _tell_cpu(before, told.cpu_seconds(), took)
         rates = await _event_rates(told)
         note(f"{conversations} conversations of {chunks / CHUNKS_A_SECOND:.1f} s took {took:.1f} s")
         return {
@@ -205,8 +206,17 @@ def _resident(told: Fleet) -> dict[str, int]:
     }
 
 
-def _tell_cpu(told: Fleet, before: Mapping[str, float], took: float) -> None:
-    after = told.cpu_seconds()
+def _cpu_of_a_run(
+    before: Mapping[str, float], after: Mapping[str, float], runs: int
+) -> dict[str, float]:
+    """What a run costs each part, all workers together: it says more than runs a second where cores are shared."""
+    used = {name: 1000 * (after[name] - before[name]) / runs for name in after}
+    workers = sum(used[name] for name in used if name.startswith("worker "))
+    kept = {name: used[name] for name in ("bot", "postgres", "redis")}
+    return {f"{name}_cpu_ms_a_run": one for name, one in {**kept, "workers": workers}.items()}
+
+
+def _tell_cpu(before: Mapping[str, float], after: Mapping[str, float], took: float) -> None:
     shares = ", ".join(
         f"{name} {100 * (after[name] - before[name]) / took:.0f} %" for name in after
     )

@@ -18,7 +18,7 @@ from core.ports import Sandbox
 from sandbox.egress import Egress, egress_policy
 from sandbox.limits import Limits
 from sandbox.local import LocalJails
-from sandbox.processes import with_descendants
+from sandbox.processes import is_living, with_descendants
 from sandbox.watchdog import disk_usage
 from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
@@ -230,7 +230,8 @@ for _ in range(3):
     members = with_descendants(jail.pid)
     assert len(members) > 5
     await hostile.close()
-    assert [pid for pid in members if Path(f"/proc/{pid}").exists()] == []
+    # the namespace's first process is left to the machine's, which looks after it in its own time
+    assert list(filter(is_living, members)) == []
 
 
 async def test_names_without_content_count_too() -> None:

@@ -145,6 +145,37 @@ async def test_more_data_than_the_window_loses_the_sandbox(liar: Liar) -> None:
         _ = [piece async for piece in stream]
 
 
+async def test_data_without_bytes_loses_the_sandbox(liar: Liar) -> None:
+    stream = liar.sandbox.files.read("file")
+    first = asyncio.ensure_future(anext(stream))
+    await liar.take()
+    liar.send(frames.DATA, 1, b"x")
+    assert await first == b"x"
+    liar.send(frames.DATA, 1, b"")  # the window would let any number of them pile up
+    with pytest.raises(SandboxUnavailable):
+        await anext(stream)
+
+
+async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
+    for _ in range(2):
+        liar.answer({"protocol": frames.PROTOCOL}, kind=frames.HELLO, channel=0)
+    async with asyncio.timeout(10):
+        while not liar.connection.is_lost:  # each costs the host the reading of up to 4 MB of JSON
+            await asyncio.sleep(0)
+
+
+async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
+    count = 3 * frames.DATA_BYTES_MAX
+    waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
+    await liar.take()
+    liar.writer.write(frames.encode(frames.DATA, 1, b"x") * count)
+    liar.answer({})
+    assert len(await waiting) == count
+    liar.connection.lose("the test is over")
+    # a credit is longer than such a piece: for each of them one, unread, would fill the memory of the host
+    assert len(await liar.reader.read()) < 100
+
+
 async def test_more_bytes_than_asked_for_lose_the_sandbox(liar: Liar) -> None:
     waiting = asyncio.ensure_future(anext(liar.sandbox.files.read("file", length=10)))
     await liar.take()

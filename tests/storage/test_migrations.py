@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, text
 
 import storage.migrations
 from core.errors import ConfigurationError
@@ -29,6 +29,23 @@ def test_the_newest_revision_is_the_one_that_the_program_knows() -> None:
     config.set_main_option("script_location", str(Path(storage.migrations.__file__).parent))
 
     assert ScriptDirectory.from_config(config).get_current_head() == storage.migrations.HEAD
+
+
+def test_every_reference_to_another_row_has_an_index() -> None:
+    """Without one, what hangs on a thread is found, and deleted with it, by reading a whole table."""
+    unfound = {
+        f"{table.name}.{key.parent.name}"
+        for table in METADATA.tables.values()
+        for key in table.foreign_keys
+        if key.parent.name not in columns_looked_up_by(table)
+    }
+    assert unfound == set()
+
+
+def columns_looked_up_by(table: Table) -> set[str]:
+    """The first columns of what finds any row of the table."""
+    whole = [one for one in table.indexes if one.dialect_options["postgresql"]["where"] is None]
+    return {next(iter(one.columns)).name for one in (table.primary_key, *whole)}
 
 
 def is_of_both_databases(name: str | None, _kind: str, _parents: object) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 
 import storage.migrations
 from core.failpoints import Failpoint
+from storage.backlog import SqlBacklogs
 from storage.conversations import SqlConversations
 from storage.database import Database
 from storage.full_text import MADE_BY_THE_DATABASE
@@ -163,6 +164,9 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         (message,) = await conversations.messages(thread_id)
         assert message.content == {"said": [1, "ünï ☃ 中文"]}
         assert run_id in await SqlRunClaims(database).recoverable()
+        waits = (await SqlBacklogs(database).backlog()).oldest_queued_seconds
+        made_at = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
+        assert waits == pytest.approx((datetime.now(UTC) - made_at).total_seconds(), abs=300)
         await conversations.forget(thread_id)
         left = await database.read(rows)
         assert [row["thread_id"] for row in left["thread"]] == ["thread thread_id b ünï ☃"]

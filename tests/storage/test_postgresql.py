@@ -1,19 +1,26 @@
 """Connections to PostgreSQL that break: before a transaction, in it, and at its commit."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
 from core.errors import StorageUnavailable
 from core.failpoints import Failpoint
+from core.tasks import cancel, spawn
+from storage.asyncpg_driver import driver_of, wait_for
 from storage.database import Work
 from storage.opening import open_database
 from storage.postgresql import PostgresqlDatabase
+from tests.ports import port_of
 
 TEST = Failpoint("test.postgresql")
 
@@ -94,33 +101,11 @@ async def test_a_commit_in_doubt_is_not_repeated(postgresql_url: str) -> None:
         await database.close()
 
 
-@asynccontextmanager
-async def relay(path: str, is_open: asyncio.Event) -> AsyncGenerator[int, None]:
-    """A port before the server's socket; while it is shut nothing comes through, and nobody is told."""
-
-    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while piece := await source.read(65_536):
-                await is_open.wait()
-                target.write(piece)
-                await target.drain()
-        target.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        beyond_reader, beyond_writer = await asyncio.open_unix_connection(path)
-        await asyncio.gather(pump(reader, beyond_writer), pump(beyond_reader, writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
 async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_url: str) -> None:
     address, is_open = make_url(postgresql_url), asyncio.Event()
     is_open.set()
-    async with relay(f"{address.query['host']}/.s.PGSQL.5432", is_open) as port:
+    server = Path(str(address.query["host"])) / ".s.PGSQL.5432"
+    async with port_of(server, is_open=is_open) as port:
         url = address.set(drivername="postgresql+asyncpg", host="127.0.0.1", port=port, query={})
         database = PostgresqlDatabase(url, answer_seconds=1)
 
@@ -139,9 +124,12 @@ async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_
             await database.close()
 
 
-async def test_a_long_transaction_has_the_time_that_it_needs(postgresql_url: str) -> None:
+@pytest.mark.parametrize("limit", ["answer_seconds", "transaction_seconds"])
+async def test_a_long_transaction_has_the_time_that_it_needs(
+    postgresql_url: str, limit: str
+) -> None:
     url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
-    database = PostgresqlDatabase(url, answer_seconds=0.2)
+    database = PostgresqlDatabase(url, **{limit: 0.2})
     sleep = text("SELECT pg_sleep(0.5)")
     try:
         with pytest.raises(StorageUnavailable):
@@ -149,3 +137,100 @@ async def test_a_long_transaction_has_the_time_that_it_needs(postgresql_url: str
         await database.write(TEST, lambda c: c.execute(sleep).close(), is_long=True)
     finally:
         await database.close()
+
+
+async def test_a_transaction_that_swallowed_a_fault_is_not_taken_for_stored(
+    postgresql_url: str,
+) -> None:
+    database = await open_database(postgresql_url)
+
+    def work(connection: Connection) -> None:
+        with suppress(DBAPIError):
+            connection.execute(text("SELECT 1 / 0"))
+
+    try:
+        with pytest.raises(StorageUnavailable):
+            await database.write(TEST, work)
+    finally:
+        await database.close()
+
+
+async def test_whoever_is_cancelled_in_a_transaction_leaves_nothing_locked(
+    postgresql_url: str,
+) -> None:
+    database, is_locked = await open_database(postgresql_url), asyncio.Event()
+    lock = text("SELECT pg_advisory_xact_lock(7)")
+
+    def hold(connection: Connection) -> None:
+        connection.execute(lock).close()
+        is_locked.set()
+        connection.execute(text("SELECT pg_sleep(600)")).close()
+
+    try:
+        holding = spawn(database.write(TEST, hold), name="hold")
+        await is_locked.wait()
+        await cancel(holding)
+        async with asyncio.timeout(30):
+            await database.write(TEST, lambda c: c.execute(lock).close())
+        assert await database.read(lambda c: int(c.execute(text("SELECT 1")).scalar_one())) == 1
+    finally:
+        await database.close()
+
+
+async def test_more_transactions_than_connections_take_turns(postgresql_url: str) -> None:
+    url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
+    database = PostgresqlDatabase(url, connections_max=2)
+    backends = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+
+    async def one() -> int:
+        return await database.read(lambda c: int(c.execute(text(backends)).scalar_one()))
+
+    try:
+        before = await one()
+        assert max(await asyncio.gather(*(one() for _ in range(20)))) <= before + 1
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("is_preparing", [False, True])
+async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
+    postgresql_url: str, *, is_preparing: bool
+) -> None:
+    """Between a statement's preparation and its execution the server waits for more of it, and takes nobody as idle."""
+    url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
+    is_asleep, may_wake = Event(), Event()
+    works = 0
+
+    def work(connection: Connection) -> None:
+        nonlocal works
+        works += 1
+        connection.execute(text("SELECT pg_advisory_xact_lock(7)"))
+        if works == 1:
+            if is_preparing:
+                wait_for(cast(Any, driver_of(connection)).prepare("SELECT 2"))
+            is_asleep.set()
+            may_wake.wait(60)  # and its whole loop with it
+        connection.execute(text("SELECT 1"))
+
+    async def freeze() -> None:
+        database = PostgresqlDatabase(url, idle_seconds=0.5, transaction_seconds=1)
+        try:
+            await database.write(TEST, work)
+        finally:
+            await database.close()
+
+    other = PostgresqlDatabase(url)
+    sleeper = spawn(asyncio.to_thread(lambda: asyncio.run(freeze())), name="sleeper")
+    try:
+        await asyncio.to_thread(is_asleep.wait, 60)
+        async with asyncio.timeout(30):
+            await other.write(
+                TEST, lambda c: c.execute(text("SELECT pg_advisory_xact_lock(7)")).close()
+            )
+        assert works == 1
+        may_wake.set()
+        await sleeper
+        assert works == 2, "what it was about is done once it is awake"
+    finally:
+        may_wake.set()
+        await other.close()

@@ -51,6 +51,7 @@ def draft(world: World, call: Call, body: Json, scope: Scope) -> Message:
     _check(errors, body, call.uploads, [], is_v2=bool(flags & COMPONENTS_V2))
     _check_nonce(errors, body)
     if flags & COMPONENTS_V2:
+        _refuse_unknown(world)
         _refuse_legacy_fields(errors, body)
     errors.raise_if_any()
     message = Message(
@@ -80,6 +81,7 @@ def revise(world: World, call: Call, body: Json, message: Message) -> None:
     errors = FormErrors()
     _check(errors, body, call.uploads, kept, is_v2=is_v2)
     if is_v2:
+        _refuse_unknown(world)
         _refuse_legacy_fields(errors, body)
         left = {"content": message.content, "embeds": message.embeds}
         for name in [name for name, value in left.items() if value and name not in body]:
@@ -238,3 +240,8 @@ def _refer(world: World, message: Message, body: Json) -> None:
     elif reference.get("fail_if_not_exists") is not False:
         path = ("message_reference",)
         raise invalid(path, "MESSAGE_REFERENCE_UNKNOWN_MESSAGE", "Unknown message")
+
+
+def _refuse_unknown(world: World) -> None:
+    if not world.settings.knows_layouts:
+        raise Refused(EMPTY_MESSAGE)

@@ -39,11 +39,11 @@ def build_world(
 
 
 def found_guild(
-    world: World, name: str, *, people: Sequence[str], channels: Sequence[str]
+    world: World, name: str, *, people: Sequence[str], channels: Sequence[str], shard: int = 0
 ) -> Guild:
     """Another guild with the bot in it. Whoever has a name already is the same person there."""
     guild = Guild(
-        guild_id=str(_GUILD + len(world.guilds)),
+        guild_id=str((shard << 22) + _GUILD + len(world.guilds)),
         name=name,
         people={one: _person(world, one) for one in people},
     )

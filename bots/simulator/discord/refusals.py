@@ -36,6 +36,7 @@ WRONG_CHANNEL_TYPE = (400, 50024, "Cannot execute action on this channel type")
 INVALID_WEBHOOK_TOKEN = (401, 50027, "Invalid Webhook Token")
 ARCHIVED = (400, 50083, "Thread is archived")
 HAS_THREAD = (400, 160004, "A thread has already been created for this message")
+TOO_MANY_THREADS = (400, 160006, "Maximum number of active threads reached")
 
 Refusal = tuple[int, int, str]
 

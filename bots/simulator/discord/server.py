@@ -109,10 +109,15 @@ class DiscordSimulator:
         return [] if self._door is None else list(self._door.calls)
 
     def add_guild(
-        self, name: str, *, people: Sequence[str], channels: Sequence[str] = ("general",)
+        self,
+        name: str,
+        *,
+        people: Sequence[str],
+        channels: Sequence[str] = ("general",),
+        shard: int = 0,
     ) -> Guild:
-        """Another server with the bot in it, which is told at once."""
-        guild = found_guild(self.world, name, people=people, channels=channels)
+        """Another server with the bot in it, which is told at once; `shard` is its number where there are several."""
+        guild = found_guild(self.world, name, people=people, channels=channels, shard=shard)
         self.world.publish(
             Event(
                 name="GUILD_CREATE",

@@ -16,6 +16,8 @@ class DiscordSettings:
     `missing_permissions` are globs over "PUT /channels/1/messages/2/..." that answer 50013,
     `hidden_channels` are ids that answer 50001. `shards` is how many connections a bot is told to make.
     `acknowledge_seconds` is what the network takes: a client holds a heartbeat that is acknowledged at once for late.
+    `knows_layouts`: false for a Discord older than layouts, to which a message of nothing else is empty.
+    `threads_max` are the active threads that a guild may have.
     `rate_limit_scale` stretches every window; 0 turns limits off.
     """
 
@@ -32,6 +34,8 @@ class DiscordSettings:
     rate_limit_scale: float = 1.0
     guild_tier: int = 0
     shards: int = 1
+    knows_layouts: bool = True
+    threads_max: int = 1000
     missing_permissions: set[str] = field(default_factory=set[str])
     hidden_channels: set[str] = field(default_factory=set[str])
 

@@ -141,6 +141,11 @@ class Outbox:
                 f"the app did not answer within {self.settings.ack_seconds:g} s ({failure.reason})"
             ) from failure
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether every event was taken, or given up."""
+        return not self._under_way
+
     async def close(self) -> None:
         """Drops whatever is still under way."""
         if self._held is not None:

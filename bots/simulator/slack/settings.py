@@ -64,6 +64,7 @@ class SlackSettings:
     minutes. `offline_seconds` is how long an event waits for a Socket Mode connection. `mentions_first` says whether
     `app_mention` comes before its `message` event (None: in turns, as the real platform keeps no order).
     `stream_idle_seconds` ends a stream that gets nothing more. `is_agent`: the manifest declares the app an agent.
+    `is_shared`: other organisations are in the channels (Slack Connect), so messages name their files by id alone.
     """
 
     bot_token: str = "xoxb-simulated"  # noqa: S105 - the token of a workspace that exists only here
@@ -84,6 +85,7 @@ class SlackSettings:
     trigger_seconds: float = 3.0
     mentions_first: bool | None = None
     stream_idle_seconds: float = 300.0
+    is_shared: bool = False
     is_agent: bool = True
     file_bytes_max: int = 1_000_000_000
     calls_kept: int = 5_000

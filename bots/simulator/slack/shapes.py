@@ -174,8 +174,21 @@ def _add_content(workspace: Workspace, message: Message, form: Payload) -> None:
     if message.attachments:
         form["attachments"] = message.attachments
     if message.file_ids:
-        form["files"] = [file_form(workspace, workspace.files[key]) for key in message.file_ids]
+        shown = _bare_form if workspace.settings.is_shared else file_form
+        form["files"] = [shown(workspace, workspace.files[key]) for key in message.file_ids]
         form["upload"], form["display_as_bot"] = False, False
+
+
+def _bare_form(_workspace: Workspace, stored: StoredFile) -> Payload:
+    """A file of a shared channel: `files.info` tells the rest."""
+    return {
+        "id": stored.file_id,
+        "created": 0,
+        "timestamp": 0,
+        "user": "",
+        "mode": "file_access",
+        "file_access": "check_file_info",
+    }
 
 
 def _metadata_name(metadata: Payload) -> Payload:

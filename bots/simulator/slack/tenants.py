@@ -8,7 +8,9 @@ from bots.simulator.slack.payloads import Payload, Refused, as_payloads
 from bots.simulator.slack.world import Workspace
 
 NO_ACCESS = "team_access_not_granted"
-_NEEDS_TEAM = frozenset({"conversations.list", "usergroups.users.list", "users.list"})
+_NEEDS_TEAM = frozenset(
+    {"conversations.list", "usergroups.users.list", "users.conversations", "users.list"}
+)
 
 
 @dataclass(slots=True)

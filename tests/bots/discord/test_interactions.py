@@ -4,6 +4,7 @@ import asyncio
 
 from bots.discord.components import SUPPRESS_EMBEDS, payload
 from bots.inbound import (
+    NOT_STORED,
     AskAnswered,
     CommandCalled,
     IncomingMessage,
@@ -105,9 +106,20 @@ async def test_a_refused_run_is_told_to_the_person_alone(world) -> None:
 
 
 async def test_a_run_that_breaks_says_so(world) -> None:
-    world.program.failures = 1
+    async def answer(inbound):
+        raise RuntimeError("a bug")
+
+    world.program.answer = answer
     await run(world, "count")
     await world.until(lambda: "broke" in str(world.general.messages[0].elements))
+
+
+async def test_what_cannot_be_stored_is_told_to_be_tried_again(world) -> None:
+    world.program.failures = 2
+    await run(world, "count")
+    await world.until(lambda: NOT_STORED in str(world.general.messages[0].elements))
+    await world.discord.command("alice", world.general.channel_id, "usage", {})
+    await world.until(lambda: NOT_STORED in str(world.general.messages[1].elements))
 
 
 async def test_a_command_is_answered_for_the_person_alone(world) -> None:
@@ -153,6 +165,29 @@ async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
         lambda: world.general.messages and "Here." in str(world.general.messages[0].elements)
     )
     assert world.general.messages[0].visible_to is not None
+
+
+async def test_what_all_should_see_is_seen_by_all_also_where_it_took_long(world) -> None:
+    gate = asyncio.Event()
+
+    async def answer(inbound):
+        await gate.wait()
+        return Outcome(notice="I know it now.", is_private=False)
+
+    world.program.answer = answer
+    await world.discord.command(
+        "alice", world.general.channel_id, "agent knowledge", {"action": "list"}
+    )
+    gate.set()
+    await world.until(
+        lambda: (
+            [
+                (one.visible_to, "I know it now." in str(one.elements))
+                for one in world.general.messages
+            ]
+            == [(None, True)]
+        )
+    )
 
 
 async def test_an_option_button_answers_with_its_text(world) -> None:

@@ -73,6 +73,21 @@ async def test_a_word_after_a_mention_is_a_command_and_its_answer_a_reply(world)
     assert world.general.threads == ()
 
 
+async def test_the_word_stop_alone_in_a_thread_wishes_a_stop(world) -> None:
+    thread_id = await world.say("@threadhand hello")
+    await world.until(lambda: world.general.threads)
+    await world.say("Stop!", thread_id=thread_id)
+    inbound = await world.received(2)
+    assert isinstance(inbound, StopWished)
+    assert (inbound.message_ref, inbound.address.thread_key) == ("", thread_id)
+    await world.say("stop at the first error", thread_id=thread_id)
+    assert isinstance(await world.received(3), IncomingMessage)
+    await world.say("@threadhand Status?", thread_id=thread_id)
+    assert isinstance(await world.received(4), IncomingMessage)
+    await world.say("@threadhand Stop.", thread_id=thread_id)
+    assert isinstance(await world.received(5), CommandCalled)
+
+
 async def test_an_ignored_mention_opens_no_thread_and_its_notice_pings_nobody(world) -> None:
     async def answer(inbound):
         return Outcome(notice="No, @everyone.", is_ignored=True)
@@ -164,6 +179,13 @@ async def test_a_thread_that_discord_refuses_is_told_too(world) -> None:
     await world.say("@threadhand hello")
     await world.until(lambda: len(world.general.messages) == 2)
     assert "Create Public Threads" in world.general.messages[-1].elements[0].text
+
+
+async def test_a_server_with_as_many_threads_as_there_may_be_is_told_as_such(world) -> None:
+    world.discord.settings.threads_max = 0
+    await world.say("@threadhand hello")
+    await world.until(lambda: len(world.general.messages) == 2)
+    assert "as many active threads" in world.general.messages[-1].elements[0].text
 
 
 async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:

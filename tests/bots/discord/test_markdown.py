@@ -1,5 +1,6 @@
 """Markdown rewritten for Discord."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
@@ -67,6 +68,12 @@ def test_what_discord_does_not_draw_is_written_otherwise() -> None:
 ⎯⎯⎯⎯⎯⎯⎯⎯⎯⎯⎯⎯\
 """
     )
+
+
+@pytest.mark.parametrize("line", ["{}|x", "-{}|x", "|{}x|"])
+def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str) -> None:
+    text = "a|b\n" + line.format(" " * 200_000)
+    assert drawn(text, length_max=len(text)) == text
 
 
 @given(st.text(max_size=500), st.integers(1, 300))

@@ -221,9 +221,21 @@ async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
     assert [r.emoji for r in again.message(ref).reactions] == ["✅"]
 
 
-async def test_a_reaction_that_fails_harms_nothing(world) -> None:
+async def test_a_sign_that_was_half_exchanged_can_be_given_again(world) -> None:
     address = await begun(world)
-    await world.app.surface.react(address, "1", "done")
+    ref = world.general.messages[0].message_id
+    await world.app.surface.react(address, ref, "seen")
+    world.discord.misbehave("rate_limit", method="DELETE *", seconds=100)
+    with pytest.raises(SurfaceRateLimited):
+        await world.app.surface.react(address, ref, "done")
+    await world.app.surface.react(address, ref, "done")
+    assert [r.emoji for r in world.message(ref).reactions] == ["✅"]
+
+
+async def test_a_sign_on_a_message_that_is_gone_is_refused(world) -> None:
+    address = await begun(world)
+    with pytest.raises(SurfaceRefused):
+        await world.app.surface.react(address, "1", "done")
 
 
 async def test_typing_is_shown_while_it_works(world) -> None:

@@ -92,6 +92,12 @@ def test_a_table_that_is_too_long_repeats_its_header():
     assert [line for part in parts for line in part.split("\n")[2:]] == rows
 
 
+@pytest.mark.parametrize("line", ["{}|x", "-{}|x", "|{}x|"])
+def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str):
+    text = "a|b\n" + line.format(" " * 200_000)
+    assert squeezed("".join(split(text, 2000))) == squeezed(text)
+
+
 @given(words, st.integers(1, 60))
 def test_plain_text_loses_nothing_and_keeps_the_limit(text: str, limit: int):
     parts = split(text, limit)

@@ -12,6 +12,7 @@ from bots.reception import arrival_of
 from bots.simulator.slack import SlackSettings, SlackSimulator
 from bots.simulator.slack.happenings import posted_event, subscription_of
 from bots.slack.app import SlackApp
+from core.errors import StorageUnavailable
 from core.threads import Decision, Ignore
 from storage.inbox import SqlInbox
 from tests.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
@@ -29,9 +30,13 @@ class Office:
     calls: int = 0
     decision: Decision | None = None
     """Takes the place of the program's own rules."""
+    is_away: bool = False
+    """As if the database were."""
 
     async def receive(self, inbound: Inbound) -> Outcome:
         self.calls += 1
+        if self.is_away:
+            raise StorageUnavailable("it is away")
         assert not isinstance(inbound, CommandCalled | RunButtonPressed)
         arrival, decide = arrival_of(inbound)
         decision = self.decision
@@ -42,7 +47,9 @@ class Office:
         return Outcome()
 
     async def marks(self) -> dict[str, str]:
-        return await self.inbox.cursors("slack")
+        """Of channels; how long a workspace is known says nothing of what was heard."""
+        cursors = await self.inbox.cursors("slack")
+        return {scope: mark for scope, mark in cursors.items() if not scope.endswith(":")}
 
     async def marked(self, channels: int = 1) -> None:
         """Waits until so many channels have a mark, which is made after what it stands for."""

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bots.inbound import Inbound, Outcome
+from bots.inbound import Inbound, IncomingMessage, Outcome
 from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import SeenChannel
+from bots.simulator.view import SeenChannel, SentFile
 from bots.slack.app import SlackApp
+from core.threads import IncomingFile
 
 WAIT_SECONDS = 15.0
 
@@ -68,3 +69,18 @@ async def running(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
         yield app
     finally:
         await app.close()
+
+
+async def attached(slack: SlackSimulator, desk: Desk, content: bytes) -> IncomingFile:
+    """A file that somebody has sent with a mention, as it came in."""
+    sent = SentFile(name="a.bin", content=content)
+    await slack.say("alice", channel_of(slack), "@threadhand read", files=[sent])
+    await eventually(lambda: desk.taken)
+    message = desk.taken[0]
+    assert isinstance(message, IncomingMessage)
+    return message.files[0]
+
+
+async def read(app: SlackApp, file: IncomingFile, *, bytes_max: int = 10**9) -> bytes:
+    """What the program reads of it from the platform."""
+    return b"".join([piece async for piece in app.files.open(file, bytes_max=bytes_max)])

@@ -7,9 +7,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.inbound import IncomingMessage
 from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.view import SentFile
 from bots.slack.app import SlackApp
 from bots.slack.content import file_ref
 from bots.slack.hosts import is_slacks
@@ -18,7 +16,14 @@ from core import serving
 from core.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.ports import OutgoingFile
 from core.threads import Address, IncomingFile
-from tests.bots.slack.scene import Desk, channel_of, eventually, general, replies, running
+from tests.bots.slack.scene import (
+    Desk,
+    attached,
+    general,
+    read,
+    replies,
+    running,
+)
 
 API = URL("https://slack.com/api/")
 
@@ -98,19 +103,6 @@ async def test_a_file_whose_source_fails_raises_that(speaker: SlackApp, address:
     file = OutgoingFile(name="a", size_bytes=10, pieces=lost())
     with pytest.raises(ToolError, match="gone"):
         await speaker.surface.upload(address, file, delivery_id="d1")
-
-
-async def attached(slack: SlackSimulator, desk: Desk, content: bytes) -> IncomingFile:
-    sent = SentFile(name="a.bin", content=content)
-    await slack.say("alice", channel_of(slack), "@threadhand read", files=[sent])
-    await eventually(lambda: desk.taken)
-    message = desk.taken[0]
-    assert isinstance(message, IncomingMessage)
-    return message.files[0]
-
-
-async def read(app: SlackApp, file: IncomingFile, *, bytes_max: int = 10**9) -> bytes:
-    return b"".join([piece async for piece in app.files.open(file, bytes_max=bytes_max)])
 
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 1000], ids=["empty", "long"])

@@ -2,7 +2,9 @@
 
 import asyncio
 from dataclasses import replace
+from typing import cast
 
+from bots.slack.doorway import Doorway
 from bots.slack.teams import Team, Teams
 from tests.bots.slack.shelf import Shelf, access_of, teams_with
 
@@ -68,4 +70,36 @@ async def test_a_workspace_that_is_silent_for_long_is_let_go() -> None:
     await found(teams, "T2")
     assert (is_open(silent), is_open(busy)) == (False, True)
     assert is_open(await found(teams, "T0")), "it comes back when it speaks"
+    await teams.close()
+
+
+class Lingering:
+    """A doorway that takes its time to close."""
+
+    def __init__(self) -> None:
+        self.is_closing = asyncio.Event()
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        self.is_closing.set()
+        await self.may_close.wait()
+
+
+async def test_a_workspace_that_speaks_while_others_are_let_go_is_kept() -> None:
+    shelf = Shelf({f"T{number}": access_of(f"T{number}") for number in range(3)})
+    teams = teams_with(shelf, idle_seconds=100.0)
+    silent = [await found(teams, one) for one in ("T0", "T1")]
+    for team in silent:
+        assert team.looked_at is not None
+        team.looked_at -= 101
+    lingering = Lingering()
+    silent[0].doorway = cast(Doorway, lingering)
+    newcomer = asyncio.ensure_future(teams.find("T2"))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await lingering.is_closing.wait()
+    speaking = await found(teams, "T1")
+    lingering.may_close.set()
+    assert await newcomer is not None
+    assert is_open(speaking)
+    assert await found(teams, "T1") is speaking
     await teams.close()

@@ -32,12 +32,14 @@ from storage.runs import SqlRunClaims, SqlStopRequests
 
 @dataclass
 class FakeSandboxes:
-    """Sandboxes that are dictionaries; `files` of each thread by path. `lies_by` makes files longer than they are."""
+    """Sandboxes that are dictionaries; `files` of each thread by path. `lies_by` makes files longer than they are;
+    `breaks_with` ends each reading when nearly everything was read."""
 
     name: str = "fake"
     contents: dict[str, dict[str, bytes]] = field(default_factory=dict)
     opened: list[tuple[str, int]] = field(default_factory=list)
     lies_by: int = 0
+    breaks_with: Exception | None = None
 
     async def open(self, thread_id: str, *, fence: int) -> Any:
         self.opened.append((thread_id, fence))
@@ -78,6 +80,8 @@ class FakeSandbox:
             raise ToolError("There is no such file.")
         content = self.contents[path][offset:][:length]
         for start in range(0, len(content), 1000):
+            if self.provider.breaks_with and start + 1000 >= len(content):
+                raise self.provider.breaks_with
             yield content[start : start + 1000]
 
 

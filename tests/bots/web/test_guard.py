@@ -43,6 +43,7 @@ async def test_the_right_token_is_let_in_from_anywhere(tmp_path: Path) -> None:
         {"Host": ""},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site"},
     ],
@@ -50,6 +51,14 @@ async def test_the_right_token_is_let_in_from_anywhere(tmp_path: Path) -> None:
 async def test_without_a_token_no_web_page_gets_in(stage: Stage, headers: dict[str, str]) -> None:
     answer = await stage.json("POST", "/api/thread", headers=headers, status=403)
     assert answer["error"] == "forbidden"
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+async def test_without_a_token_nobody_gets_in_through_a_proxy(stage: Stage, header: str) -> None:
+    """A proxy on this machine asks in its own name, and may call us 127.0.0.1 as nginx does."""
+    for method, path in (("POST", "/api/thread"), ("GET", "/metrics")):
+        answer = await stage.json(method, path, headers={header: "192.0.2.7"}, status=403)
+        assert answer["error"] == "forbidden"
 
 
 @pytest.mark.parametrize("host", ["localhost:8700", "127.0.0.1", "[::1]:8700"])
@@ -92,6 +101,12 @@ async def test_the_frameworks_refusals_are_json_too(
     answer = await stage.json(method, path, status=status)
     assert answer["error"] == code
     assert answer["message"].endswith(".")
+
+
+async def test_a_body_that_does_not_unpack_is_the_callers_mistake(stage: Stage) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    answer = await stage.json("POST", "/api/thread", data=b"abc", headers=headers, status=400)
+    assert answer["error"] == "bad_request"
 
 
 async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from bots.settings import load
 from bots.web.links import Links, link_secret, open_link, open_preview
 from bots.web.refusals import Refusal
 from core.errors import ConfigurationError
+from tests.chaos.disks import MEBIBYTE, small_disk
 
 SHARED = "0123456789abcdef" * 2
 
@@ -41,3 +42,15 @@ def test_a_short_secret_is_refused_and_not_repeated() -> None:
         load({"THREADHAND_LINK_SECRET": short}, None)
     assert "openssl rand -hex 32" in str(caught.value)
     assert short not in str(caught.value)
+
+
+def test_a_full_disk_is_told_in_one_line_and_keeps_no_half_secret() -> None:
+    with small_disk(MEBIBYTE) as disk:
+        folder = disk.folder / "data"
+        folder.mkdir()
+        disk.fill()
+        with pytest.raises(ConfigurationError, match="No space left on device"):
+            link_secret(folder)
+        assert list(folder.iterdir()) == []
+        disk.clear()
+        assert link_secret(folder) == link_secret(folder)

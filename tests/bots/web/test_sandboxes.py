@@ -1,6 +1,8 @@
 """Files of a sandbox over HTTP."""
 
+import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bots.web.health import WATCH
 from bots.web.links import link_secret, open_link, sign_link
 from bots.web.refusals import Refusal
 from bots.web.sandboxes import attachment, workspace_path
-from core.errors import SandboxUnavailable
+from core.errors import SandboxUnavailable, ToolError
 from core.ids import new_id
 from core.threads import Lease
 from tests.bots.web.stage import Stage, staged
@@ -58,6 +61,43 @@ async def test_looking_at_files_outranks_no_run(stage: Stage) -> None:
     lease, path = await with_files(stage, {"a": b"x"})
     await stage.json("GET", path)
     assert stage.sandboxes.opened == [(lease.thread_id, 0)]
+
+
+@pytest.mark.parametrize(
+    "error", [ToolError("gone"), SandboxUnavailable("lost"), RuntimeError("a bug")]
+)
+async def test_nothing_is_written_into_a_download_that_breaks(
+    stage: Stage, error: Exception
+) -> None:
+    """What was announced would else be filled up with the error, and the rest of it taken for the next answer."""
+    _, path = await with_files(stage, {"a": b"x" * 5100})
+    stage.sandboxes.breaks_with = error
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
+    writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    sent = b""
+    try:
+        async with asyncio.timeout(20):
+            with suppress(ConnectionError):
+                while piece := await reader.read(10_000):
+                    sent += piece
+    finally:
+        writer.transport.abort()
+    assert sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert set(sent.partition(b"\r\n\r\n")[2]) <= set(b"x")
+
+
+async def test_a_reader_that_leaves_is_no_error_of_ours(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, path = await with_files(stage, {"a": b"x" * 30_000_000})
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
+    writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    await reader.readexactly(1000)
+    writer.transport.abort()
+    async with asyncio.timeout(20):
+        while b"files/content" not in stage.app[WATCH].metrics.text(None):
+            await asyncio.sleep(0.01)
+    assert caplog.records == []
 
 
 async def test_a_file_that_shrinks_breaks_the_download(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """The folder in which uploads wait."""
 
+import asyncio
 import errno
 import os
 import time
@@ -13,7 +14,9 @@ from bots.web.spool import SpoolFiles, TooLarge
 from core.errors import AgentError
 from core.failpoints import FailpointHit, arm
 from core.ids import new_id
+from core.tasks import cancel, spawn
 from core.threads import IncomingFile
+from tests.bots.web.stage import staged
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
@@ -87,6 +90,36 @@ async def test_a_file_over_the_readers_limit_is_refused(tmp_path: Path) -> None:
     file_ref, _ = await spool.store(tmp_path, pieces(b"abcd"), bytes_max=10)
     with pytest.raises(AgentError, match="too large"):
         await read(tmp_path, file_ref, bytes_max=3)
+
+
+async def stale(folder: Path) -> None:
+    """An upload that nobody can want any more."""
+    file_ref, _ = await spool.store(folder, pieces(b"old"), bytes_max=10)
+    week_ago = time.time() - spool.KEPT_SECONDS - 60
+    os.utime(folder / file_ref.removeprefix("spool:"), (week_ago, week_ago))
+
+
+async def until_empty(folder: Path) -> None:
+    async with asyncio.timeout(20):
+        while list(folder.iterdir()):
+            await asyncio.sleep(0.01)
+
+
+async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:
+    await stale(tmp_path)
+    sweeping = spawn(spool.keep_swept(tmp_path, pause_seconds=0.01), name="sweeper")
+    try:
+        await until_empty(tmp_path)
+        await stale(tmp_path)
+        await until_empty(tmp_path)
+    finally:
+        await cancel(sweeping)
+
+
+async def test_the_program_sweeps_uploads(tmp_path: Path) -> None:
+    await stale(tmp_path / "uploads")
+    async with staged(tmp_path):
+        await until_empty(tmp_path / "uploads")
 
 
 async def test_old_uploads_are_swept_and_new_ones_stay(tmp_path: Path) -> None:

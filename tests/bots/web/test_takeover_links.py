@@ -102,6 +102,18 @@ def test_old_and_broken_claims_are_cleared_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_link_that_is_spelled_otherwise_is_not_ours(door: Door) -> None:
+    """The last letter of a signature has bits to spare, padding may be written, and base64 has two alphabets."""
+    assert (await door.start()).status == 200
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    twin = letters[letters.index(door.path[-1]) ^ 1]
+    for path in (door.path[:-1] + twin, f"{door.path}=", f"{door.path}%3D"):
+        other = Door(door.stage, door.thread_id, path, door.origin)
+        assert (await other.start()).status == 404
+        with pytest.raises(Refusal, match="not one of ours"):
+            open_takeover(SECRET, path.rpartition("/")[2])
+
+
 async def test_looking_takes_nothing(door: Door) -> None:
     for _ in range(3):  # chat platforms look at links, too
         async with door.stage.http.get(door.path) as answer:
@@ -121,7 +133,7 @@ async def test_the_cookie_is_for_this_page_alone(door: Door) -> None:
     assert "SameSite=Strict" in cookie
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", None])
 async def test_other_sites_can_neither_start_nor_steer(door: Door, origin: str | None) -> None:
     headers = {} if origin is None else {"Origin": origin}
     assert (await door.start(headers=headers)).status == 403
@@ -218,7 +230,7 @@ async def test_the_pages_files_are_there_and_nothing_else(door: Door) -> None:
     for name in ("page.js", "page.css", "screen.js", "keyboard.js", "panels.js"):
         async with door.stage.http.get(f"/takeover-page/{name}") as answer:
             assert answer.status == 200
-    for name in ("page.html", "__init__.py", "..%2Ftakeover.py", "nothing.js"):
+    for name in ("page.html", "__init__.py", "..%2Ftakeover.py", "nothing.js", f"{'a' * 300}.js"):
         async with door.stage.http.get(f"/takeover-page/{name}") as answer:
             assert answer.status == 404
 

@@ -1,6 +1,14 @@
 """The checklist in todo.md."""
 
-from core.context.checklist import checklist_of, todo_after, todo_in, writes_todo
+import time
+
+from core.context.checklist import (
+    ITEM_CHARACTERS_MAX,
+    checklist_of,
+    todo_after,
+    todo_in,
+    writes_todo,
+)
 from core.dialects.native import NativeDialect
 from core.events import ChecklistItem
 from core.messages import JsonObject, Message, ToolCall
@@ -35,6 +43,13 @@ def test_sections_items_and_the_one_that_is_next() -> None:
         ("Writing: Draft", "pending"),
         ("Writing: Photos", "blocked"),
     ]
+
+
+def test_a_line_full_of_marks_is_read_in_linear_time() -> None:
+    began = time.process_time()
+    assert len(states("- [ ] " + "*a " * 20_000)[0][0]) == ITEM_CHARACTERS_MAX
+    # pairs were looked for from every mark to the end of the line: ten seconds in which nothing else was done
+    assert time.process_time() - began < 2
 
 
 def test_an_item_that_says_it_is_under_way_is_the_active_one() -> None:

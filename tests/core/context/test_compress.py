@@ -156,6 +156,11 @@ def test_results_that_are_no_text_are_cut_too() -> None:
     assert str(envelope["tool_execution"]["result"]["output"]).startswith('[{"row": 0')
 
 
+def test_what_only_begins_like_a_result_is_cut_as_text() -> None:
+    fitted = fit([said('{"tool_execution": ' + "[" * 100_000)], 2000, {})
+    assert not fitted.is_over
+
+
 def test_pictures_stay_beside_a_text_that_is_cut() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     parts = [{"type": "text", "text": words(9000)}, image]

@@ -108,6 +108,30 @@ def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids():
     ]
 
 
+def test_calls_that_have_neither_index_nor_id_are_told_apart_by_the_name_that_comes_again():
+    found = fed(
+        [
+            part(0, '{"a": 1}', name="look"),
+            part(0, '{"a": 2}', name="look"),
+            part(0, "{}", name="wait"),
+            part(0, '{"a": ', name="look"),
+            part(0, "3}", name="look"),
+            part(0, name="look"),
+        ]
+    )
+    assert [(call.name, call.arguments) for call in calls(found)] == [
+        ("look", {"a": 1}),
+        ("look", {"a": 2}),
+        ("wait", {}),
+        ("look", {"a": 3}),
+    ]
+
+
+def test_an_empty_object_before_the_arguments_is_no_part_of_them():
+    found = fed([part(0, "{}", name="look", call_id="x"), part(0, '{"a": '), part(0, "1}")])
+    assert [(call.arguments, call.problem) for call in calls(found)] == [({"a": 1}, None)]
+
+
 def test_an_empty_object_before_the_arguments_does_not_complete_a_call():
     parser = NativeDialect().parser({})
     parser.feed(part(0, "{}", name="look", call_id="x"))

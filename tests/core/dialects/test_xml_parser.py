@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from core.dialects.dialect import CallComplete
@@ -197,3 +199,13 @@ def test_native_deltas_are_passed_over():
 
 def test_an_unknown_tool_is_called_by_its_name():
     assert arguments_of(invoke("nothing", ("a", "1"))) == [("nothing", {"a": "1"})]
+
+
+def test_many_backticks_before_tags_on_one_line_take_linear_time():
+    parser = XmlDialect().parser(TOOLS)
+    began = time.process_time()
+    for _ in range(6_000):
+        parser.feed(TextDelta(text="\\``</invoke>"))
+    parser.close(is_whole=True)
+    # each looked for its end to the end of the line: the square of the text
+    assert time.process_time() - began < 2

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from core.errors import ModelError, ModelRejected, ModelUnavailable
+from core.llm.errors import retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 
@@ -89,3 +90,23 @@ async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
         )
     ]
     assert (got, llm.asked) == ([replace(FINISHED, model="second")], ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "Mon, 01 Jan 2001 00:00:00 GMT"}, 0),
+        ({"retry-after": "Mon, 01 Jan 9999 00:00:00 GMT"}, 3600),
+        ({"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, None),
+        ({"retry-after": "Mon, 01 Jan 2027 00:00:00 +99999999999999999999"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_service_asks_for_is_read(
+    told: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(told) == seconds

@@ -85,6 +85,7 @@ async def test_a_result_of_no_known_shape_is_an_error_at_once(
         ("surrogates", "? and ?"),
         ("controls", "a[2Jb\nc"),
         ("parts", "\n".join(["x"] * 200) + "\n[9800 more parts are left out]"),
+        ("deep text", "[" * 20_000 + '\n{"a": 1}'),
         ("no base64", "[picture, image/png; left out: it is not valid base64]"),
         ("big picture", "[picture, image/png, 4500000 bytes; left out: over 3750000 bytes]"),
     ],

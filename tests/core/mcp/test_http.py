@@ -177,6 +177,30 @@ async def test_nonsense_instead_of_an_answer_is_no_connection(
     assert await guest.look() == []
 
 
+async def test_an_answer_that_calls_itself_a_stream_is_not_read_without_end(
+    guest_of: MakeGuest, site: Site
+) -> None:
+    sent = 0
+
+    async def answer(request: aiohttp_web.Request) -> aiohttp_web.StreamResponse:
+        nonlocal sent
+        stream = aiohttp_web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await stream.prepare(request)
+        if request.method == "GET":
+            await stream.write(b"event: endpoint\ndata: /mcp\n\n")
+            await asyncio.Event().wait()
+        while sent < 64 * 1024 * 1024:
+            await stream.write(bytes(1024 * 1024))
+            sent += 1024 * 1024
+        return stream
+
+    text = config(await site(answer), "sse", connect_timeout_seconds=5)
+    guest = guest_of(*parse_servers(text, {}))
+    assert await guest.look() == []
+    await guest.servers.close()
+    assert 8 * 1024 * 1024 <= sent < 32 * 1024 * 1024
+
+
 async def test_a_redirect_to_elsewhere_is_not_followed(guest_of: MakeGuest, site: Site) -> None:
     seen: list[str] = []
 

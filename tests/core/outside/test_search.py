@@ -97,6 +97,7 @@ async def test_a_hostile_results_page_breaks_nothing(engine: StandIn, page: byte
         (moved("https://elsewhere.example/"), "refused the request", 1),
         (silent, "did not answer within", 1),
         (says(b"{broken"), "cannot be read", 1),
+        (says(b"[" * 100_000), "cannot be read", 1),
         (says(b'{"results": 5}'), "form that is not known", 1),
         (says(b'{"results": [{"title": "no address"}]}'), "form that is not known", 1),
         (says(b'{"results": [{"url": "https://x", "score": NaN}]}'), "form that is not known", 1),

@@ -1,14 +1,17 @@
 """deploy, from real sandboxes to a stand-in of Cloudflare Pages."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 
 from bots.outside import outside_services
 from bots.settings import load
 from core.errors import ToolError
+from core.outside.cloudflare import FILE_BYTES_MAX
 from core.outside.services import Outside
+from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
 from tests.core.tools.conftest import Bench
@@ -70,6 +73,39 @@ async def test_the_same_name_replaces_the_site_and_uploads_what_is_new(
     assert "https://d2.report-9x.pages.dev" in said
     (upload,) = [one for one in pages.standing.asked if one.path == "/pages/assets/upload"]
     assert upload.body.count(b'"key"') == 1
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A sandbox whose listings say of every file that it is small."""
+
+    inner: Sandbox
+
+    @property
+    def files(self) -> "Growing":
+        return self
+
+    def read(self, path: str, *, length: int) -> AsyncIterator[bytes]:
+        return self.inner.files.read(path, length=length)
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        listed = await self.inner.files.list(path)
+        return tuple(replace(entry, size_bytes=1) for entry in listed)
+
+
+async def test_files_are_not_taken_at_their_word_for_their_size(bench: Bench, pages: Pages) -> None:
+    await site(bench)
+    for number in range(3):
+        await bench.put(f"site/{number}.bin", bytes(FILE_BYTES_MAX))
+    growing = Growing(await bench.context.sandbox())
+
+    async def sandbox() -> Sandbox:
+        return cast(Sandbox, growing)
+
+    bench.context = replace(bench.context, sandbox=sandbox)
+    said = await bench.error("deploy", name="report", directory_path="site")
+    assert "2.bin has grown meanwhile" in said
+    assert pages.sites == {}
 
 
 async def test_what_is_hidden_stays_here_and_rules_are_no_pages(bench: Bench, pages: Pages) -> None:

@@ -1,5 +1,7 @@
 """The file tools on real sandboxes: create_file, full_file_rewrite, str_replace, delete_file, list_files."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,15 @@ async def test_a_piece_with_other_spaces_is_pointed_at(bench: Bench) -> None:
     await bench.put("a", b"top\n\tif x:\n\t\ty()\n")
     error = await bench.error("str_replace", file_path="a", old_str="if x:\n    y()", new_str="z")
     assert "Line 2 differs from it in its spaces only." in error
+
+
+async def test_a_piece_that_is_nearly_everywhere_is_looked_for_in_linear_time(bench: Bench) -> None:
+    await bench.put("a", b"0 " * 1_500_000 + b"\n0  1\n")
+    began = time.process_time()
+    error = await bench.error("str_replace", file_path="a", old_str="0 " * 498 + "1", new_str="z")
+    assert "Line 1 differs from it in its spaces only." in error
+    # a search that began anew at every word took ten seconds in which nothing else was done
+    assert time.process_time() - began < 3
 
 
 async def test_other_line_ends_are_pointed_at(bench: Bench) -> None:

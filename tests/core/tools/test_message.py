@@ -101,6 +101,7 @@ async def test_options_are_given_in_any_of_the_forms(bench: Bench) -> None:
         ("ask", {"text": "x", "attachments": [1, 2]}, "valid string"),
         ("ask", {"text": "x", "attachments": {"a": 1}}, "valid tuple"),
         ("complete", {"attachments": ["x"] * 21}, "at most 20"),
+        ("complete", {"attachments": "[" * 100_000}, "at most 4096 characters"),
         ("web_browser_takeover", {}, "text: Field required"),
     ],
 )

@@ -1,5 +1,6 @@
 """web_search and scrape_webpage as a run calls them, over the real network of this machine."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from core.messages import ToolCall
 from core.outside.services import Outside
 from core.ports import Sandbox
 from core.tools.catalogue import unserved
+from core.tools.scrape_webpage import addresses
 from core.tools.tool import ToolContext, prepare
 from tests.fakes import pages, search_engines
 from tests.fakes.pages import ARTICLE
@@ -190,3 +192,11 @@ async def test_a_title_says_what_is_read(
         prepare(name, arguments, offered(web.outside, has_sandbox=False, has_browser=False)).title
         == title
     )
+
+
+def test_addresses_with_much_room_in_them_are_read_in_linear_time() -> None:
+    began = time.process_time()
+    odd = f"https://example.net/{' ' * 50_000}b"
+    assert addresses(f"{odd}, https://example.org/") == [odd, "https://example.org/"]
+    # from each space the search went on to the last: eight seconds in which nothing else was done
+    assert time.process_time() - began < 2

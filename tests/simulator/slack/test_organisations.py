@@ -103,6 +103,7 @@ async def test_some_methods_have_to_be_told_the_workspace(scene: Scene) -> None:
         scene.slack.oauth.reach(people.workspace.team_id)
     scene.research.workspace.user_groups["S1"] = ["U1"]
     assert await refusal(client.usergroups_users_list(usergroup="S1")) == "missing_argument"
+    assert await refusal(client.users_conversations()) == "missing_argument"
     found = await client.usergroups_users_list(
         usergroup="S1", team_id=scene.research.workspace.team_id
     )

@@ -9,6 +9,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.simulator.slack import SlackSettings, SlackSimulator
+from bots.simulator.slack.settings import SCOPES
 from tests.simulator.slack.waiting import seen
 
 
@@ -217,6 +218,17 @@ async def test_people_and_channels_can_be_looked_up(slack: SlackSimulator, clien
     assert len((await client.users_list())["members"]) == 3
     names = [channel["name"] for channel in (await client.conversations_list())["channels"]]
     assert names == ["general", "random"]
+    del slack.workspace.channel_names["random"].members[slack.workspace.bot.user_id]
+    page = await client.users_conversations(types="im,public_channel", limit=2)
+    rest = await client.users_conversations(
+        types="im,public_channel", limit=2, cursor=page["response_metadata"]["next_cursor"]
+    )
+    own = [*page["channels"], *rest["channels"]]
+    assert sorted(one.get("name", "(direct)") for one in own) == ["(direct)", "(direct)", "general"]
+    assert rest["response_metadata"]["next_cursor"] == ""
+    assert not any({"is_member", "num_members"} & one.keys() for one in own)
+    assert await code(client.users_conversations(types="everything")) == "invalid_types"
+    assert await code(client.users_conversations(user="U0")) == "user_not_found"
     assert alice in (await client.conversations_members(channel=general(slack)))["members"]
     opened = (await client.conversations_open(users=alice))["channel"]["id"]
     info = (await client.conversations_info(channel=opened))["channel"]
@@ -262,3 +274,11 @@ async def test_each_workspace_keeps_to_itself(slack: SlackSimulator, client: Any
     channel = other.channel("general").channel_id
     await theirs.chat_postMessage(channel=channel, text="a")
     assert await code(client.chat_postMessage(channel=channel, text="a")) == "channel_not_found"
+
+
+async def test_each_kind_of_channel_is_listed_by_its_own_scope() -> None:
+    scopes = tuple(one for one in SCOPES if one != "im:read")
+    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack:
+        client = AsyncWebClient(token=slack.settings.bot_token, base_url=slack.api_url)
+        assert await code(client.users_conversations(types="im,public_channel")) == "missing_scope"
+        assert (await client.users_conversations(types="public_channel"))["channels"]

@@ -8,6 +8,7 @@ from bots.simulator.discord.payload import Json, int_of, snowflake, text_of
 from bots.simulator.discord.refusals import (
     ARCHIVED,
     HAS_THREAD,
+    TOO_MANY_THREADS,
     UNKNOWN_CHANNEL,
     UNKNOWN_GUILD,
     UNKNOWN_MEMBER,
@@ -113,6 +114,13 @@ def _listed(world: World, threads: list[Channel]) -> Json:
 
 
 def _start(world: World, channel: Channel, body: Json, thread_id: str) -> Channel:
+    active = [
+        one
+        for one in world.channels.values()
+        if one.kind == THREAD and one.guild_id == channel.guild_id and not one.is_archived
+    ]
+    if len(active) >= world.settings.threads_max:
+        raise Refused(TOO_MANY_THREADS)
     thread = Channel(
         channel_id=thread_id,
         kind=THREAD,

@@ -1,4 +1,4 @@
-"""conversations.replies, history, info, open, list and members."""
+"""conversations.replies, history, info, open, list and members, and users.conversations."""
 
 import re
 from collections.abc import Iterable
@@ -10,6 +10,8 @@ from bots.simulator.slack.world import Channel, Message
 
 _TIME = re.compile(r"\d{1,10}(\.\d{1,6})?")
 _SCOPE_FAMILIES = {"channel": "channels", "group": "groups", "im": "im", "mpim": "mpim"}
+_LEFT_OUT = frozenset({"is_member", "num_members"})
+"""What users.conversations does not tell of a channel."""
 _KINDS = {"public_channel": "channel", "private_channel": "group", "im": "im", "mpim": "mpim"}
 
 
@@ -105,6 +107,26 @@ def open_direct(call: Call) -> Payload:
 
 
 def list_channels(call: Call) -> Payload:
+    page, cursor = paged(call, _of_kinds(call))
+    return {
+        "channels": [channel_form(call.workspace, channel) for channel in page],
+        "response_metadata": {"next_cursor": cursor},
+    }
+
+
+def list_own(call: Call) -> Payload:
+    """Those that a member is in; of the others' private ones only what they share with the bot."""
+    user_id = call.text("user", call.workspace.bot.user_id)
+    if user_id not in call.workspace.members:
+        raise Refused("user_not_found")
+    page, cursor = paged(call, [one for one in _of_kinds(call) if user_id in one.members])
+    forms = [channel_form(call.workspace, channel) for channel in page]
+    kept = [{key: form[key] for key in form.keys() - _LEFT_OUT} for form in forms]
+    return {"channels": kept, "response_metadata": {"next_cursor": cursor}}
+
+
+def _of_kinds(call: Call) -> list[Channel]:
+    """The channels of the `types` that the bot may know of."""
     kinds = [kind.strip() for kind in call.text("types", "public_channel").split(",")]
     unknown = [kind for kind in kinds if kind not in _KINDS]
     if unknown:
@@ -112,18 +134,13 @@ def list_channels(call: Call) -> Payload:
     for kind in kinds:
         call.needs(f"{_SCOPE_FAMILIES[_KINDS[kind]]}:read")
     wanted = {_KINDS[kind] for kind in kinds}
-    found = [
+    return [
         channel
         for channel in call.workspace.channels.values()
         if channel.kind in wanted
         and (channel.kind == "channel" or call.workspace.bot.user_id in channel.members)
         and not (channel.is_archived and call.flag("exclude_archived"))
     ]
-    page, cursor = paged(call, found)
-    return {
-        "channels": [channel_form(call.workspace, channel) for channel in page],
-        "response_metadata": {"next_cursor": cursor},
-    }
 
 
 def list_members(call: Call) -> Payload:
@@ -138,4 +155,5 @@ METHODS = {
     "conversations.members": Method(run=list_members, tier="t4", required=("channel",)),
     "conversations.open": Method(run=open_direct, tier="t3", scopes=("im:write",)),
     "conversations.replies": Method(run=get_replies, tier="t3", required=("channel", "ts")),
+    "users.conversations": Method(run=list_own, tier="t3"),
 }

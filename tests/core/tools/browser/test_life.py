@@ -63,6 +63,19 @@ async def test_a_crash_of_the_server_is_one_error_and_a_restart(desk: Desk) -> N
     assert len({*await chromiums(desk)}) > 0
 
 
+async def test_a_server_that_lives_but_cannot_be_reached_is_replaced(desk: Desk) -> None:
+    """A dying process closes its socket before it counts as dead; without its socket it looks the same for longer."""
+    await desk.open("index.html")
+    gone = await run(desk.sandbox, "rm -v /tmp/threadhand-*-browser/socket", session="look")
+    assert "removed" in gone.output
+
+    await desk.open("second.html")
+
+    assert desk.title == "Second"
+    servers = await run(desk.sandbox, "pgrep -fc '[b]rowser.server'", session="look")
+    assert servers.output.strip() == "1"
+
+
 async def test_a_crashed_page_is_told_and_the_browser_goes_on(desk: Desk) -> None:
     await desk.open("second.html")
     outcome = await desk.call("browser_navigate_to", url="chrome://crash")

@@ -1,0 +1,35 @@
+"""Sending what was drawn: in plainer blocks, and at last in words alone, where Slack does not take it as it is."""
+
+import logging
+
+from bots.slack import limits
+from bots.slack.blocks import Drawing
+from bots.slack.client import SlackClient
+from bots.slack.elements import cut
+from bots.slack.plainer import plainer, words
+from core.errors import SurfaceRefused
+from core.messages import JsonObject
+
+log = logging.getLogger(__name__)
+
+_ABOUT_BLOCKS = frozenset(
+    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"}
+)
+
+
+async def write(client: SlackClient, method: str, body: JsonObject, drawing: Drawing) -> JsonObject:
+    """Calls the method with the body and the drawing. Raises as SlackClient.write does.
+
+    A refused message was not posted, so another form of it is no second one.
+    """
+    plain = plainer(drawing.blocks)
+    said = cut(words(plain) or drawing.text, limits.WORDS_MAX)
+    for blocks in (drawing.blocks, plain):
+        whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
+        try:
+            return await client.write(method, whole)
+        except SurfaceRefused as refusal:
+            if refusal.code not in _ABOUT_BLOCKS:
+                raise
+            log.warning("slack does not take a message in its blocks: %s", refusal.code)
+    return await client.write(method, {**body, "text": said, "blocks": []})

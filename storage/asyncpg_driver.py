@@ -1,0 +1,46 @@
+"""PostgreSQL's driver, called from within a transaction, which is synchronous code in a greenlet."""
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.util import await_only
+
+ResultT = TypeVar("ResultT")
+
+
+class Driver(Protocol):
+    """What we use of `asyncpg.Connection`. It keeps the prepared form of each statement."""
+
+    async def execute(self, query: str, *values: object) -> str:
+        """Answers what the server says of it: `INSERT 0 1`, `COMMIT`."""
+        ...
+
+    async def executemany(self, command: str, args: Sequence[Sequence[object]]) -> None:
+        """All of them in one round trip."""
+        ...
+
+    async def fetch(self, query: str, *values: object) -> Sequence[Sequence[Any]]: ...
+
+    def get_server_version(self) -> tuple[int | str, ...]:
+        """Its first part is the major version."""
+        ...
+
+    def is_closed(self) -> bool: ...
+
+    def terminate(self) -> None: ...
+
+
+def driver_of(connection: Connection) -> Driver:
+    """The connection as its driver has it, for a connection to PostgreSQL."""
+    return cast(Driver, connection.connection.driver_connection)
+
+
+def wait_for(answer: Awaitable[ResultT]) -> ResultT:
+    """The transaction stands still meanwhile, and its greenlet lets the event loop go on."""
+    return await_only(answer)
+
+
+def rows_met(status: str) -> int:
+    """How many rows a statement met, by what the server says of it."""
+    return int(status.rpartition(" ")[2])

@@ -1,0 +1,77 @@
+"""Events of the gateway that say less, or something else, than discord.py expects."""
+
+import time
+
+import pytest
+
+from bots.discord.commands import sync
+from bots.inbound import IncomingMessage, MessageEdited
+from bots.simulator.discord.world import Event
+from core.errors import SurfaceRefused
+from core.messages import JsonObject
+
+
+def tell(world, name: str, payload: JsonObject) -> None:
+    world.discord.world.publish(Event(name=name, payload=payload))
+
+
+def logins(world) -> int:
+    return world.calls("GET", "/users/@me")
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        ("SOMETHING_NEW", {"a": 1}),
+        ("INTERACTION_CREATE", {"id": "1", "type": 99, "token": "t", "version": 1}),
+        ("MESSAGE_UPDATE", {"id": "77", "channel_id": "1", "embeds": []}),
+        ("MESSAGE_UPDATE", {}),
+        ("MESSAGE_CREATE", {"id": 7}),
+        ("MESSAGE_DELETE", {}),
+        ("MESSAGE_REACTION_ADD", {"user_id": "1"}),
+        ("THREAD_UPDATE", {"id": "1"}),
+        ("GUILD_UPDATE", {"id": "1"}),
+        ("CHANNEL_UPDATE", {}),
+    ],
+)
+async def test_an_event_that_cannot_be_read_does_not_end_the_connection(
+    world, name: str, payload: JsonObject
+):
+    before = logins(world)
+    tell(world, name, payload)
+    await world.say("@threadhand still there?")
+    assert (await world.received()).text == "still there?"
+    assert logins(world) == before
+    assert world.app.is_ready
+
+
+async def test_an_edit_that_is_told_in_part_is_asked_for_whole(world):
+    message_id = await world.say("@threadhand count the lines")
+    assert isinstance(await world.received(), IncomingMessage)
+    channel_id = world.general.channel_id
+    stored = world.discord.world.channels[channel_id].messages[message_id]
+    stored.content, stored.edited_at = "@threadhand count the words", time.time()
+    partial = {"id": message_id, "channel_id": channel_id, "content": "count the words"}
+    tell(world, "MESSAGE_UPDATE", {**partial, "guild_id": next(iter(world.discord.world.guilds))})
+    edited = await world.received(2)
+    assert isinstance(edited, MessageEdited)
+    assert edited.text.endswith("count the words")
+
+
+class WithoutList:
+    """Discord's interface, where the commands can be written and not read."""
+
+    def __init__(self) -> None:
+        self.written: list[object] = []
+
+    async def call(self, method: str, path: str, *, body: object = None, **_more: str) -> object:
+        if method == "GET":
+            raise SurfaceRefused("Discord answered 404: 404: Not Found", code="404")
+        self.written.append(body)
+        return body
+
+
+async def test_commands_are_registered_where_their_list_cannot_be_read(world):
+    rest = WithoutList()
+    assert await sync(world.app.client.tree, rest, 1)
+    assert len(rest.written) == 1

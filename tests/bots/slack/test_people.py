@@ -1,0 +1,25 @@
+"""Who people are to us, by what users.info tells."""
+
+import pytest
+
+from bots.inbound import Standing
+from bots.slack.people import standing_of
+from core.messages import JsonObject
+
+
+@pytest.mark.parametrize(
+    ("user", "standing"),
+    [
+        ({"id": "U1", "team_id": "T1"}, Standing()),
+        ({"id": "U1", "team_id": "T1", "is_restricted": True}, Standing(is_guest=True)),
+        ({"id": "U1", "team_id": "T9"}, Standing(home_id="T9")),
+        ({"id": "U1", "team_id": "T9", "enterprise_user": {"teams": ["T1"]}}, Standing()),
+        ({"id": "U1", "team_id": "T9", "is_stranger": True}, Standing(home_id="T9")),
+        ({"id": "U1", "name": "alice"}, Standing()),
+        ({"id": "U1", "is_ultra_restricted": True}, Standing(is_guest=True)),
+        ({"id": "U1", "is_stranger": True}, Standing(is_known=False)),
+        ({}, Standing(is_known=False)),
+    ],
+)
+def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, standing: Standing):
+    assert standing_of(user, "T1") == standing

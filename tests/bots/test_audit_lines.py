@@ -1,0 +1,30 @@
+"""How an entry of the audit log reads on the operator's terminal."""
+
+from datetime import UTC, datetime
+
+from bots.audit import line_of
+from core.audit import AuditEntry
+from core.threads import Address, Person
+
+
+def entry(name: str, subject: str) -> AuditEntry:
+    return AuditEntry(
+        action="knowledge_changed",
+        actor=Person(person_id="U1", name=name),
+        address=Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0"),
+        subject=subject,
+        happened_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+    )
+
+
+def test_an_entry_is_one_line() -> None:
+    told = line_of(entry("Eve\nMallory", "add a.csv"))
+    assert told == (
+        "2026-03-01 12:00:00 UTC Eve Mallory (U1) changed what is known: add a.csv  slack/T1/C1"
+    )
+
+
+def test_names_of_people_and_files_do_nothing_to_a_terminal() -> None:
+    told = line_of(entry("Eve\x1b[2K\u202e\x9b1A", "add \x1b]0;title\x07.csv"))
+    assert "Eve[2K1A (U1)" in told
+    assert told.endswith("add ]0;title.csv  slack/T1/C1")

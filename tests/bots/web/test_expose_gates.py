@@ -1,0 +1,70 @@
+"""The end of the ways to ports of sandboxes, while somebody comes."""
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bots.web.expose import Gates
+from bots.web.ports import WebPorts
+from core.ports import Sandbox, SandboxProvider
+from core.stores import Conversations
+from storage.memory_bus import MemoryEventBus
+
+
+class Sleepy:
+    """Sandboxes that take for ever to open. State: how many wait for one."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    async def open(self, thread_id: str, *, fence: int) -> Sandbox:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise AssertionError("unreachable")
+
+
+async def unwanted(*_: object) -> Any:
+    raise AssertionError("nothing is received or stopped here")
+
+
+def gates_over(sleepy: Sleepy, folder: Path) -> Gates:
+    ports = WebPorts(
+        conversations=cast(Conversations, None),
+        bus=MemoryEventBus(),
+        receive=unwanted,
+        stop=unwanted,
+        sandboxes=cast(SandboxProvider, sleepy),
+        spool_folder=folder,
+        link_secret=b"s" * 32,
+        upload_bytes_max=1,
+    )
+    return Gates(ports)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_comes_at_the_last_moment_is_not_left_waiting(tmp_path: Path, turns: int) -> None:
+    sleepy = Sleepy()
+    gates = gates_over(sleepy, tmp_path)
+    gate = await gates.to("thread", 8000)
+    path = gate.server.sockets[0].getsockname()
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(5)
+        caller.connect(path)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await gates.close()
+        assert await asyncio.to_thread(_heard, caller) == b""
+    assert sleepy.waiting == 0, "who carries a connection has ended with the way"
+
+
+def _heard(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(1)
+    except ConnectionResetError:  # it was never accepted
+        return b""

@@ -1,0 +1,63 @@
+"""What the database of a story says, read beside the program: SQLite's file, or PostgreSQL."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
+from itertools import count
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+
+import asyncpg
+
+ResultT = TypeVar("ResultT")
+ANSWER_SECONDS = 20.0
+
+Rows = list[tuple[object, ...]]
+Ledger = Callable[[str, tuple[object, ...]], Rows]
+"""The rows of a query with `?` for each value; none as long as there is no such table."""
+
+
+def sqlite_ledger(path: Path) -> Ledger:
+    def read(query: str, values: tuple[object, ...]) -> Rows:
+        if not path.exists():
+            return []
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as opened:
+                return opened.execute(query, values).fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+    return read
+
+
+@asynccontextmanager
+async def postgresql_ledger(url: str) -> AsyncGenerator[Ledger, None]:
+    """Its driver knows coroutines alone, and whoever looks at a story asks in the middle of an expression: so the
+    driver has a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="ledger", daemon=True)
+    thread.start()
+    connection = await _in(loop, asyncpg.connect(url))
+
+    def read(query: str, values: tuple[object, ...]) -> Rows:
+        numbers = count(1)
+        numbered = "".join(f"${next(numbers)}" if one == "?" else one for one in query)
+        asked = asyncio.run_coroutine_threadsafe(connection.fetch(numbered, *values), loop)
+        try:
+            return [tuple(row) for row in asked.result(ANSWER_SECONDS)]
+        except asyncpg.UndefinedTableError:
+            return []
+
+    try:
+        yield read
+    finally:
+        await _in(loop, connection.close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _in(loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, ResultT]) -> ResultT:
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -1,0 +1,170 @@
+"""A bot or a worker that dies or freezes at any named place: another of its kind tells the story to its end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from itertools import product
+from typing import get_args
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from core.tasks import cancel, spawn
+from tests.chaos.houses import Action, Fate, House, Kind, house, left_behind
+from tests.chaos.stories import Story
+from tests.chaos.test_crashes import PASSED, STORIES
+from tests.contracts.redis_servers import redis_client
+from tests.sandbox.providers import local_jails
+from tests.servers import redis
+from tests.storage.databases import opened, postgresql_url  # noqa: F401 - a fixture is found by name
+
+FATE_SECONDS = 20.0
+ACTIONS: tuple[Action, ...] = get_args(Action)
+OF_BOTH = (
+    "storage.open",
+    "storage.migrate",
+    "storage.sweep_events",
+    "storage.expire_approvals",
+    "storage.sweep_audit",
+    "storage.heartbeat",
+    "sandbox.open",
+)
+OF_WORKERS = (
+    "storage.claim_run",
+    "storage.record_agent",
+    "storage.write",
+    "storage.finish",
+    "storage.suspend",
+    "storage.release_run",
+    "storage.change_plans",
+    "slack.download",
+    "slack.read_talk",
+    "discord.download",
+    "discord.read_talk",
+    "sandbox.execute",
+    "sandbox.write",
+    "sandbox.delete",
+    "sandbox.terminate",
+    "sandbox.interrupt",
+    "llm.openai.request",
+    "llm.litellm.request",
+    "mcp.connect",
+    "mcp.list",
+    "mcp.call",
+    "modal.create",
+    "modal.exec",
+    "modal.snapshot",
+    "storage.replace_sandbox",
+    "redis.publish",
+)
+"""All the others are passed by bots."""
+HITS = {"storage.heartbeat": (2,)}
+"""How often two processes pass it until the story is told, where that is less often than one alone does."""
+OVERTAKEN = ("sandbox.interrupt.after",)
+"""Places that a run which ends by itself meanwhile does not come to."""
+ALWAYS: tuple[tuple[str, Fate], ...] = (
+    ("report", Fate(kind="worker", place="storage.write.before", action="pause")),
+    ("report", Fate(kind="worker", place="sandbox.execute.after", action="kill")),
+    ("report", Fate(kind="bot", place="slack.post.after", action="kill", hit=2)),
+    ("report", Fate(kind="bot", place="slack.post.before", action="pause", hit=2)),
+)
+"""Those that are tried each time; all the others in the long run of the tests."""
+
+
+def fates() -> Iterator[tuple[str, Fate]]:
+    """Of every place that tests/chaos/test_crashes.py kills one process at: whoever passes it, before and after."""
+    for story, places in PASSED.items():
+        for place, hits in places.items():
+            kinds: tuple[Kind, ...] = ("bot", "worker") if place in OF_BOTH else ("bot",)
+            each = product(
+                ("worker",) if place in OF_WORKERS else kinds,
+                HITS.get(place, hits),
+                (f"{place}.before", f"{place}.after"),
+                ACTIONS,
+            )
+            for kind, hit, at, action in each:
+                yield story, Fate(kind=kind, place=at, action=action, hit=hit)
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url
+
+
+@asynccontextmanager
+async def database_for(fate: Fate, url: str) -> AsyncGenerator[str, None]:
+    """An empty one; a new one, which knows nothing of us, where the fate is to come while it is made."""
+    if not fate.place.startswith("storage.migrate"):
+        async with opened(url):
+            yield url
+        return
+    name = f"fate_{uuid4().hex}"
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"CREATE DATABASE {name}")
+    try:
+        yield url.replace("/postgres?", f"/{name}?")
+    finally:
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await connection.close()
+
+
+def test_each_place_is_passed_by_somebody() -> None:
+    places = {place for places in PASSED.values() for place in places}
+    assert places >= {*OF_BOTH, *OF_WORKERS, *HITS}
+    assert not {*OF_BOTH} & {*OF_WORKERS}
+    assert {*ALWAYS} <= {*fates()}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("story", "fate"),
+    [
+        pytest.param(
+            story,
+            fate,
+            id=f"{story}-{fate.kind}-{fate.failpoint}",
+            marks=() if (story, fate) in ALWAYS else pytest.mark.long,
+        )
+        for story, fate in fates()
+    ],
+)
+async def test_a_fate(
+    story: str,
+    fate: Fate,
+    postgresql_url: str,  # noqa: F811 - the fixture above
+    redis_url: str,
+) -> None:
+    told = STORIES[story]
+    if told.sandbox == "local":
+        async with local_jails():
+            pass  # skipped where there can be none
+    async with redis_client(redis_url):
+        pass  # an empty one
+    async with database_for(fate, postgresql_url) as url, house(told, fate, url, redis_url) as home:
+        await play(told, home)
+
+
+async def play(story: Story, home: House) -> None:
+    stage = home.stage
+    fate = spawn(home.befallen(), name="fate")
+    try:
+        await home.start()
+        await story.tell(stage)
+        try:
+            await asyncio.wait_for(fate, FATE_SECONDS)
+        except TimeoutError:
+            if not home.fate.place.startswith(OVERTAKEN):
+                raise AssertionError(f"nobody comes by {home.fate}\n{home.report()}") from None
+        await stage.settled(story.runs)
+        await home.woken()
+        await stage.settled(story.runs)
+    finally:
+        await cancel(fate)
+    try:
+        story.check(stage)
+        assert left_behind(stage) == []
+        assert home.modal is None or not home.modal.world.living()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{home.report()}") from error

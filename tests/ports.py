@@ -1,0 +1,47 @@
+"""A TCP port of this machine in front of a server that listens on a unix socket."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from core.tasks import cancel
+
+
+def _always() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+@asynccontextmanager
+async def port_of(path: Path, *, is_open: asyncio.Event | None = None) -> AsyncGenerator[int]:
+    """While `is_open` is not set nothing comes through, and nobody is told."""
+    gate = is_open or _always()
+    connections: set[asyncio.Task[None]] = set()
+
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(ConnectionError):
+                while piece := await source.read(1 << 16):
+                    await gate.wait()
+                    target.write(piece)
+                    await target.drain()
+        finally:
+            target.close()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        task.add_done_callback(connections.discard)
+        there, back = await asyncio.open_unix_connection(path)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    server = await asyncio.start_server(carry, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tuple(connections):
+            await cancel(task)
