@@ -8,6 +8,7 @@ import time
 from sandbox.inside import processes
 from sandbox.inside.lean import signal
 from sandbox.inside.link import CallError
+from sandbox.inside.marks import prompt_command
 
 
 def start(folder: str, mark: str) -> tuple[int, int]:
@@ -21,7 +22,7 @@ def start(folder: str, mark: str) -> tuple[int, int]:
         "GIT_PAGER": "cat",
         "HISTFILE": "/dev/null",
         processes.MARK: mark,
-        "PROMPT_COMMAND": rf"printf '\033]697;{mark};%s\a' $? >/dev/tty",
+        "PROMPT_COMMAND": prompt_command(mark),
     }
     arguments = ["bash", "--noprofile", "--norc", "--noediting", "-i"]
     try:

@@ -135,16 +135,21 @@ class Sessions:
         doomed: set[int] = set()
         interrupted: set[int] = set()
 
-        def interrupt() -> None:
-            """Once a group: a second Ctrl-C would cut short what cleans up after the first."""
-            if shell.foreground not in interrupted:
-                interrupted.add(shell.foreground)
+        def interrupt(*, is_first: bool = False) -> None:
+            """Once a group: a second Ctrl-C would cut short what cleans up after the first.
+
+            The shell itself not at once: it may be about to begin, or to give the terminal to what it starts.
+            """
+            group = shell.foreground
+            if group not in interrupted and not (is_first and shell.is_itself(group)):
+                interrupted.add(group)
                 doomed.update(shell.command_processes())
                 shell.signal_command(signal.SIGINT)
 
         self._when_ended(shell.name, lambda: kill_all(doomed))  # also what left the group
-        interrupt()
-        for part in (0.25, 0.5, 0.75):  # the command may have been about to start
+        step(shell.withdraw)()
+        step(lambda: interrupt(is_first=True))()
+        for part in (0.1, 0.3, 0.6):
             self._loop.later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
         self._loop.later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
         self._loop.later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))

@@ -1,22 +1,21 @@
-"""One shell session: bash on a pty that we own, its commands sourced from files, their ends told by a marker.
+"""One shell session: bash on a pty that we own, its commands sourced from files, their ends told by the prompt's mark.
 
-The marker is an OSC sequence with a nonce that PROMPT_COMMAND prints to /dev/tty. Being in the output's own stream,
-it comes after all that the command printed; going to /dev/tty, it survives `exec >file`.
+Being in the output's own stream, the mark comes after all that the command printed. The line that is typed names its
+number, and the mark the number that was begun last: so a prompt that came before the line was read ends no command.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
-import termios
 import time
 
 from sandbox.inside import bash, processes
 from sandbox.inside.lean import signal
 from sandbox.inside.link import CallError
 from sandbox.inside.loop import Loop
+from sandbox.inside.marks import NUMBER, Mark, Marks
 from sandbox.inside.output import Output, OutputFiles
+from sandbox.inside.terminal import Terminal
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ READ_BYTES_A_TURN = 256 * 1024
 FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then slowed down
 SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
 CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # nobody will see these any more
-MARKER_BYTES_MAX = 64
+SETTLE_SECONDS = 0.03
+INTERRUPTED = 128 + signal.SIGINT
 ENDED = "\n[the shell of this session has ended; the next command starts a fresh one]\n"
 
 
@@ -55,16 +55,17 @@ class Shell:
         self.output = Output(files, "")
         self.is_dead = False
         self._is_ready = False
-        self._line: bytes | None = None
+        self._is_waiting = False  # for the shell to be ready
         self._early = b""
         self.count = 0
         self._folder = folder
-        self._held = b""
-        self._marker = f"\033]697;{self.mark};".encode()
-        self.pid, self._terminal = bash.start(folder, self.mark)
-        self._quiet()
-        os.set_blocking(self._terminal, False)
-        loop.on_readable(self._terminal, self._read)
+        self._marks = Marks(mark)
+        self._last = Mark(0)
+        self._is_withdrawn = False
+        self._was_interrupted = False
+        self.pid, descriptor = bash.start(folder, mark)
+        self._terminal = Terminal(descriptor)
+        loop.on_readable(descriptor, self._read)
         self._watch = self._watch_process()
 
     @property
@@ -82,44 +83,60 @@ class Shell:
     def run(self, command: str, folder: str | None, fence: int) -> None:
         """Starts the command; the caller has made sure that none is running."""
         self.count += 1
-        self._write_script(command, folder)
+        self._write_script(
+            command if folder is None else f"cd -- {quote(folder)} || return 1\n{command}"
+        )
         self.output.close()
         self.output = Output(self._files, f"{self.name_for_files()}-{self.count}.txt")
         self.command, self.fence, self.exit_code = command, fence, None
         self.started_at = time.monotonic()
-        self._line = f" . {self._script}\n".encode()
+        self._is_waiting, self._is_withdrawn, self._was_interrupted = True, False, False
         if self._is_ready:
             self._type()
 
+    def withdraw(self) -> None:
+        """The command does not begin any more, if it has not; that ends it with the exit code of an interrupted one."""
+        if self._is_waiting:
+            self._is_waiting, self._early = False, b""
+            self._finish(INTERRUPTED)
+            return
+        try:
+            self._write_script(f"return {INTERRUPTED}")
+        except CallError:
+            self._remove_script()  # the disk is full; bash says then that there is no such file
+        self._is_withdrawn = True
+
     def type_text(self, text: bytes) -> None:
         """What a person would type, held until the command has begun. Raises CallError when it does not read it."""
-        if self._line is not None:
+        if self._is_waiting:
             self._early += text
             return
         try:
-            os.write(self._terminal, text)
+            self._terminal.write(text)
         except OSError:
             raise CallError("The session takes no input now.") from None
 
     @property
     def foreground(self) -> int:
-        """The process group that the terminal listens to; 0 when the terminal is gone."""
-        try:
-            return os.tcgetpgrp(self._terminal)
-        except OSError:
-            return 0
+        return self._terminal.foreground
 
     def signal_command(self, how: int) -> None:
         """To the foreground group; when that is the shell itself, only an interrupt is sent."""
         group = self.foreground
+        if self.is_itself(group):
+            self._was_interrupted = True
         if group and (group != self.pid or how == signal.SIGINT):
             processes.send_group(group, how)
             processes.send_group(group, signal.SIGCONT)
 
+    def is_itself(self, group: int) -> bool:
+        """This shell, or one that was started in it and reads what we type."""
+        return group == self.pid or str(group).encode() == self._last.pid
+
     def command_processes(self) -> set[int]:
         """Those of the running command; none while it is the shell itself that works."""
         group = self.foreground
-        return processes.of_group(group) if group not in (0, self.pid) else set()
+        return set() if group == 0 or self.is_itself(group) else processes.of_group(group)
 
     def kill(self) -> None:
         """Ends the session and all that it started."""
@@ -136,49 +153,44 @@ class Shell:
     def _script(self) -> str:
         return f"{self._files.folder}/{self.mark}.sh"
 
-    def _write_script(self, command: str, folder: str | None) -> None:
-        lines = command if folder is None else f"cd -- {quote(folder)} || return 1\n{command}"
+    def _write_script(self, lines: str) -> None:
+        """In one step: a shell that reads it meanwhile reads the old lines or the new ones."""
+        fresh = self._script + ".new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             os.makedirs(self._files.folder, mode=0o700, exist_ok=True)
-            with os.fdopen(os.open(self._script, flags, 0o600), "wb") as file:
+            with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
                 file.write(lines.encode("utf-8", "surrogateescape") + b"\n")
+            os.replace(fresh, self._script)
         except OSError as error:
             raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
 
-    def _type(self) -> None:
-        assert self._line is not None
-        line, self._line = self._line + self._early, None
-        self._early = b""
-        self._quiet()
+    def _remove_script(self) -> None:
         try:
-            termios.tcflush(self._terminal, termios.TCOFLUSH)  # input that the last command left
-            os.write(self._terminal, line)
-        except (OSError, termios.error):
-            return  # it has just died; the reader finds out
-
-    def _quiet(self) -> None:
-        """No echo, no translation, whatever the last command did to the terminal."""
-        try:
-            modes = termios.tcgetattr(self._terminal)
-            modes[0] = (modes[0] | termios.ICRNL) & ~termios.IXON
-            modes[1] &= ~termios.ONLCR
-            modes[3] = (modes[3] | termios.ICANON | termios.ISIG) & ~termios.ECHO
-            termios.tcsetattr(self._terminal, termios.TCSANOW, modes)
-            size = struct.pack("HHHH", 50, 200, 0, 0)
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
-        except (OSError, termios.error):
+            os.unlink(self._script)
+        except OSError:
             return
+
+    def _type(self) -> None:
+        self._is_waiting = False
+        code = self._last.exit_code
+        # the command finds it in $?, which an assignment alone would set to 0
+        kept = f"$(exit {code}) ||" if code else ";"
+        line = f" {NUMBER}={self.count}{kept} . {self._script}\n".encode() + self._early
+        self._early = b""
+        self._terminal.quiet()
+        self._terminal.forget_input()
+        try:
+            self._terminal.write(line)
+        except OSError:
+            return  # it has just died; the reader finds out
 
     def _read(self) -> None:
         taken = 0
         while taken < READ_BYTES_A_TURN:
-            try:
-                piece = os.read(self._terminal, 65536)
-            except BlockingIOError:
+            piece = self._terminal.read()
+            if piece is None:
                 return
-            except OSError:
-                piece = b""
             if not piece:
                 self._end()
                 return
@@ -191,51 +203,55 @@ class Shell:
 
     def _pause(self, taken: int) -> None:
         rate = CAPPED_BYTES_PER_SECOND if self.output.is_over_cap else SLOW_BYTES_PER_SECOND
-        self._loop.on_readable(self._terminal, None)
+        self._loop.on_readable(self._terminal.descriptor, None)
         self._loop.later(taken / rate, self._resume)
 
     def _resume(self) -> None:
         if not self.is_dead:
-            self._loop.on_readable(self._terminal, self._read)
+            self._loop.on_readable(self._terminal.descriptor, self._read)
 
     def _take(self, piece: bytes) -> None:
-        text = self._held + piece
-        self._held = b""
-        while (start := text.find(b"\033")) >= 0:
-            found = text.find(self._marker, start)
-            if found < 0:
-                keep = overlap(text, self._marker)
-                self._print(text[: len(text) - keep])
-                self._held = text[len(text) - keep :]
-                return
-            end = text.find(b"\a", found)
-            if end < 0 and len(text) - found < MARKER_BYTES_MAX:
-                self._print(text[:found])
-                self._held = text[found:]
-                return
-            if end < 0 or not text[found + len(self._marker) : end].isdigit():
-                cut = found + 1  # looks like ours and is not
-                self._print(text[:cut])
-            else:
-                self._print(text[:found])
-                self._prompted(int(text[found + len(self._marker) : end]))
-                cut = end + 1
-            text = text[cut:]
-        self._print(text)
+        for part in self._marks.take(piece):
+            if isinstance(part, Mark):
+                self._prompted(part)
+            elif part:
+                self.output.add(part)
 
-    def _print(self, text: bytes) -> None:
-        if text:
-            self.output.add(text)
-
-    def _prompted(self, exit_code: int) -> None:
+    def _prompted(self, mark: Mark) -> None:
         if not self._is_ready:
-            self._is_ready = True
+            self._is_ready, self._last = True, mark
             self.output = Output(self._files, self.output.name)  # without what bash says first
-            if self._line is not None:
+            if self._is_waiting:
                 self._type()
-        elif self.exit_code is None and self._line is None:
-            self.exit_code = exit_code
-            self._on_change()
+        elif self.is_running and not self._is_waiting:
+            if mark.is_news_after(self._last) or not (mark.number or self._is_withdrawn):
+                self._last = mark
+                if self._was_interrupted:
+                    self._settle_later(self.count, mark.exit_code)
+                else:
+                    self._finish(mark.exit_code)
+            elif self._is_withdrawn and mark.number != str(self.count).encode():
+                self._type()
+
+    def _settle_later(self, count: int, exit_code: int) -> None:
+        """An interrupted bash may show its prompt and then wait for the program that it was just starting."""
+
+        def settle() -> None:
+            if not self.is_running or self.count != count:
+                return
+            group = self.foreground
+            if group == 0 or self.is_itself(group):
+                self._finish(exit_code)
+                return
+            for pid in processes.of_group(group):
+                processes.send(pid, signal.SIGKILL)
+            self._settle_later(count, exit_code)
+
+        self._loop.later(SETTLE_SECONDS, settle)
+
+    def _finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        self._on_change()
 
     def _watch_process(self) -> int | None:
         """A background job may hold the terminal open after the shell has ended."""
@@ -262,10 +278,7 @@ class Shell:
     def _drain(self) -> None:
         """Takes what is still in the terminal of a session that was killed."""
         for _ in range(16):
-            try:
-                piece = os.read(self._terminal, 65536)
-            except OSError:
-                return
+            piece = self._terminal.read()
             if not piece:
                 return
             self._take(piece)
@@ -274,26 +287,18 @@ class Shell:
         if self.is_dead:
             return
         self.is_dead = True
-        self._loop.on_readable(self._terminal, None)
-        os.close(self._terminal)
+        self._loop.on_readable(self._terminal.descriptor, None)
+        self._terminal.close()
         if self._watch is not None:
             self._loop.on_readable(self._watch, None)
             os.close(self._watch)
         status = bash.reap(self.pid)
         processes.send_group(self.pid, signal.SIGHUP)
-        self._print(self._held)
+        self.output.add(self._marks.rest())
         if self.exit_code is None:
-            self._print(ENDED.encode())
+            self.output.add(ENDED.encode())
             self.exit_code = status
         self._on_change()
-
-
-def overlap(text: bytes, marker: bytes) -> int:
-    """How many of the last bytes may be the start of the marker."""
-    for length in range(min(len(text), len(marker) - 1), 0, -1):
-        if text.endswith(marker[:length]):
-            return length
-    return 0
 
 
 def quote(text: str) -> str:

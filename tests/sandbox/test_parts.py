@@ -23,7 +23,7 @@ from sandbox.inside.files import explained
 from sandbox.inside.link import CallError
 from sandbox.inside.output import Output, OutputFiles
 from sandbox.inside.paths import as_stored, opened_parent, shown
-from sandbox.inside.shell import overlap, quote
+from sandbox.inside.shell import quote
 from sandbox.limits import Limits
 from sandbox.watchdog import disk_usage, full_message
 from tests.requirements_of_the_machine import lacking
@@ -236,8 +236,6 @@ def test_readable_output_has_no_control_characters(text: str) -> None:
     assert not {letter for letter in readable(text) if letter < " " and letter not in "\n\t"}
 
 
-def test_a_marker_cut_in_two_is_held_back() -> None:
-    assert overlap(b"text\033]69", b"\033]697;x;") == 4
-    assert overlap(b"text", b"\033]697;x;") == 0
+def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:
     assert quote("it's") == "'it'\"'\"'s'"
     assert seccomp.is_known(platform.machine())
