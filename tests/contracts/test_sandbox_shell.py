@@ -292,7 +292,7 @@ async def test_a_command_too_long_is_refused(sandbox: Sandbox) -> None:
     assert (await run(sandbox, "true")).exit_code == 0
 
 
-SLOW_PROMPT = (
+SLOW_PROMPT = 'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 1"'  # between the mark and the next read
     'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 0.2"'  # time between the mark and what is read
 )
 
