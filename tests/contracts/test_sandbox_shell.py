@@ -293,8 +293,6 @@ async def test_a_command_too_long_is_refused(sandbox: Sandbox) -> None:
 
 
 SLOW_PROMPT = 'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 1"'  # between the mark and the next read
-    'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 0.2"'  # time between the mark and what is read
-)
 
 
 async def test_what_is_interrupted_before_it_has_begun_never_begins(sandbox: Sandbox) -> None:
