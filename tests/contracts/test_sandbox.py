@@ -11,6 +11,7 @@ from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
 from tests.sandbox.modal_stage import modal_stage
 from tests.sandbox.providers import (
+    ENDED,
     content,
     docker_containers,
     local_jails,
@@ -19,7 +20,6 @@ from tests.sandbox.providers import (
     run,
 )
 
-ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
 SCRIPTS = {
     "true": printing(""),
     "false": printing("", 1),

@@ -16,6 +16,7 @@ from sandbox.local import LocalJails
 from tests.requirements_of_the_machine import lacking
 
 SECONDS = 20.0
+ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
 
 
 @asynccontextmanager
