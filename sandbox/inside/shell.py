@@ -15,6 +15,7 @@ from sandbox.inside.link import CallError
 from sandbox.inside.loop import Loop
 from sandbox.inside.marks import NUMBER, Mark, Marks
 from sandbox.inside.output import Output, OutputFiles
+from sandbox.inside.script import Script
 from sandbox.inside.terminal import Terminal
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
@@ -59,6 +60,7 @@ class Shell:
         self._early = b""
         self.count = 0
         self._folder = folder
+        self._script = Script(f"{files.folder}/{mark}.sh")
         self._marks = Marks(mark)
         self._last = Mark(0)
         self._is_withdrawn = False
@@ -83,9 +85,8 @@ class Shell:
     def run(self, command: str, folder: str | None, fence: int) -> None:
         """Starts the command; the caller has made sure that none is running."""
         self.count += 1
-        self._write_script(
-            command if folder is None else f"cd -- {quote(folder)} || return 1\n{command}"
-        )
+        enter = "" if folder is None else f"cd -- {quote(folder)} || return 1\n"
+        self._script.write(enter + command)
         self.output.close()
         self.output = Output(self._files, f"{self.name_for_files()}-{self.count}.txt")
         self.command, self.fence, self.exit_code = command, fence, None
@@ -100,10 +101,7 @@ class Shell:
             self._is_waiting, self._early = False, b""
             self._finish(INTERRUPTED)
             return
-        try:
-            self._write_script(f"return {INTERRUPTED}")
-        except CallError:
-            self._remove_script()  # the disk is full; bash says then that there is no such file
+        self._script.replace(f"return {INTERRUPTED}")
         self._is_withdrawn = True
 
     def type_text(self, text: bytes) -> None:
@@ -149,34 +147,12 @@ class Shell:
         safe = "".join(letter if letter.isalnum() else "_" for letter in self.name[:40])
         return f"{safe}-{self.mark[:6]}"
 
-    @property
-    def _script(self) -> str:
-        return f"{self._files.folder}/{self.mark}.sh"
-
-    def _write_script(self, lines: str) -> None:
-        """In one step: a shell that reads it meanwhile reads the old lines or the new ones."""
-        fresh = self._script + ".new"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            os.makedirs(self._files.folder, mode=0o700, exist_ok=True)
-            with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-                file.write(lines.encode("utf-8", "surrogateescape") + b"\n")
-            os.replace(fresh, self._script)
-        except OSError as error:
-            raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
-
-    def _remove_script(self) -> None:
-        try:
-            os.unlink(self._script)
-        except OSError:
-            return
-
     def _type(self) -> None:
         self._is_waiting = False
         code = self._last.exit_code
         # the command finds it in $?, which an assignment alone would set to 0
         kept = f"$(exit {code}) ||" if code else ";"
-        line = f" {NUMBER}={self.count}{kept} . {self._script}\n".encode() + self._early
+        line = f" {NUMBER}={self.count}{kept} . {self._script.path}\n".encode() + self._early
         self._early = b""
         self._terminal.quiet()
         self._terminal.forget_input()
