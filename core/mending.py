@@ -185,7 +185,8 @@ async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
     try:
         prepared = prepare(record.name, record.arguments, shop.toolbox)
     except ToolError as error:
-        return refused(call, str(error))
+        # one that had begun had its tool then, as that of a server which is not ready now
+        return refused(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
     if record.state == "awaiting":
         return await _after_answer(record, call, prepared, shop)
     if prepared.tool.is_idempotent:

@@ -225,6 +225,18 @@ async def test_a_finished_call_keeps_its_result(world: World) -> None:
     assert world.bench.said == []
 
 
+async def test_a_call_whose_tool_is_gone_is_still_told_as_perhaps_done(world: World) -> None:
+    under_way = await mended_history(world, NativeDialect(), record(name="gone"))
+    assert INTERRUPTED in under_way[1]
+    assert "There is no tool named 'gone'" in under_way[1]
+
+
+async def test_a_call_that_was_not_begun_and_whose_tool_is_gone_was_not_done(world: World) -> None:
+    waiting = await mended_history(world, NativeDialect(), record(name="gone", state="awaiting"))
+    assert INTERRUPTED not in waiting[1]
+    assert "There is no tool named 'gone'" in waiting[1]
+
+
 async def test_the_assistant_message_is_made_again_from_the_calls(world: World) -> None:
     native = await mended_history(world, NativeDialect(), record())
     assert '"tool_calls"' in native[0]
