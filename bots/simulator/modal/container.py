@@ -191,11 +191,14 @@ class Container:
 
     def _told(self, message: dict[str, object]) -> None:
         command = self._commands[str(message["id"])]
+        is_given_up = command.started.cancelled()
         if (problem := message.get("problem")) is not None:
-            command.started.set_exception(CommandRefused(str(problem)))
+            if not is_given_up:
+                command.started.set_exception(CommandRefused(str(problem)))
             command.close_input()
         elif "pid" in message:
-            command.started.set_result(None)
+            if not is_given_up:
+                command.started.set_result(None)
         else:
             command.code = cast("int", message["code"])
             command.ended.set()
