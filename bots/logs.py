@@ -21,7 +21,8 @@ _SECRET_SHAPES = re.compile(
     r"""(?x)
     (?:xox[a-z]|xapp|xoxe\.xox[a-z])-[\w-]{6,}          # Slack
     | \b[MNO][A-Za-z\d_-]{22,28}\.[\w-]{5,8}\.[\w-]{25,}  # Discord
-    | \bsk-[\w-]{8,} | \b(?:fc|tvly|gsk|AIza|ghp|glpat)[-_]?[\w-]{16,}  # model, search and code hosts
+    | \bsk-[\w-]{8,} | \b(?:tvly|gsk|AIza|ghp|glpat)[-_]?[\w-]{16,}     # model, search and code hosts
+    | \bfc-[\w-]{16,}                                     # Firecrawl; without the dash, part of an id
     | (?<=://)[^\s/:@]*:[^\s/@]+(?=@)                     # user:password in a URL
     """
 )

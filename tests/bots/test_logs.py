@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import sys
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -
         "sk-ant-api03-abcdefghijkl",
         "MTIzNDU2Nzg5MDEyMzQ1Njc4OTA." + "GabcDE." + "a" * 27,
         "tvly-0123456789abcdefghij",
+        "fc-0123456789abcdef0123456789abcdef",
     ],
 )
 def test_anything_shaped_like_a_token_is_taken_out(secret: str) -> None:
@@ -96,3 +98,11 @@ def test_what_did_not_fit_is_not_quoted() -> None:
         Count.model_validate({"number": "what somebody wrote"})
     assert "what somebody wrote" not in formatted("%s", str(caught.value))
     assert "valid integer" in formatted("%s", str(caught.value))
+
+
+@given(st.uuids(), st.integers(0, 4))
+def test_the_ids_of_runs_are_no_secrets(some: UUID, group: int) -> None:
+    parts = str(some).split("-")
+    parts[group] = "fc" + parts[group][2:]  # as Firecrawl's keys begin
+    line = f"worker vm-1-{parts[0]} takes up run {'-'.join(parts)}, attempt 1"
+    assert redact(line) == line
