@@ -1,6 +1,7 @@
 """Sending what was drawn: in plainer blocks, and at last in words alone, where Slack does not take it as it is."""
 
 import logging
+from collections.abc import Sequence
 
 from bots.slack import limits
 from bots.slack.blocks import Drawing
@@ -22,9 +23,8 @@ async def write(client: SlackClient, method: str, body: JsonObject, drawing: Dra
 
     A refused message was not posted, so another form of it is no second one.
     """
-    plain = plainer(drawing.blocks)
-    said = cut(words(plain) or drawing.text, limits.WORDS_MAX)
-    for blocks in (drawing.blocks, plain):
+    blocks: Sequence[JsonObject] = drawing.blocks
+    for _ in ("as drawn", "plainer"):
         whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
         try:
             return await client.write(method, whole)
@@ -32,4 +32,6 @@ async def write(client: SlackClient, method: str, body: JsonObject, drawing: Dra
             if refusal.code not in _ABOUT_BLOCKS:
                 raise
             log.warning("slack does not take a message in its blocks: %s", refusal.code)
+            blocks = plainer(blocks)
+    said = cut(words(blocks) or drawing.text, limits.WORDS_MAX)
     return await client.write(method, {**body, "text": said, "blocks": []})

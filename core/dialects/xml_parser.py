@@ -132,10 +132,12 @@ class XmlParser:
 
     def _take(self, token: Token) -> None:
         is_tag = token.kind in ("open", "close", "empty")
-        if is_tag and self._is_in_possible_code and not self._is_known_as_prose():
-            self._code_end = CodeEnd(self._prose.inline_length)
-            self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
-            return
+        if is_tag and self._is_in_possible_code:
+            if not self._has_no_code_end:
+                self._code_end = CodeEnd(self._prose.inline_length)
+                self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
+                return
+            self._prose.decide(is_code=False)
         self._offset += len(token.raw)
         if self._element is not None:
             if self._element.take(token):
@@ -151,12 +153,10 @@ class XmlParser:
     def _is_in_possible_code(self) -> bool:
         return self._prose.is_undecided and self._invoke is None and self._element is None
 
-    def _is_known_as_prose(self) -> bool:
-        """Whether the rest of the line was searched before, so that many backticks in one line take linear time."""
-        is_known = self._offset < self._unended.get(self._prose.inline_length, 0)
-        if is_known:
-            self._prose.decide(is_code=False)
-        return is_known
+    @property
+    def _has_no_code_end(self) -> bool:
+        """Known where the rest of the line was searched before: many backticks in one line take linear time."""
+        return self._offset < self._unended.get(self._prose.inline_length, 0)
 
     def _look_for_code_end(self, code_end: CodeEnd, text: str) -> None:
         length = code_end.feed(text, is_last=self._is_ending)

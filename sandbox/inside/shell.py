@@ -200,7 +200,9 @@ class Shell:
             if self._is_waiting:
                 self._type()
         elif self.is_running and not self._is_waiting:
-            if mark.is_news_after(self._last) or not (mark.number or self._is_withdrawn):
+            # a shell of which a command took the variable names no number: its prompts are believed
+            is_believed = not (mark.number or self._is_withdrawn)
+            if mark.is_news_after(self._last) or is_believed:
                 self._last = mark
                 if self._was_interrupted:
                     self._settle_later(self.count, mark.exit_code)

@@ -1,6 +1,5 @@
 """How long the audit log is kept, on each database."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from core.audit import AuditEntry
 from storage.audit import SWEPT_AT_ONCE_MAX, insert_entry
 from tests.contracts.stores import ADDRESS, ALICE, TEST, Stores
+from tests.contracts.sweeps import swept_by
 
 NOW = AuditEntry(
     action="run_requested", actor=ALICE, address=ADDRESS, happened_at=datetime.now(UTC)
@@ -40,11 +40,5 @@ async def test_sweeps_of_several_processes_take_each_entry_once(stores: Stores) 
     old = SWEPT_AT_ONCE_MAX * 3
     await recorded(stores, [aged(400)] * old + [NOW])
 
-    async def process() -> int:
-        swept = 0
-        while count := await stores.audit.sweep(older_than_days=365):
-            swept += count
-        return swept
-
-    assert sum(await asyncio.gather(*(process() for _ in range(4)))) == old
+    assert await swept_by(processes=4, sweep=lambda: stores.audit.sweep(older_than_days=365)) == old
     assert await stores.audit.newest(limit=9) == (NOW,)

@@ -1,6 +1,5 @@
 """How long it is known what came in already, on each database."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, select, update
@@ -8,6 +7,7 @@ from sqlalchemy import func, select, update
 from storage.inbox import SWEPT_AT_ONCE_MAX
 from storage.tables import claimed_keys
 from tests.contracts.stores import TEST, Stores
+from tests.contracts.sweeps import swept_by
 
 
 async def claimed(stores: Stores, count: int, *, days: float) -> None:
@@ -53,11 +53,5 @@ async def test_sweeps_of_several_processes_take_each_key_once(stores: Stores) ->
     old = 2 * SWEPT_AT_ONCE_MAX + 1
     await claimed(stores, old, days=31)
 
-    async def process() -> int:
-        swept = 0
-        while some := await stores.inbox.sweep(older_than_days=30):
-            swept += some
-        return swept
-
-    assert sum(await asyncio.gather(*(process() for _ in range(3)))) == old
+    assert await swept_by(processes=3, sweep=lambda: stores.inbox.sweep(older_than_days=30)) == old
     assert await count(stores) == 0
