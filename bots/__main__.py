@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from bots.settings import Settings
@@ -53,7 +53,7 @@ def up(
 ) -> None:
     """Serve Slack, Discord and the HTTP API, as configured."""
     settings = _settings()
-    from bots.bootstrap import up as serve
+    from bots.bootstrap.program import up as serve
 
     _run(serve(settings, with_worker=worker))
 
@@ -62,7 +62,7 @@ def up(
 def worker() -> None:
     """Run agents for bots that run elsewhere. Needs THREADHAND_REDIS_URL and a PostgreSQL database."""
     settings = _settings()
-    from bots.bootstrap import worker as work
+    from bots.bootstrap.program import worker as work
 
     _run(work(settings))
 
@@ -100,7 +100,7 @@ def mcp(
 ) -> None:
     """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
     settings = _settings()
-    from bots.mcp_server import serve
+    from bots.mcp.server import serve
 
     _run(serve(settings, http_port=http))
 
@@ -113,7 +113,7 @@ def audit(
 ) -> None:
     """Show who did what, without what was said. The last entries of the audit log, the oldest first."""
     settings = _settings()
-    from bots.audit_report import report
+    from bots.setup.audit_report import report
 
     for line in _run(report(settings, limit=limit)):
         print(line)
@@ -123,7 +123,7 @@ def audit(
 def migrate() -> None:
     """Bring the database to this version's tables."""
     settings = _settings()
-    from bots.bootstrap import migrate as bring_up
+    from bots.bootstrap.program import migrate as bring_up
 
     _run(bring_up(settings))
 
@@ -144,7 +144,7 @@ def manifest(
     ] = False,
 ) -> None:
     """Print the app manifest to paste into api.slack.com/apps."""
-    from bots.slack.manifest import manifest_text
+    from bots.slack.install.manifest import manifest_text
 
     if public_url is not None and not public_url.startswith("https://"):
         raise ConfigurationError(
@@ -156,7 +156,7 @@ def manifest(
 @app.command()
 def setup() -> None:
     """Ask for keys, test each, and write `.env`."""
-    from bots.setup_wizard import Terminal, set_up
+    from bots.setup.wizard import Terminal, set_up
 
     if not sys.stdin.isatty():
         raise ConfigurationError(
@@ -172,8 +172,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Check what is configured, with a remedy for what fails."""
-    from bots.doctor import examine, setting_lines
-    from bots.findings import report
+    from bots.setup.doctor import examine, setting_lines
+    from bots.setup.findings import report
 
     if settings:
         print("\n".join(setting_lines()))
@@ -182,7 +182,7 @@ def doctor(
 
 
 def _settings() -> "Settings":
-    from bots.logs import configure, log_uncaught
+    from bots.observability.logs import configure, log_uncaught
     from bots.settings import load_process, secret_values
     from core.failpoints import arm
 

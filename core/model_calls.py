@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from core.messages import JsonObject
-from core.threads import Usage
+from core.domain.messages import JsonObject
+from core.domain.threads import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
-from core.browsing import Browser
-from core.events import RunEvent
+from core.browser_port import Browser
+from core.domain.events import RunEvent
+from core.domain.threads import Address, Heard, IncomingFile
 from core.machine_facts import CommandOutput as CommandOutput
 from core.machine_facts import FileEntry as FileEntry
 from core.machine_facts import ShellSession as ShellSession
@@ -17,7 +18,6 @@ from core.model_calls import ModelRequest as ModelRequest
 from core.model_calls import TextDelta as TextDelta
 from core.model_calls import ThinkingDelta as ThinkingDelta
 from core.model_calls import ToolCallDelta as ToolCallDelta
-from core.threads import Address, Heard, IncomingFile
 
 
 class LLM(Protocol):
@@ -163,7 +163,7 @@ Reaction = Literal["seen", "queued", "done", "failed", "asking"]
 
 
 class ChatSurface(Protocol[ContentT]):
-    """A chat platform as the delivery sees it. `ContentT` is `bots.rendering.content.Content`.
+    """A chat platform as the delivery sees it. `ContentT` is `bots.delivery.content.Content`.
 
     Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, never an SDK's own exception.
     """

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from core.agents.definition import AgentVersion
-from core.approval import Approval
-from core.audit import AuditEntry
-from core.events import Cursor, RunEvent
-from core.messages import JsonObject, Message
-from core.threads import (
+from core.domain.approval import Approval
+from core.domain.audit import AuditEntry
+from core.domain.events import Cursor, RunEvent
+from core.domain.messages import JsonObject, Message
+from core.domain.threads import (
     Address,
     Arrival,
     Ask,

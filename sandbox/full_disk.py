@@ -2,7 +2,7 @@
 
 import errno
 
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
 
 FULL_DISK = "The disk for sandboxes is full; whoever runs this bot has to make room."
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

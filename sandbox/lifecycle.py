@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from core.sandboxes import SandboxState
+from core.domain.sandbox_records import SandboxState
 
 Step = Literal["keep", "stop", "archive"]
 

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Protocol
 
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
-from sandbox.client import SandboxClient
-from sandbox.connection import Connection
-from sandbox.turnstile import Turnstile
+from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
+from sandbox.start_limiter import Turnstile
 
 OPEN = Failpoint("sandbox.open")
 HELLO_SECONDS = 15.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import modal
 
-from sandbox.modal_image import worker_image
+from sandbox.modal.image import worker_image
 
 SECRET = "threadhand"  # noqa: S105 - its name
 RUN_SECONDS_MAX = 6 * 3600
@@ -29,7 +29,7 @@ image = worker_image(Path(__file__).parent.parent / "requirements" / "run.txt")
 )
 async def execute_run(run_id: str) -> None:
     """Claims the run, executes it to its end, and lets go; does nothing where another worker has it."""
-    from bots.serverless import execute_run as execute
+    from bots.modal_worker import execute_run as execute
 
     await execute(run_id)
 
@@ -43,6 +43,6 @@ async def execute_run(run_id: str) -> None:
 )
 async def janitor() -> None:
     """Stops idle sandboxes, archives old ones, and ends those that nobody remembers."""
-    from bots.serverless import tidy
+    from bots.modal_worker import tidy
 
     await tidy()

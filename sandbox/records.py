@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from core.sandboxes import SandboxRecord, SandboxState
+from core.domain.sandbox_records import SandboxRecord, SandboxState
 
 
 class MemorySandboxRecords:
-    """Satisfies `core.sandboxes.SandboxRecords`."""
+    """Satisfies `core.domain.sandbox_records.SandboxRecords`."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], SandboxRecord] = {}

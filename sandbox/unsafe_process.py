@@ -13,14 +13,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.client import SandboxClient
-from sandbox.connection import Connection
-from sandbox.doors import Doors, Remote
+from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
 from sandbox.full_disk import not_had
 from sandbox.limits import Limits
+from sandbox.local.shared_access import Doors, Remote
+from sandbox.local.workspaces import Workspace, Workspaces
 from sandbox.machines import Machine, Machines, check_thread_id
-from sandbox.turnstile import cores
-from sandbox.workspaces import Workspace, Workspaces
+from sandbox.start_limiter import cores
 
 STOP_SECONDS = 5.0
 PACKAGE_PARENT = Path(__file__).parent.parent

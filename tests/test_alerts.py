@@ -9,9 +9,9 @@ from typing import Any, get_args
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from bots.metrics import Metrics
-from core.figures import Step
-from core.threads import Usage
+from bots.observability.metrics import Metrics
+from core.domain.threads import Usage
+from core.metrics import Step
 from tests.requirements_of_the_machine import lacking
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from bots.__main__ import app
-from bots.metrics import Metrics
+from bots.observability.metrics import Metrics
 from bots.settings import VARIABLES, load
 
 ROOT = Path(__file__).parent.parent

@@ -12,12 +12,12 @@ from pydantic import SecretStr
 from bots.__main__ import app
 from bots.settings import PREFIX, VARIABLES, Settings
 from bots.web.app import web_app
-from bots.web.ports import WebPorts
-from core.events import FinishReason
-from core.threads import RunStatus
+from bots.web.deps import WebPorts
+from core.domain.events import FinishReason
+from core.domain.threads import RunStatus
 from core.tools.catalogue import catalogue, tools_of
 from core.tools.tool import Toolbox, prepare
-from storage.memory_bus import MemoryEventBus
+from storage.memory.event_bus import MemoryEventBus
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -108,7 +108,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
 def test_every_status_type_and_finish_reason_is_named() -> None:
     document = text_of("docs/http-api.md")
     table = document[document.index("| status_type |") :]
-    kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/wire.py")))
+    kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/domain/wire.py")))
     kinds |= {"tool_started", "tool_completed", "tool_failed", "tool_error"}
     assert len(kinds) > 8
     for word in (*kinds, *get_args(FinishReason)):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FILE_LINES_MAX = 300
-FUNCTION_LINES_MAX = 40
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
 BANNED_SUFFIXES = ("Manager", "Service", "Helper", "Util", "Utils", "Base", "Handler")
 PRODUCT = [
     file
-    for folder in ("bots", "core", "sandbox", "storage")
+    for folder in ("bots", "core", "sandbox", "simulator", "storage")
     for file in sorted((ROOT / folder).rglob("*.py"))
     if "migrations/versions" not in file.as_posix()
 ]
@@ -46,11 +46,11 @@ def banned_classes(tree: ast.Module) -> list[str]:
 
 
 def test_the_gates_see_the_product() -> None:
-    assert {"bots/settings.py", "core/wire.py"} <= {name(file) for file in PRODUCT}
+    assert {"bots/settings/__init__.py", "core/domain/wire.py"} <= {name(file) for file in PRODUCT}
 
 
 @pytest.mark.parametrize("file", [*PRODUCT, *TESTS], ids=name)
-def test_a_file_fits_in_three_hundred_lines(file: Path) -> None:
+def test_a_file_fits_in_five_hundred_lines(file: Path) -> None:
     assert len(file.read_text("utf-8").splitlines()) <= FILE_LINES_MAX
 
 
@@ -68,7 +68,7 @@ def test_the_gates_notice_what_they_forbid() -> None:
     body = "\n".join(["    pass"] * FUNCTION_LINES_MAX)
     tree = ast.parse(f"class RunManager:\n    pass\n\ndef long():\n{body}\n")
     assert banned_classes(tree) == ["RunManager"]
-    assert long_functions(tree) == ["long: 41 lines"]
+    assert long_functions(tree) == ["long: 61 lines"]
 
 
 @pytest.mark.parametrize("file", PRODUCT, ids=name)

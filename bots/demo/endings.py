@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bots.demo.transcript import buttons_of, text_of, transcript
 from bots.demo.watch import CROSSES, TICKS, Watch
-from bots.simulator.view import SeenMessage
+from simulator.view import SeenMessage
 
 OPEN_STEP, DONE_STEP = "☐", "☑"
 UNDONE_STEPS = (OPEN_STEP, "▣")

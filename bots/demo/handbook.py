@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 
 HANDBOOK = "handbook.pdf"
 PAGES: tuple[tuple[str, ...], ...] = (

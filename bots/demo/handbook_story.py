@@ -8,8 +8,8 @@ from bots.demo.handbook import BONUS, BONUS_PLACE, HANDBOOK, handbook
 from bots.demo.notice_board import notices
 from bots.demo.opening import PATIENCE_SECONDS, called, first_channel, mentioned
 from bots.demo.watch import Watch
-from bots.simulator.view import SimulatedPlatform as Platform
-from core.approval import APPROVE_ONCE
+from core.domain.approval import APPROVE_ONCE
+from simulator.view import SimulatedPlatform as Platform
 
 PROMPT = (
     "Please make a plan. Which bonus does the best region of a quarter get? Look it up in this handbook, pin the "

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bots.settings import tell_sdks
-from bots.simulator.modal.container import Jail
-from bots.simulator.modal.server import ModalSimulator
-from core.errors import ConfigurationError
-from sandbox import programs
-from sandbox.jail import is_root
-from sandbox.local import LocalJails
-from sandbox.toolbox import find_toolbox
+from core.domain.errors import ConfigurationError
+from sandbox.local import programs
+from sandbox.local.jail import is_root
+from sandbox.local.provider import LocalJails
+from sandbox.local.toolbox import find_toolbox
+from simulator.modal.container import Jail
+from simulator.modal.server import ModalSimulator
 
 USER = 29_999
 """Whom containers run as on this machine where the demo runs as root."""

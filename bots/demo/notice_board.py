@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
 from core.mcp.server import serve_stdio
 from core.ports import Sandbox
 from core.tools.tool import Tool, Toolbox, ToolContext

@@ -1,7 +1,7 @@
 """How a story begins: a mention in Slack, a slash command in Discord, each with a file."""
 
 from bots.demo.watch import Watch, until
-from bots.simulator.view import PlatformView, SentFile, SimulatedPlatform
+from simulator.view import PlatformView, SentFile, SimulatedPlatform
 
 PATIENCE_SECONDS = 60.0
 

@@ -21,7 +21,7 @@ from bots.demo.story import (
 )
 from bots.demo.watch import StoryBroken
 from bots.settings import Settings
-from bots.simulator.page.server import Sample, served_page
+from simulator.page.server import Sample, served_page
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from bots.bootstrap import Running, running
+from bots.bootstrap.program import Running, running
 from bots.demo.modal_here import modal_here
 from bots.demo.notice_board import settings_of
 from bots.settings import Settings
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.slack.server import SlackSimulator
-from core.errors import ConfigurationError
-from core.llm.scripted import Scenario, load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
-from sandbox.local import LocalJails
+from core.domain.errors import ConfigurationError
+from core.llm.scripted.scenario import Scenario, load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
+from sandbox.local.provider import LocalJails
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
 
 PEOPLE = ("alice", "bob")
 CHANNELS = ("general",)

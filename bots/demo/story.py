@@ -8,8 +8,8 @@ from bots.demo.endings import Ending, Played, has_ticked, is_answered, told
 from bots.demo.opening import PATIENCE_SECONDS, called, first_channel, mentioned
 from bots.demo.picture import nothing_shown
 from bots.demo.watch import StoryBroken, Watch
-from bots.simulator.view import SeenFile, SeenMessage, SentFile
-from bots.simulator.view import SimulatedPlatform as Platform
+from simulator.view import SeenFile, SeenMessage, SentFile
+from simulator.view import SimulatedPlatform as Platform
 
 PROMPT = (
     "Please make a plan, and add up the sales in this table by region. Before you write anything up, ask me how "

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import cast
 
-from bots.simulator.view import (
+from simulator.view import (
     Button,
     Divider,
     Element,
@@ -113,5 +113,5 @@ def _emoji(name: str) -> str:
 @cache
 def _emojis() -> dict[str, str]:
     """The characters of Slack's names, as the page has them."""
-    table = files("bots.simulator.page").joinpath("emoji.json").read_text("utf-8")
+    table = files("simulator.page").joinpath("emoji.json").read_text("utf-8")
     return cast(dict[str, str], json.loads(table))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
-from bots.simulator.view import Button, PlatformView, SeenMessage, SimulatedPlatform
+from simulator.view import Button, PlatformView, SeenMessage, SimulatedPlatform
 
 TICKS = ("white_check_mark", "✅")
 CROSSES = ("x", "❌")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import discord
 
-from core.threads import Address
+from core.domain.threads import Address
 
 DIRECT = "dm"
 DIRECT_WORKSPACE = "@me"

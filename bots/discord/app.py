@@ -10,21 +10,22 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord import catchup, commands, heartbeats, refusals
-from bots.discord.controls import AskControl, RunControl, form_submitted
-from bots.discord.doors import Doors
-from bots.discord.files import DiscordFiles
-from bots.discord.interactions import Interactions
-from bots.discord.lanes import Cursors, Lanes
+from bots.discord.gateway import backfill, close_reasons, heartbeats
+from bots.discord.gateway.cursors import Cursors, Lanes
+from bots.discord.gateway.events import Listener
+from bots.discord.gateway.malformed_events import forgive
+from bots.discord.interactions import commands
+from bots.discord.interactions.controls import AskControl, RunControl, form_submitted
+from bots.discord.interactions.responses import Interactions
 from bots.discord.limits import FILE_BYTES_DEFAULT
-from bots.discord.listening import Listener
-from bots.discord.payloads import forgive
-from bots.discord.rest import Rest, text_of
+from bots.discord.rest.client import Rest, text_of
+from bots.discord.rest.files import DiscordFiles
+from bots.discord.rest.thread_history import DiscordTalk
+from bots.discord.rest.thread_opener import Doors
 from bots.discord.surface import DiscordSurface
-from bots.discord.talk import DiscordTalk
-from bots.reception import Receive
-from bots.shards import Shards
-from core.errors import ConfigurationError, SurfaceError
+from bots.inbound.receive import Receive
+from bots.settings.shards import Shards
+from core.domain.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -102,14 +103,14 @@ class Client(discord.AutoShardedClient):
     async def on_ready(self) -> None:
         """Once all shards are there; later again only where there is a single one."""
         self._was_ready = True
-        await catchup.catch_up(self, self.lanes)
+        await backfill.catch_up(self, self.lanes)
 
     async def on_shard_ready(self, _shard_id: int) -> None:
         if self._was_ready:
-            await catchup.catch_up(self, self.lanes)
+            await backfill.catch_up(self, self.lanes)
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
-        await catchup.remember(guild, self.lanes)
+        await backfill.remember(guild, self.lanes)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.left is not None:
@@ -117,7 +118,7 @@ class Client(discord.AutoShardedClient):
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
-        await catchup.remember(guild, self.lanes)
+        await backfill.remember(guild, self.lanes)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
         self.doors.opened(str(thread.id))
@@ -142,7 +143,7 @@ class Client(discord.AutoShardedClient):
         log.exception("%s failed", event_method)
 
     async def _fill(self, channel_id: int, after: int) -> None:
-        await catchup.fill(self, self.listener.handle, self.lanes, channel_id, after)
+        await backfill.fill(self, self.listener.handle, self.lanes, channel_id, after)
 
 
 class DiscordApp:
@@ -233,7 +234,7 @@ class DiscordApp:
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
-            raise ConfigurationError(refusals.LOGIN) from error
+            raise ConfigurationError(close_reasons.LOGIN) from error
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise self._unreachable() from error
 
@@ -276,9 +277,9 @@ class DiscordApp:
                     await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
-                return refusals.INTENT
+                return close_reasons.INTENT
             except discord.ConnectionClosed as error:
-                return refusals.closed(error.code, self._shards)
+                return close_reasons.closed(error.code, self._shards)
             except Exception:
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)

@@ -8,22 +8,29 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from bots.discord import footprint
+from bots.delivery.content import Content
+from bots.delivery.shown_reactions import ShownSigns
 from bots.discord.address import channel_of, is_direct, reaction_channel
-from bots.discord.components import payload
-from bots.discord.doors import Doors
 from bots.discord.limits import FILE_BYTES_MAX
-from bots.discord.plainer import NOT_TAKEN, plainer
-from bots.discord.rest import NOT_THERE, THREAD_ARCHIVED, UNKNOWN_CHANNEL, Rest, objects, text_of
-from bots.discord.uploads import outgoing
-from bots.rendering.content import Content
-from bots.shown_signs import ShownSigns
-from core.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from bots.discord.render.components import payload
+from bots.discord.render.fallback import NOT_TAKEN, plainer
+from bots.discord.rest import delivery_marker
+from bots.discord.rest.client import (
+    NOT_THERE,
+    THREAD_ARCHIVED,
+    UNKNOWN_CHANNEL,
+    Rest,
+    objects,
+    text_of,
+)
+from bots.discord.rest.thread_opener import Doors
+from bots.discord.rest.uploads import outgoing
+from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, Platform
 from core.failpoints import Failpoint
-from core.messages import JsonObject
 from core.ports import OutgoingFile, Reaction
 from core.tasks import cancel, spawn
-from core.threads import Address, Platform
 
 Sent = Awaitable[JsonValue]
 log = logging.getLogger(__name__)
@@ -88,7 +95,7 @@ class DiscordSurface:
                 return await self._post(address, simple, delivery_id)
 
     async def _post(self, address: Address, body: JsonObject, delivery_id: str) -> str:
-        signed = {**body, "nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
+        signed = {**body, "nonce": delivery_marker.nonce(delivery_id), "enforce_nonce": True}
         answer = await self._into(
             address,
             lambda channel_id: self._rest.call(
@@ -128,7 +135,7 @@ class DiscordSurface:
         """See ChatSurface; answers the id of the message that holds the file."""
         bytes_max = self.file_limit(address)
         async with outgoing(file, bytes_max=bytes_max, delivery_id=delivery_id) as (body, ready):
-            body |= {"nonce": footprint.nonce(delivery_id), "enforce_nonce": True}
+            body |= {"nonce": delivery_marker.nonce(delivery_id), "enforce_nonce": True}
             with UPLOAD:
                 answer = await self._into(
                     address,
@@ -147,10 +154,10 @@ class DiscordSurface:
         for _ in range(PAGES_MAX):
             page = await self._page(address, query)
             for message in page:
-                if self._is_own(message) and footprint.is_on(message, delivery_id):
+                if self._is_own(message) and delivery_marker.is_on(message, delivery_id):
                     return text_of(message, "id")
             oldest = min((int(text_of(message, "id")) for message in page), default=0)
-            if len(page) < PAGE_MAX or footprint.is_older(oldest, delivery_id):
+            if len(page) < PAGE_MAX or delivery_marker.is_older(oldest, delivery_id):
                 return None
             query["before"] = str(oldest)
         return None

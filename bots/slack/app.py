@@ -7,19 +7,19 @@ from functools import partial
 import aiohttp
 from aiohttp import web
 
-from bots.rate_budget import RateLimiter
-from bots.slack.bolt import bolt_app
-from bots.slack.catchup import CatchUp
-from bots.slack.client import API_URL, Identity, SlackClient
-from bots.slack.doorway import Doorway, Receive
-from bots.slack.http import EVENTS_PATH, HttpEvents
-from bots.slack.install import Install
-from bots.slack.marks import Marks, Past
-from bots.slack.refused import Refused
-from bots.slack.socket import Socket
-from bots.slack.teams import TeamFiles, Teams, TeamSurfaces, TeamTalk
-from bots.slack.tokens import Tokens
-from core.errors import ConfigurationError
+from bots.delivery.rate_limiter import RateLimiter
+from bots.slack.events.backfill import CatchUp
+from bots.slack.events.bolt import bolt_app
+from bots.slack.events.cursors import Marks, Past
+from bots.slack.events.handler import Doorway, Receive
+from bots.slack.events.http import EVENTS_PATH, HttpEvents
+from bots.slack.events.retry_buffer import Refused
+from bots.slack.events.socket_mode import Socket
+from bots.slack.install.flow import Install
+from bots.slack.install.tokens import Tokens
+from bots.slack.web_api.client import API_URL, Identity, SlackClient
+from bots.slack.workspaces import TeamFiles, Teams, TeamSurfaces, TeamTalk
+from core.domain.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 

@@ -2,20 +2,20 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from bots.rendering.content import Content
+from bots.delivery.content import Content
 from bots.slack import limits
-from bots.slack.blocks import draw
-from bots.slack.client import SlackClient
-from bots.slack.payload import child, children, text
-from bots.slack.presence import Presence
-from bots.slack.reactions import Reactions
-from bots.slack.uploads import Uploads, delivery_block_id
-from bots.slack.writing import write
-from core.errors import SurfaceUnclear
+from bots.slack.events.payload import child, children, text
+from bots.slack.render.blocks import draw
+from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.presence import Presence
+from bots.slack.web_api.reactions import Reactions
+from bots.slack.web_api.uploads import Uploads, delivery_block_id
+from bots.slack.web_api.writing import write
+from core.domain.errors import SurfaceUnclear
+from core.domain.messages import JsonObject
+from core.domain.threads import Address
 from core.failpoints import Failpoint
-from core.messages import JsonObject
 from core.ports import OutgoingFile, Reaction
-from core.threads import Address
 
 METADATA_EVENT = "threadhand_delivery"
 POST = Failpoint("slack.post")

@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import health, preview, runs, sandboxes, spool, takeover, threads
-from bots.web.expose import gates_of, lead_to_ports
-from bots.web.guard import TOKEN, check_exposure, require_permission
+from bots.web import health, preview, runs, sandboxes, threads, upload_spool
+from bots.web.auth import TOKEN, check_exposure, require_permission
+from bots.web.deps import PORTS, WebPorts
+from bots.web.errors import answer_errors
+from bots.web.exposed_ports.proxy import gates_of, lead_to_ports
 from bots.web.health import WATCH, Watch
-from bots.web.intake import JSON_BYTES_MAX
-from bots.web.ports import PORTS, WebPorts
-from bots.web.refusals import answer_errors
-from bots.web.takeover_desk import DESK, TakeoverDesk
-from core import serving
-from core.errors import ConfigurationError
+from bots.web.requests import JSON_BYTES_MAX
+from bots.web.takeover import routes
+from bots.web.takeover.sessions import DESK, TakeoverDesk
+from core import server_shutdown
+from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
     app[WATCH] = watch or Watch()
     app[runs.STREAMS] = set()
     app[DESK] = TakeoverDesk(ports)
-    app.cleanup_ctx.append(takeover.desk_of)
+    app.cleanup_ctx.append(routes.desk_of)
     app.cleanup_ctx.append(gates_of)
     app.cleanup_ctx.append(_uploads_swept)
     app.on_shutdown.append(runs.end_streams)
@@ -56,7 +57,7 @@ def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
             web.get("/files/{token}", sandboxes.send_linked_file, allow_head=False),
             web.get("/preview/{token}", preview.show, allow_head=False),
             web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
-            *takeover.routes(),
+            *routes.routes(),
             *health.routes(),
         ]
     )
@@ -91,7 +92,7 @@ async def served(
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
     finally:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT") -> str:
@@ -107,6 +108,6 @@ def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND
 
 async def _uploads_swept(app: web.Application) -> AsyncGenerator[None, None]:
     """For `cleanup_ctx`."""
-    sweeping = spawn(spool.keep_swept(app[PORTS].spool_folder), name="upload sweeper")
+    sweeping = spawn(upload_spool.keep_swept(app[PORTS].spool_folder), name="upload sweeper")
     yield
     await cancel(sweeping)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bots.metrics import Metrics
+from bots.observability.metrics import Metrics
 from bots.web.runs import STREAMS
-from core.errors import StorageUnavailable
-from core.figures import Backlog, Backlogs
+from core.domain.errors import StorageUnavailable
+from core.metrics import Backlog, Backlogs
 
 log = logging.getLogger(__name__)
 

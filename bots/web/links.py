@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote
 
-from bots.web.exposure import port_url
-from bots.web.refusals import Refusal
-from core.errors import ConfigurationError
+from bots.web.errors import Refusal
+from bots.web.exposed_ports.hostnames import port_url
+from core.domain.errors import ConfigurationError
 
 LINK_SECONDS = 7 * 24 * 3600
 TAKEOVER_SECONDS = 30 * 60

@@ -6,10 +6,10 @@ from urllib.parse import quote
 from aiohttp import web
 
 from bots.web import links
-from bots.web.ports import PORTS
-from bots.web.refusals import Refusal
+from bots.web.deps import PORTS
+from bots.web.errors import Refusal
 from bots.web.sandboxes import files_of, send, workspace_path
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import FileEntry, Files
 
 INDEX = "index.html"

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
-from bots.web import intake
-from bots.web.ports import PORTS, WebPorts
-from bots.web.refusals import Refusal
-from core.events import Cursor, is_terminal
-from core.messages import JsonObject
-from core.streams import follow
+from bots.web import requests
+from bots.web.deps import PORTS, WebPorts
+from bots.web.errors import Refusal
+from core.domain.events import Cursor, is_terminal
+from core.domain.messages import JsonObject
+from core.domain.threads import Run
+from core.domain.wire import encode, suna_objects
+from core.run.event_stream import follow
 from core.tasks import cancel, spawn
-from core.threads import Run
-from core.wire import encode, suna_objects
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class _Stream:
 
 
 async def _known_run(request: web.Request) -> Run:
-    run = await request.app[PORTS].conversations.run(intake.path_id(request, "run_id"))
+    run = await request.app[PORTS].conversations.run(requests.path_id(request, "run_id"))
     if run is None:
         raise Refusal(404, "run_not_found", "There is no such run.")
     return run

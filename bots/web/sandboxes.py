@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from bots.web import intake, links
-from bots.web.ports import PORTS
-from bots.web.refusals import Refusal
-from core.errors import ToolError
-from core.messages import JsonObject
+from bots.web import links, requests
+from bots.web.deps import PORTS
+from bots.web.errors import Refusal
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
 from core.ports import FileEntry, Files
 
 READER_FENCE = 0
@@ -22,7 +22,7 @@ PATH_CHARACTERS_MAX = 4096
 async def list_files(request: web.Request) -> web.Response:
     """`GET /api/sandboxes/{sandbox_id}/files?path=`: the entries of a folder."""
     path = workspace_path(request.query.get("path", ""))
-    files = await files_of(request, intake.path_id(request, "sandbox_id"))
+    files = await files_of(request, requests.path_id(request, "sandbox_id"))
     entries: list[JsonObject] = [
         {
             "name": entry.path.rsplit("/", 1)[-1],
@@ -39,7 +39,7 @@ async def list_files(request: web.Request) -> web.Response:
 async def send_file(request: web.Request) -> web.StreamResponse:
     """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: always a download, never shown."""
     path = workspace_path(request.query.get("path", ""))
-    return await _download(request, intake.path_id(request, "sandbox_id"), path)
+    return await _download(request, requests.path_id(request, "sandbox_id"), path)
 
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
@@ -130,6 +130,6 @@ async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
 
 def attachment(name: str) -> str:
     """A Content-Disposition that saves under this name (RFC 6266), whatever characters it has."""
-    safe = intake.safe_name(name)
+    safe = requests.safe_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"

@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound import IncomingMessage, Outcome
-from bots.web import intake
-from bots.web.ports import PORTS
-from bots.web.refusals import Refusal
+from bots.inbound.decide import IncomingMessage, Outcome
+from bots.web import requests
+from bots.web.deps import PORTS
+from bots.web.errors import Refusal
+from core.domain.ids import new_id
+from core.domain.messages import JsonObject, Message
+from core.domain.threads import Address, Person, ThreadSnapshot
+from core.domain.wire import message_object
 from core.failpoints import Failpoint
-from core.ids import new_id
-from core.messages import JsonObject, Message
-from core.threads import Address, Person, ThreadSnapshot
-from core.wire import message_object
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
@@ -22,8 +22,8 @@ _RECEIVE = Failpoint("web.receive")
 
 async def create_thread(request: web.Request) -> web.Response:
     """`POST /api/thread`, with an optional title."""
-    body = await intake.json_object(request)
-    title = intake.text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
+    body = await requests.json_object(request)
+    title = requests.text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
     thread = await request.app[PORTS].conversations.create(address, title=title)
     return web.json_response({"thread_id": thread.thread_id}, status=201)
@@ -55,8 +55,8 @@ async def show_thread(request: web.Request) -> web.Response:
 async def list_messages(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's shape, with their sequence."""
     snapshot = await known_thread(request)
-    after = intake.whole_number(request, "after", default=0, largest=10**12)
-    limit = intake.whole_number(
+    after = requests.whole_number(request, "after", default=0, largest=10**12)
+    limit = requests.whole_number(
         request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX
     )
     messages = await request.app[PORTS].conversations.messages(
@@ -71,8 +71,8 @@ async def add_message(request: web.Request) -> web.Response:
     thread = snapshot.thread
     if thread.address.platform != "api":
         raise Refusal(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
-    key = intake.idempotency_key(request)
-    draft = await intake.draft(request)
+    key = requests.idempotency_key(request)
+    draft = await requests.draft(request)
     message_ref = f"api:{thread.thread_id}:{key or new_id()}"
     message = IncomingMessage(
         address=thread.address,
@@ -89,17 +89,17 @@ async def add_message(request: web.Request) -> web.Response:
         with _RECEIVE:
             outcome = await request.app[PORTS].receive(message)
     except Exception:
-        intake.discard_files(request, draft.files)
+        requests.discard_files(request, draft.files)
         raise
     if outcome.is_ignored:
-        intake.discard_files(request, draft.files)
+        requests.discard_files(request, draft.files)
     run_id = outcome.run_id or await _earlier_run(request, outcome, thread.thread_id, key)
     return web.json_response({"agent_run_id": run_id}, status=202)
 
 
 async def known_thread(request: web.Request) -> ThreadSnapshot:
     """The thread of the address. Raises Refusal 400 or 404."""
-    thread_id = intake.path_id(request, "thread_id")
+    thread_id = requests.path_id(request, "thread_id")
     snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
     if snapshot is None:
         raise Refusal(404, "thread_not_found", "There is no such thread.")

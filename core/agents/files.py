@@ -14,7 +14,7 @@ from core.agents.definition import (
     Known,
     parse_definition,
 )
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 

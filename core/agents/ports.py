@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from core.agents.definition import AgentDefinition, AgentVersion
-from core.threads import Address, Person
+from core.domain.threads import Address, Person
 
 
 class AgentVersions(Protocol):

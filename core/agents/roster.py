@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from core.agents.definition import DEFAULT_AGENT, AgentDefinition, AgentVersion
 from core.agents.files import AgentFiles
 from core.agents.ports import AgentVersions
-from core.errors import AgentError, ConfigurationError
-from core.threads import Run, Thread
+from core.domain.errors import AgentError, ConfigurationError
+from core.domain.threads import Run, Thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

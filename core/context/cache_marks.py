@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 TAIL_MARKS = 2
 """One at the end and one where the last call ended; with the system prompt's, three of the four that are allowed."""

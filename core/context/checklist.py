@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from core.events import ChecklistChanged, ChecklistItem
-from core.messages import JsonObject, Message
+from core.domain.events import ChecklistChanged, ChecklistItem
+from core.domain.messages import JsonObject, Message
 
 TODO_KEY = "todo"
 TODO_PATH = "todo.md"

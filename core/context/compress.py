@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from core.context.cutting import Cut, Shortened, shortened
 from core.context.tokens import tokens_of
-from core.messages import JsonObject, Message, MessageType
+from core.domain.messages import JsonObject, Message, MessageType
 
 FIRST_LIMIT_TOKENS = 4096
 LAST_LIMIT_TOKENS = 256

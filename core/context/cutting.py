@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from core.context.tokens import count_message, tokens_of
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 
 EXPAND_TOOL = "expand_message"
 TRIES_MAX = 5

@@ -7,8 +7,8 @@ from itertools import chain
 
 from core.context.tokens import counted
 from core.context.untrusted import fenced
-from core.messages import JsonObject, Message
-from core.threads import Heard
+from core.domain.messages import JsonObject, Message
+from core.domain.threads import Heard
 
 HEARD_MESSAGES_MAX = 50
 HEARD_CHARACTERS_MAX = 20_000

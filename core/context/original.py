@@ -4,7 +4,7 @@ import json
 
 from pydantic import JsonValue
 
-from core.messages import Message
+from core.domain.messages import Message
 
 
 def original_text(message: Message) -> str:

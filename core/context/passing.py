@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from core.context.untrusted import fenced
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 
 BROWSER_MESSAGES = 3
 """The browser is in use while one of the last so many messages used it."""

@@ -13,7 +13,7 @@ from core.context.heard import is_said
 from core.context.original import text_of
 from core.context.tokens import counted, tokens_of
 from core.context.untrusted import fenced
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 from core.ports import ModelRequest
 
 Complete = Callable[[ModelRequest], Awaitable[str]]
@@ -167,4 +167,4 @@ def turns_in(messages: Sequence[Message], run_id: str) -> int:
 
 @cache
 def _prompt() -> str:
-    return (files("core.prompts") / "summary.md").read_text(encoding="utf-8").strip()
+    return (files("core.prompt.templates") / "summary.md").read_text(encoding="utf-8").strip()

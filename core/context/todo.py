@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from core.context.checklist import TODO_BYTES_MAX, TODO_PATH, checklist_of, writes_todo
-from core.errors import AgentError, ToolError
-from core.events import AgentEvent
-from core.messages import ToolCall
+from core.domain.errors import AgentError, ToolError
+from core.domain.events import AgentEvent
+from core.domain.messages import ToolCall
 from core.ports import Sandbox
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pydantic import JsonValue
 
 from core.context.images import image_tokens, size_of_url
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 
 MESSAGE_TOKENS = 4
 """What every message costs beside its text: its role and its ends."""

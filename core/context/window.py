@@ -19,9 +19,9 @@ from core.context.summary import (
     turning_point,
 )
 from core.context.tokens import count_message, counted, tokens_of
-from core.errors import ContextOverflow, ModelError
-from core.events import ActivityChanged, AgentEvent, MessageAdded
-from core.messages import JsonObject, Message
+from core.domain.errors import ContextOverflow, ModelError
+from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
+from core.domain.messages import JsonObject, Message
 from core.ports import ModelRequest
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import json
 
-from core.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 
 def tag_name(function_name: str) -> str:

@@ -5,7 +5,7 @@ from typing import cast
 
 import jiter
 
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 EXCERPT_CHARACTERS = 120

@@ -9,8 +9,8 @@ from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleTex
 from core.dialects.envelope import result_text
 from core.dialects.json_arguments import loads, read_arguments
 from core.dialects.spec import ToolSpec
-from core.ids import new_id
-from core.messages import JsonObject, ToolCall
+from core.domain.ids import new_id
+from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 NAME_CHARACTERS_MAX = 64

@@ -6,7 +6,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 _WITHOUT_TOOL_CALLS = re.compile(
     r"(?:^|[/:])(?:o1-(?:mini|preview)|deepseek-r1|gemma|codegemma|phi-?[23]|llama-?2|codellama|tinyllama"

@@ -8,7 +8,7 @@ from core.dialects.envelope import result_text
 from core.dialects.react_parser import ReactParser
 from core.dialects.spec import ToolSpec
 from core.dialects.xml_prompt import example_arguments
-from core.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 _RULES = """# Calling tools
 

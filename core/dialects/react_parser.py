@@ -7,8 +7,8 @@ from core.dialects.dialect import CallComplete, Parsed, VisibleText
 from core.dialects.json_arguments import read_arguments
 from core.dialects.react_input import ObjectReader
 from core.dialects.react_lines import Label, is_fence, label_at, may_become_label
-from core.ids import new_id
-from core.messages import JsonObject, ToolCall
+from core.domain.ids import new_id
+from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 FENCE_LINE_CHARACTERS_MAX = 32

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 
 from core.dialects.xml_prompt import written_call
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 from core.ports import ModelRequest
 
 _ARGUMENTS: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)

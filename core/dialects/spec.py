@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from core.dialects.spec import ToolSpec
 from core.dialects.xml_lexer import BLOCK_TAGS, Grammar
 from core.dialects.xml_parser import XmlParser
 from core.dialects.xml_prompt import tools_prompt, written_value
-from core.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import re
 from core.dialects.spec import ToolSpec
 from core.dialects.xml_lexer import Grammar, Token
 from core.dialects.xml_values import typed
-from core.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 _CHILD = re.compile(r"\s*+<([\w-]++)\s*+>")
 

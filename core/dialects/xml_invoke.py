@@ -13,7 +13,7 @@ from typing import Literal
 from core.dialects.spec import ToolSpec
 from core.dialects.xml_lexer import BLOCK_TAGS, Token
 from core.dialects.xml_values import typed
-from core.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 Taken = Literal["more", "ended", "broken"]
 """`broken`: the call has no end of its own, and the token belongs to whatever comes after it."""

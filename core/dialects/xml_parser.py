@@ -9,8 +9,8 @@ from core.dialects.xml_element import ElementReader
 from core.dialects.xml_invoke import InvokeReader
 from core.dialects.xml_lexer import Grammar, Lexer, Token
 from core.dialects.xml_prose import CodeEnd, Prose
-from core.ids import new_id
-from core.messages import ToolCall
+from core.domain.ids import new_id
+from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 BLOCK_END = "\n</function_calls>"

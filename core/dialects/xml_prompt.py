@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from core.dialects.spec import ToolSpec
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 _RULES = """# Calling tools
 

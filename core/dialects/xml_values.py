@@ -7,7 +7,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from core.dialects.json_arguments import loads
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 REFERENCES_MAX = 16
 NUMBER_CHARACTERS_MAX = 40

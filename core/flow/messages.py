@@ -9,9 +9,9 @@ from typing import Literal
 from core.context.heard import FLOW, is_said
 from core.context.original import text_of
 from core.context.tokens import counted
+from core.domain.messages import Message
+from core.domain.plans import MARKS, Plan, Step
 from core.flow.steps import STEPS_MAX, number_of
-from core.messages import Message
-from core.plans import MARKS, Plan, Step
 
 Phase = Literal["plan", "review", "step", "asked", "report"]
 Choice = Literal["again", "skip", "plan", "stop"]
@@ -183,4 +183,4 @@ def _team_text(team: Mapping[str, str]) -> str:
 
 @cache
 def _prompt(name: str) -> str:
-    return (files("core.prompts") / f"{name}.md").read_text(encoding="utf-8").strip()
+    return (files("core.prompt.templates") / f"{name}.md").read_text(encoding="utf-8").strip()

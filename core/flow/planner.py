@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
 
-from core.approval import Approval
-from core.errors import ToolError
-from core.events import RunFinished
+from core.domain.approval import Approval
+from core.domain.errors import ToolError
+from core.domain.events import RunFinished
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.plans import Plan, Plans, Step
 from core.flow.messages import Sign, drawn, newest_said, newest_sign, plan_text, review_text
 from core.flow.names import member_named, name_in
 from core.flow.setup import Flow
@@ -21,10 +24,7 @@ from core.flow.steps import (
     revised,
     seen,
 )
-from core.ids import new_id
-from core.loop import Surroundings
-from core.messages import Message
-from core.plans import Plan, Plans, Step
+from core.loop.loop import Surroundings
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, Toolbox, ToolContext
 

@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from core.approval import Approval
 from core.context.summary import turns_in
-from core.engine import Engine
-from core.errors import LeaseLost, StorageUnavailable
-from core.events import RunFinished
+from core.domain.approval import Approval
+from core.domain.errors import LeaseLost, StorageUnavailable
+from core.domain.events import RunFinished
+from core.domain.messages import Message
+from core.domain.plans import Plan, checklist
+from core.domain.threads import Lease, Reply
 from core.flow.messages import (
     CHOICES,
     Choice,
@@ -35,11 +37,9 @@ from core.flow.steps import (
 )
 from core.flow.working import started, worked
 from core.interrupt import Stopped
-from core.loop import Surroundings, stop_summary
-from core.messages import Message
-from core.plans import Plan, checklist
-from core.recorder import RunRecorder
-from core.threads import Lease, Reply
+from core.loop.loop import Surroundings, stop_summary
+from core.run.engine import Engine
+from core.run.recorder import RunRecorder
 
 log = logging.getLogger(__name__)
 EMPTY = "The plan is empty now, so there is nothing left to do. Tell me what you need."
@@ -52,7 +52,7 @@ Mend = Callable[[Surroundings], Awaitable[Ended | None]]
 
 
 async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
-    """Plays until the run may end, and says how it ended, or what it waits for, as `core.loop.run_agent` does.
+    """Plays until the run may end, and says how it ended, or what it waits for, as `core.loop.loop.run_agent` does.
 
     `mend`, for a run that an earlier attempt began, makes the history whole with what the calls were made in, and
     answers the end that the attempt had come to. Whatever ends the run, no step is left as being worked on.

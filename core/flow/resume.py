@@ -4,17 +4,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from core.calls import ENDING_TOOLS, executed
 from core.dialects.dialect import VisibleText
-from core.engine import Engine
-from core.events import RunFinished
+from core.domain.events import RunFinished
+from core.domain.messages import Message, ToolCall
+from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.flow.messages import newest_sign
 from core.flow.planner import draft_tool, new_draft, with_tools
 from core.flow.setup import Flow
-from core.loop import Surroundings
-from core.messages import Message, ToolCall
+from core.loop.calls import ENDING_TOOLS, executed
+from core.loop.loop import Surroundings
 from core.ports import TextDelta
-from core.threads import Lease, Reply, ToolCallRecord
+from core.run.engine import Engine
 from core.tools.tool import prepare
 
 Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.approval import Approval
-from core.calls import RunLog
 from core.context.summary import turns_in
-from core.events import ChecklistChanged, MessageAdded, RunFinished
+from core.domain.approval import Approval
+from core.domain.events import ChecklistChanged, MessageAdded, RunFinished
+from core.domain.messages import Message
+from core.domain.plans import Plan, PlanStore, checklist
+from core.domain.threads import ToolCallRecord
 from core.flow.messages import Sign, flow_message, newest_sign
 from core.flow.steps import Change, changed, flow_plan
-from core.loop import Surroundings, run_agent
-from core.messages import Message
-from core.plans import Plan, PlanStore, checklist
-from core.threads import ToolCallRecord
+from core.loop.calls import RunLog
+from core.loop.loop import Surroundings, run_agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

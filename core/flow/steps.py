@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from core.plans import Plan, Plans, Step
+from core.domain.plans import Plan, Plans, Step
 
 STEPS_MAX = 50
 NOTE_CHARACTERS_MAX = 100

@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from core.engine import Engine
-from core.equipment import Equipment, kit_of
+from core.domain.messages import Message
+from core.domain.threads import Run
 from core.flow.setup import Board, Flow, Member
 from core.flow.steps import members_of
-from core.loop import Surroundings
-from core.messages import Message
-from core.recorder import RunRecorder
-from core.threads import Run
+from core.loop.loop import Surroundings
+from core.run.agent_config import Equipment, kit_of
+from core.run.engine import Engine
+from core.run.recorder import RunRecorder
 
 
 async def flow_of(

@@ -4,22 +4,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from core.approval import Approval
-from core.calls import RunLog
-from core.errors import ModelError, ModelUnavailable
-from core.events import AgentEvent, ChecklistChanged, RunFinished, ToolStarted
+from core.domain.approval import Approval
+from core.domain.errors import ModelError, ModelUnavailable
+from core.domain.events import AgentEvent, ChecklistChanged, RunFinished, ToolStarted
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.plans import Plan, Step
+from core.domain.threads import Reply, ToolCallRecord
 from core.flow.messages import Sign, newest_sign, step_text
 from core.flow.names import member_named, name_in, words_of
 from core.flow.planner import Ended, is_end_of_run
 from core.flow.setup import Flow
 from core.flow.steps import at_work, begun, completed, failed, waiting, worked_on_by
-from core.ids import new_id
-from core.loop import Surroundings
-from core.messages import Message
-from core.plans import Plan, Step
-from core.prompt import PromptLayers, layered
+from core.loop.calls import RunLog
+from core.loop.loop import Surroundings
+from core.prompt.system_prompt import PromptLayers, layered
 from core.stores import UsageEntry
-from core.threads import Reply, ToolCallRecord
 from core.tools.planning import planning
 from core.tools.tool import Toolbox
 

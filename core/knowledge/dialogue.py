@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from core.context.original import original_text
 from core.context.untrusted import fenced
-from core.errors import ModelError
+from core.domain.errors import ModelError
+from core.domain.messages import Message
 from core.knowledge.document import Document, Page
 from core.knowledge.ports import Ask
-from core.messages import Message
 
 LONG_REQUEST_CHARACTERS = 1_000
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from core.context.untrusted import fenced
-from core.errors import ModelError
+from core.domain.errors import ModelError
 from core.knowledge.block import shown_name
 from core.knowledge.keywords import json_object_in, search_texts
 from core.knowledge.parts import Part, parts_of, parts_with, place_of

@@ -7,7 +7,7 @@ import jiter
 
 from core.context.tokens import count_text
 from core.context.untrusted import fenced
-from core.errors import ModelError
+from core.domain.errors import ModelError
 from core.knowledge.ports import Ask
 
 log = logging.getLogger(__name__)

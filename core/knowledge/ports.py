@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from core.domain.threads import Usage
 from core.knowledge.chunk import Chunk
 from core.knowledge.document import DocumentKind
 from core.knowledge.terms import Term
-from core.threads import Usage
 
 HEAD_BYTES = 100_000
 """How much of an entry's text is kept as it is, for the direct form."""

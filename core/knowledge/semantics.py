@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.errors import ModelError, ModelUnavailable
+from core.domain.errors import ModelError, ModelUnavailable
+from core.domain.threads import Usage
 from core.knowledge.ports import Embedder, Hit, KnowledgeVectors
-from core.threads import Usage
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from core.context.tokens import count_text
-from core.errors import ModelUnavailable
+from core.domain.errors import ModelUnavailable
+from core.domain.threads import Usage
 from core.llm.errors import UNREADABLE
-from core.threads import Usage
 
 DIMENSIONS_MAX = 8_192
 TOKENS_MAX = 100_000_000

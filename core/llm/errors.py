@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from core.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 
 DETAIL_CHARACTERS_MAX = 500
 RETRY_AFTER_SECONDS_MAX = 3600.0

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
 from core.context.cache_marks import with_cache_marks
-from core.errors import ModelError, ModelUnavailable
+from core.domain.errors import ModelError, ModelUnavailable
+from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import errors
 from core.llm.errors import Refusal, error_of, retry_after
 from core.llm.openai_chunks import AnswerReader
 from core.llm.openai_request import sendable
 from core.ports import ModelDelta, ModelFinished, ModelRequest
-from core.threads import Usage
 
 log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")

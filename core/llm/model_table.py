@@ -10,8 +10,8 @@ from typing import cast
 
 import jiter
 
-from core.budget import Price
 from core.context.limits import ANSWER_SHARE, ContextLimit
+from core.domain.budget import Price
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from typing import Literal, cast
 
 from pydantic_core import to_json as pydantic_to_json
 
-from core.errors import ModelUnavailable
+from core.domain.errors import ModelUnavailable
+from core.domain.threads import Usage
 from core.llm import errors
 from core.llm.errors import Refusal, error_of
-from core.llm.halves import Halves
+from core.llm.surrogates import Halves
 from core.llm.thoughts import Thoughts
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
-from core.threads import Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 TEXT_CHARACTERS_MAX = 2_000

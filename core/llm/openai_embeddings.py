@@ -6,7 +6,7 @@ from typing import cast
 import aiohttp
 import jiter
 
-from core.errors import ModelUnavailable
+from core.domain.errors import ModelUnavailable
 from core.failpoints import Failpoint
 from core.llm import errors
 from core.llm.errors import error_of, retry_after

@@ -6,7 +6,7 @@ from typing import cast
 
 import jiter
 
-from core.errors import ModelUnavailable
+from core.domain.errors import ModelUnavailable
 from core.llm import errors
 from core.llm.openai_chunks import AnswerReader
 from core.ports import ModelDelta

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from core.domain.messages import JsonObject
 from core.llm.openai_chunks import to_json
-from core.messages import JsonObject
 from core.ports import ModelRequest
 
 KEPT_BYTES_MAX = 4 * 1024 * 1024

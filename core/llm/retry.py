@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from core.errors import ModelUnavailable
+from core.domain.errors import ModelUnavailable
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)

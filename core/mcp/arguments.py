@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import JsonValue, RootModel, model_validator
 
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 STEPS_MAX = 20_000
 PROBLEMS_MAX = 5

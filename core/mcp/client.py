@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.mcp.arguments import McpArguments
 from core.mcp.link import ServerLink
 from core.mcp.names import prefix
 from core.mcp.offers import Offer, matches
-from core.mcp.secrecy import blotted, secrets_of
+from core.mcp.redaction import blotted, secrets_of
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput

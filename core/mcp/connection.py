@@ -21,10 +21,10 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from core.context.foreign import cleaned, line
+from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.mcp.settings import McpServerConfig
 from core.mcp.transports import Watch, watched_transport
-from core.messages import JsonObject
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
 from core.mcp.offers import Offer, offers_of
 from core.mcp.settings import McpServerConfig
-from core.messages import JsonObject
 from core.tasks import cancel, spawn
 from core.tools.tool import ToolContext, ToolOutput
 

@@ -18,7 +18,7 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from core.context.foreign import clean, line
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 from core.tools.tool import ToolContext, ToolOutput
 
 TEXT_CHARACTERS_MAX = 200_000

@@ -8,7 +8,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from core.context.foreign import cleaned, line
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 
 SCHEMA_CHARACTERS_MAX = 20_000
 DEPTH_MAX = 24

@@ -17,11 +17,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from pydantic import JsonValue
 
-from core.calls import ENDING_TOOLS, CallOutcome, executed
-from core.errors import ConfigurationError, ToolError
-from core.ids import new_id
+from core.domain.errors import ConfigurationError, ToolError
+from core.domain.ids import new_id
+from core.domain.messages import Message, ToolCall
+from core.loop.calls import ENDING_TOOLS, CallOutcome, executed
 from core.mcp.standard_input import standard_input
-from core.messages import Message, ToolCall
 from core.tasks import cancel, spawn
 from core.tools.tool import Toolbox, ToolContext, prepare
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.mcp.names import prefix
 
 NAME_CHARACTERS_MAX = 32

@@ -1,4 +1,4 @@
-"""All tools by name: every `Tool` at the top of a module of this package. A new tool is one new file."""
+"""All tools by name: every `Tool` at the top of a module below this package. A new tool is one new file."""
 
 import importlib
 import pkgutil
@@ -7,32 +7,22 @@ from types import ModuleType
 from typing import Any, cast
 
 import core.tools
-from core.outside.services import Outside
-from core.tools import (
-    browser,
-    browser_input,
-    data_providers,
-    deploy,
-    expose_port,
-    files,
-    image_edit_or_generate,
-    knowledge,
-    python_execute,
-    scrape_webpage,
-    search_conversation,
-    shell,
-    str_replace_editor,
-    web_search,
-)
+from core.tools import knowledge, python_execute, search_conversation, shell
+from core.tools.browser import input, pages
+from core.tools.images import image_edit_or_generate
 from core.tools.tool import Tool, Toolbox
+from core.tools.web import data_providers, deploy, expose_port, scrape_webpage, web_search
+from core.tools.workspace import files, str_replace_editor
+from core.web_access.services import Outside
 
 
 @cache
 def catalogue() -> dict[str, Tool[Any]]:
     """Every tool there is. Raises ValueError where two share a name."""
     found: dict[str, Tool[Any]] = {}
-    for module_name in sorted(info.name for info in pkgutil.iter_modules(core.tools.__path__)):
-        for tool in tools_of(importlib.import_module(f"core.tools.{module_name}")):
+    modules = pkgutil.walk_packages(core.tools.__path__, prefix="core.tools.")
+    for module_name in sorted(info.name for info in modules if not info.ispkg):
+        for tool in tools_of(importlib.import_module(module_name)):
             if found.setdefault(tool.name, tool) is not tool:
                 raise ValueError(f"two tools are named {tool.name!r}")
     return found
@@ -71,7 +61,7 @@ def toolbox(
     it, without a knowledge base those that look things up there."""
     left_out = set(disabled)
     if not needs_sandbox or not with_browser:
-        left_out |= {tool.name for module in (browser, browser_input) for tool in tools_of(module)}
+        left_out |= {tool.name for module in (pages, input) for tool in tools_of(module)}
     if not needs_sandbox:
         in_sandbox = (
             files,

@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 
 from core.context.cutting import EXPAND_TOOL
 from core.context.original import original_text
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext
 
 PAGE_CHARACTERS = 30_000

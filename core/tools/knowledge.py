@@ -2,10 +2,10 @@
 
 from pydantic import BaseModel, Field
 
-from core.errors import DocumentError, ToolError
-from core.knowledge.desk import KnowledgeDesk
+from core.domain.errors import DocumentError, ToolError
+from core.knowledge.run_knowledge import KnowledgeDesk
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace import WithPath, about
+from core.tools.workspace.paths import WithPath, about
 
 
 class SearchParams(BaseModel):

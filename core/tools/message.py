@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.json_arguments import loads
-from core.errors import AgentError, ToolError
+from core.domain.errors import AgentError, ToolError
+from core.domain.threads import Reply
 from core.ports import Files
-from core.threads import Reply
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace import inside_workspace
+from core.tools.workspace.paths import inside_workspace
 
 
 def _as_tuple(value: object) -> object:

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from core import plans
-from core.errors import ToolError
-from core.plans import Plans
+from core.domain import plans
+from core.domain.errors import ToolError
+from core.domain.plans import Plans
 from core.tools.tool import Tool, ToolContext
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field
 
-from core.errors import ToolError
-from core.ids import new_id
+from core.domain.errors import ToolError
+from core.domain.ids import new_id
 from core.ports import CommandOutput
 from core.tools.tool import Tool, ToolContext, ToolOutput
 

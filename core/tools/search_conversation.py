@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.knowledge.dialogue import earlier
 from core.tools.tool import Tool, ToolContext
 

@@ -5,10 +5,10 @@ from itertools import chain, count
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import CommandOutput, Shell
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace import relative
+from core.tools.workspace.paths import relative
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80

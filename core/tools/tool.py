@@ -9,15 +9,15 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from core.dialects.spec import ToolSpec
-from core.errors import ToolError
-from core.events import AgentEvent
-from core.figures import NO_FIGURES, Figures
-from core.knowledge.desk import KnowledgeDesk
-from core.messages import JsonObject, Message
-from core.outside.services import Outside
-from core.plans import PlanStore
+from core.domain.errors import ToolError
+from core.domain.events import AgentEvent
+from core.domain.messages import JsonObject, Message
+from core.domain.plans import PlanStore
+from core.domain.threads import Reply, Usage
+from core.knowledge.run_knowledge import KnowledgeDesk
+from core.metrics import NO_FIGURES, Figures
 from core.ports import Sandbox
-from core.threads import Reply, Usage
+from core.web_access.services import Outside
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 TITLE_CHARACTERS_MAX = 120

@@ -1,7 +1,7 @@
 """What the program inside needs of `json`, `signal` and `collections`, without importing them.
 
 They build regular expressions, enumerations and named tuples first, two thirds of what a sandbox needed to start. Their
-halves written in C, which every CPython since 3.9 has, do without. `sandbox.programs` asks for them first.
+halves written in C, which every CPython since 3.9 has, do without. `sandbox.local.programs` asks for them first.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -4,8 +4,8 @@ from typing import Literal
 
 from alembic import context
 
-from storage.columns import Document, UtcDateTime, Words
-from storage.tables import METADATA
+from storage.sql.columns import Document, UtcDateTime, Words
+from storage.sql.tables import METADATA
 
 
 def _render(kind: str, item: object, autogenerate: object) -> str | Literal[False]:

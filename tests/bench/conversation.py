@@ -5,9 +5,16 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from bots.simulator.slack.dispatch import ApiCall
-from bots.simulator.slack.server import SlackSimulator
-from core.llm.scripted import Conversation, Scenario, ScriptedCall, Step, TextCondition, When
+from core.llm.scripted.scenario import (
+    Conversation,
+    Scenario,
+    ScriptedCall,
+    Step,
+    TextCondition,
+    When,
+)
+from simulator.slack.dispatch import ApiCall
+from simulator.slack.server import SlackSimulator
 from tests.bench.program import PERSON, Program, until
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and nobody is any the wiser for it. "

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.discord.settings import DiscordSettings
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.slack.settings import SlackSettings
-from core.llm.scripted import Scenario
-from core.llm.scripted_server import ScriptedServer, serve
+from core.llm.scripted.scenario import Scenario
+from core.llm.scripted.server import ScriptedServer, serve
+from simulator.discord.server import DiscordSimulator
+from simulator.discord.settings import DiscordSettings
+from simulator.slack.server import SlackSimulator
+from simulator.slack.settings import SlackSettings
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {

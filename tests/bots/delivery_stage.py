@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bots.delivery import RunDelivery
-from bots.posting import Showroom
-from bots.rendering.content import Content
-from core.runs import execute
+from bots.delivery.content import Content
+from bots.delivery.poster import Showroom
+from bots.delivery.run_delivery import RunDelivery
+from core.domain.threads import Address
+from core.run.execute import execute
 from core.stores import Deliveries
-from core.threads import Address
 from sandbox.unsafe_process import UnsafeProcesses
-from storage.asks import SqlAsks
-from storage.deliveries import SqlDeliveries
+from storage.sql.stores.asks import SqlAsks
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.surface import FakeSurface, Posted

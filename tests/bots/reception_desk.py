@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bots.commands import CommandDesk
-from bots.inbound import (
-    CommandCalled,
-    IncomingMessage,
-)
-from bots.policy import Policy
-from bots.reception import Reception
-from core.runs import execute
-from core.threads import Address, IncomingFile, Person
+from bots.inbound.access import Policy
+from bots.inbound.commands.dispatch import CommandDesk
+from bots.inbound.decide import CommandCalled, IncomingMessage
+from bots.inbound.receive import Reception
+from core.domain.threads import Address, IncomingFile, Person
+from core.run.execute import execute
 from sandbox.unsafe_process import UnsafeProcesses
-from storage.memory_queue import MemoryRunQueue
+from storage.memory.run_queue import MemoryRunQueue
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from bots.agents import new_roster
-from bots.brains import ModelRouter, brain, own_key_for, unreachable
-from bots.commands import HELP, CommandDesk, answer_command
-from bots.inbound import CommandCalled, Outcome, decide_message, named_agent
+from bots.bootstrap.model_clients import ModelRouter, brain, own_key_for, unreachable
+from bots.inbound.agents import new_roster
+from bots.inbound.commands.dispatch import HELP, CommandDesk, answer_command
+from bots.inbound.decide import CommandCalled, Outcome, decide_message, named_agent
 from bots.settings import Settings, load
 from core.agents.definition import AgentDefinition
-from core.errors import ConfigurationError, ModelRejected
+from core.domain.errors import ConfigurationError, ModelRejected
+from core.domain.threads import Accept, Address, Ignore, Person
 from core.ports import ModelRequest
-from core.threads import Accept, Address, Ignore, Person
-from storage.agents import SqlAgentVersions
+from storage.sql.stores.agents import SqlAgentVersions
 from tests.bots.reception_desk import HERE, message
 from tests.core.conftest import World
 from tests.core.conftest import world as world

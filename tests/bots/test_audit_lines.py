@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime
 
-from bots.audit import line_of
-from core.audit import AuditEntry
-from core.threads import Address, Person
+from bots.inbound.commands.admin import line_of
+from core.domain.audit import AuditEntry
+from core.domain.threads import Address, Person
 
 
 def entry(name: str, subject: str) -> AuditEntry:

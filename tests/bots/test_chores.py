@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.chores import sweep_audit
-from core.errors import StorageUnavailable
+from bots.bootstrap.background_jobs import sweep_audit
+from core.domain.errors import StorageUnavailable
 from core.tasks import cancel, spawn
 
 

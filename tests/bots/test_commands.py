@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bots.commands import size, usage_line
+from bots.inbound.commands.dispatch import size, usage_line
+from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
-from core.threads import Usage
 from tests.bots.reception_desk import HERE, Desk, command, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from bots.rendering.content import AnswerPart, AskPrompt, RunStatus
-from core.approval import APPROVE_ONCE, CHOICES
-from core.errors import (
+from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
+from core.domain.approval import APPROVE_ONCE, CHOICES
+from core.domain.errors import (
     ModelRejected,
     SurfaceError,
     SurfaceRateLimited,
     SurfaceRefused,
     SurfaceUnclear,
 )
-from core.runs import execute
+from core.run.execute import execute
 from core.tools.tool import Toolbox
 from tests.bots.delivery_stage import Stage, until
 from tests.bots.delivery_stage import stage as stage

@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
-from bots.rendering.content import AnswerPart, Notice
-from core.errors import (
-    SurfaceRefused,
-)
-from core.runs import execute
+from bots.delivery.content import AnswerPart, Notice
+from core.domain.errors import SurfaceRefused
+from core.run.execute import execute
 from tests.bots.delivery_stage import Stage
 from tests.bots.delivery_stage import stage as stage
 from tests.core.conftest import world as world

@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import replace
 
-from bots.rendering.content import AskPrompt, RunStatus
-from core.errors import StorageUnavailable
-from core.runs import execute
+from bots.delivery.content import AskPrompt, RunStatus
+from core.domain.errors import StorageUnavailable
+from core.run.execute import execute
 from core.stores import Delivery, Rendering
 from core.tools.tool import Toolbox
-from storage.deliveries import SqlDeliveries
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.bots.delivery_stage import Stage, until
 from tests.bots.delivery_stage import stage as stage
 from tests.core.conftest import world as world

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from bots.posting import Poster
+from bots.delivery.poster import Poster
+from core.domain.threads import Address
 from core.ports import Reaction
-from core.runs import execute
-from core.threads import Address
-from storage.deliveries import SqlDeliveries
+from core.run.execute import execute
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.bots.delivery_stage import Stage, stage, until, world  # noqa: F401 - fixtures
 from tests.fakes.played_model import calls, text
 from tests.fakes.surface import FakeSurface

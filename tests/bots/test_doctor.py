@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import examine
-from bots.findings import Finding, report
-from bots.provider_keys import key_name
 from bots.settings import VARIABLES
+from bots.settings.provider_keys import key_name
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding, report
 from tests.fakes.embeddings import embeddings_fake
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from grpclib import Status
 
-from bots.doctor import examine
-from bots.findings import Finding
 from bots.settings import VARIABLES
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding
 from tests.bots.test_modal_queue import APP, POSTGRESQL, REDIS, deployed
 
 WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}

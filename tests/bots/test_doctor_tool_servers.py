@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import examine
-from bots.findings import Finding
 from bots.settings import VARIABLES
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding
 from tests.core.mcp.conftest import http_fake
 
 FAKES = Path(__file__).parents[1] / "fakes"

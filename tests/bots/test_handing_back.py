@@ -5,19 +5,19 @@ from pathlib import Path
 
 import aiohttp
 
-from bots.bootstrap import running
-from bots.reception import arrival_of
+from bots.bootstrap.program import running
+from bots.inbound.receive import arrival_of
 from bots.settings import Settings, load
 from bots.web.links import sign_takeover
-from core.endings import ending_of
-from core.events import RunFinished
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
+from core.run.finish import ending_of
 from core.stores import JournalEntry
-from core.threads import Reply
-from storage.conversations import SqlConversations
-from storage.inbox import SqlInbox
-from storage.journal import SqlRunJournal
-from storage.opening import open_database
-from storage.runs import SqlRunClaims
+from storage.sql.open_database import open_database
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.bots.reception_desk import HERE, message
 
 SECRET = "s" * 32

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.known_models import known_models
+from bots.bootstrap.known_models import known_models
 from bots.settings import Settings, load
-from core.budget import Price
 from core.context.limits import ContextLimit
-from core.errors import ConfigurationError
+from core.domain.budget import Price
+from core.domain.errors import ConfigurationError
 
 OWN = {"LLM_BASE_URL": "http://127.0.0.1:1/v1"}
 PRICES = {"PRICE_INPUT_PER_MILLION_USD": "1", "PRICE_OUTPUT_PER_MILLION_USD": "4"}

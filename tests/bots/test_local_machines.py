@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bots.machines import Machines, machines, prompt
+from bots.bootstrap.sandboxes import Machines, machines, prompt
 from bots.settings import load
-from core.errors import ConfigurationError
-from sandbox.local import LocalJails
+from core.domain.errors import ConfigurationError
+from sandbox.local.provider import LocalJails
 from sandbox.records import MemorySandboxRecords
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.egress_stage import stand_in

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bots.log_texts import trace_of, without_texts
-from bots.logs import JsonLines, OneLine
-from core.errors import AgentError, StorageUnavailable, ToolError
+from bots.observability.log_redaction import trace_of, without_texts
+from bots.observability.logs import JsonLines, OneLine
+from core.domain.errors import AgentError, StorageUnavailable, ToolError
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "my-private-prompt"
@@ -131,9 +131,12 @@ def caught(error: BaseException, cause: BaseException | None = None) -> BaseExce
 @pytest.mark.parametrize(
     ("error", "headline"),
     [
-        (StorageUnavailable("disk I/O error"), "core.errors.StorageUnavailable: disk I/O error"),
-        (AgentError("The model is away."), "core.errors.AgentError: The model is away."),
-        (ToolError(PROMPT), "core.errors.ToolError: (17 characters left out)"),
+        (
+            StorageUnavailable("disk I/O error"),
+            "core.domain.errors.StorageUnavailable: disk I/O error",
+        ),
+        (AgentError("The model is away."), "core.domain.errors.AgentError: The model is away."),
+        (ToolError(PROMPT), "core.domain.errors.ToolError: (17 characters left out)"),
         (ValueError(PROMPT), "ValueError: (17 characters left out)"),
         (ValueError(), "ValueError"),
         (
@@ -216,6 +219,8 @@ def test_a_library_that_words_an_error_itself_is_not_repeated() -> None:
 
 def test_what_we_say_of_an_error_stays_but_for_what_a_service_quotes() -> None:
     quoting = "400 [{'loc': ('body',), 'input': {'content': 'my-private-prompt'}}]"
-    (text, as_json) = logged(lambda log, _: log.warning("it refused: %s", quoting), "core.loop")
+    (text, as_json) = logged(
+        lambda log, _: log.warning("it refused: %s", quoting), "core.loop.loop"
+    )
     assert PROMPT not in text + as_json
     assert "it refused: 400 [{'loc': ('body',), 'input': ..." in text

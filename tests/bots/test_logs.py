@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from bots.logs import REDACTED, JsonLines, OneLine, redact
-from core.errors import SurfaceError
-from core.log_marks import mark
+from bots.observability.logs import REDACTED, JsonLines, OneLine, redact
+from core.domain.errors import SurfaceError
+from core.log_context import mark
 
 
 def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:
-    record = logging.LogRecord("core.runs", logging.INFO, "", 0, message, arguments, None)
+    record = logging.LogRecord("core.run.execute", logging.INFO, "", 0, message, arguments, None)
     return OneLine(secrets).format(record)
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bots.doctor import examine
-from bots.findings import Finding
-from bots.machines import machines, modal_plan, prompt
+from bots.bootstrap.sandboxes import machines, modal_plan, prompt
 from bots.settings import Settings, load
-from sandbox.modal_plan import Network
-from sandbox.modal_sandboxes import ModalSandboxes
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding
+from sandbox.modal.plan import Network
+from sandbox.modal.provider import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
 from tests.sandbox.modal_stage import modal_stage
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap import running
-from bots.mcp_sessions import Sessions
+from bots.bootstrap.mcp_sessions import Sessions
+from bots.bootstrap.program import running
+from bots.bootstrap.worker_locks import new_worker_id
 from bots.settings import load
-from bots.workers import new_worker_id
-from core.errors import SandboxUnavailable
-from core.threads import Address
-from storage.conversations import SqlConversations
-from storage.opening import open_database
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import Address
+from storage.sql.open_database import open_database
+from storage.sql.stores.conversations import SqlConversations
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.sandbox_memory import MemorySandboxes

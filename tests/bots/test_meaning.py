@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.meaning import semantics
+from bots.bootstrap.embeddings import semantics
 from bots.settings import Settings, load
-from core.errors import ConfigurationError
-from core.threads import Usage
-from storage.database import Database
+from core.domain.errors import ConfigurationError
+from core.domain.threads import Usage
+from storage.sql.database import Database
 from tests.fakes.embeddings import embeddings_fake, vector_of
 from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
     database,

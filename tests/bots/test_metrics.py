@@ -8,15 +8,15 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.metrics import Metrics
-from bots.watching import WatchedModel, call_trace, method_of
+from bots.bootstrap.instrumentation import WatchedModel, call_trace, method_of
+from bots.observability.metrics import Metrics
 from bots.web.app import served, watched_app
 from bots.web.health import Watch
-from core import serving
-from core.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
-from core.figures import Backlog
+from core import server_shutdown
+from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
+from core.domain.threads import Usage
+from core.metrics import Backlog
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
-from core.threads import Usage
 
 REQUEST = ModelRequest(model="m", messages=())
 
@@ -128,7 +128,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
         for _ in range(2):
             (await http.post(url)).release()
-        await serving.end(runner)
+        await server_shutdown.end(runner)
         with pytest.raises(aiohttp.ClientError):
             await http.post(url)
     for status in ("429", "200", "0"):

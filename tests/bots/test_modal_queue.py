@@ -10,11 +10,11 @@ import modal
 import pytest
 from grpclib import Status
 
-from bots.bootstrap import running, up, worker
-from bots.chores import put_left
-from bots.modal_queue import ModalRunQueue, OneRunQueue, modal_run_queue
+from bots.bootstrap.background_jobs import put_left
+from bots.bootstrap.modal_queue import ModalRunQueue, OneRunQueue, modal_run_queue
+from bots.bootstrap.program import running, up, worker
 from bots.settings import load
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 from tests.emulators.modal.deployment import published
 from tests.sandbox.modal_stage import Stage, modal_stage
@@ -63,7 +63,7 @@ def called(stage: Stage) -> list[object]:
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.levelname for one in caplog.records if one.name == "bots.modal_queue"]
+    return [one.levelname for one in caplog.records if one.name == "bots.bootstrap.modal_queue"]
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -108,7 +108,7 @@ async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
 async def test_what_modal_does_not_take_is_told_once_and_put_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "bots.modal_queue")
+    caplog.set_level(logging.INFO, "bots.bootstrap.modal_queue")
     async with staged() as (queue, stage, minute):
         stage.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
         await asyncio.gather(*map(queue.put, ("a", "b")))

@@ -6,7 +6,13 @@ from typing import Literal
 
 import pytest
 
-from bots.inbound import AskAnswered, CommandName, MessageDeleted, RunButtonPressed, StopWished
+from bots.inbound.decide import (
+    AskAnswered,
+    CommandName,
+    MessageDeleted,
+    RunButtonPressed,
+    StopWished,
+)
 from tests.bots.reception_desk import BOB, HERE, Desk, command, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world

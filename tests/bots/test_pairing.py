@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from bots.audit import AdminDesk
-from bots.inbound import (
+from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED, WHO_ARE_YOU, Policy
+from bots.inbound.commands.admin import AdminDesk
+from bots.inbound.decide import (
     CommandCalled,
     CommandName,
     Inbound,
@@ -14,11 +15,10 @@ from bots.inbound import (
     RunButtonPressed,
     Standing,
 )
-from bots.policy import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED, WHO_ARE_YOU, Policy
-from bots.reception import Reception
-from core.threads import Person
-from storage.audit import SqlAuditLog
-from storage.pairings import SqlPairings
+from bots.inbound.receive import Reception
+from core.domain.threads import Person
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.pairings import SqlPairings
 from tests.bots.reception_desk import ALICE, BOB, HERE, Desk, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world

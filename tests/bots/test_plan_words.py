@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from bots.commands import CommandDesk
-from bots.inbound import CommandCalled, Outcome
-from bots.plan_words import NO_PLAN, NOT_OURS, OVER, USAGE
-from bots.policy import Policy
-from bots.reception import Reception
+from bots.inbound.access import Policy
+from bots.inbound.commands.dispatch import CommandDesk
+from bots.inbound.commands.plan import NO_PLAN, NOT_OURS, OVER, USAGE
+from bots.inbound.decide import CommandCalled, Outcome
+from bots.inbound.receive import Reception
+from core.domain.ids import new_id
+from core.domain.plans import created
+from core.domain.threads import Person
 from core.flow.steps import changed, closed
-from core.ids import new_id
-from core.plans import created
-from core.runs import execute
-from core.threads import Person
-from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
+from core.run.execute import execute
+from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.core.flow.conftest import Played, last, plan_of, planned, said, shown

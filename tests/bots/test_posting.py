@@ -2,12 +2,12 @@
 
 import pytest
 
-from bots.posting import Poster
-from bots.rendering.content import AnswerPart
-from core.errors import LeaseLost, SurfaceRateLimited
+from bots.delivery.content import AnswerPart
+from bots.delivery.poster import Poster
+from core.domain.errors import LeaseLost, SurfaceRateLimited
+from core.domain.threads import Address
 from core.stores import DeliveryDraft
-from core.threads import Address
-from storage.deliveries import SqlDeliveries
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.surface import FakeSurface

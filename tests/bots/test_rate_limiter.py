@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.metrics import Metrics
-from bots.rate_budget import Allowance, RateLimiter
-from bots.rate_memory import KEPT_MAX, MemoryRateBudget
-from core.errors import SurfaceRateLimited
+from bots.delivery.memory_rate_budget import KEPT_MAX, MemoryRateBudget
+from bots.delivery.rate_limiter import Allowance, RateLimiter
+from bots.observability.metrics import Metrics
+from core.domain.errors import SurfaceRateLimited
 
 POST = Allowance(owner="slack:digest", name="post", interval_seconds=10, always_kept=True)
 EDIT = Allowance(owner="slack:digest", name="edit", interval_seconds=10)

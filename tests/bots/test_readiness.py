@@ -3,16 +3,16 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from bots.bootstrap.messaging import Wires, wires
+from bots.bootstrap.readiness import discord_check, slack_check, wires_checks, worker_check
 from bots.discord.app import DiscordApp
-from bots.inbound import Inbound, Outcome
-from bots.readiness import discord_check, slack_check, wires_checks, worker_check
+from bots.inbound.decide import Inbound, Outcome
 from bots.settings import load
 from bots.slack.app import SlackApp
-from bots.wires import Wires, wires
-from core.errors import StorageUnavailable
-from core.worker import AILING_SECONDS, Worker
-from storage.inbox import SqlInbox
-from storage.memory_queue import MemoryRunQueue
+from core.domain.errors import StorageUnavailable
+from core.run.worker import AILING_SECONDS, Worker
+from storage.memory.run_queue import MemoryRunQueue
+from storage.sql.stores.inbox import SqlInbox
 from tests.bots.test_workers import Graves
 from tests.core.conftest import World
 from tests.core.conftest import world as world  # a fixture is found by name

@@ -6,15 +6,15 @@ from typing import Literal
 
 import pytest
 
-from bots.inbound import (
+from bots.inbound.access import Policy
+from bots.inbound.decide import (
     AskAnswered,
     MessageDeleted,
     MessageEdited,
     RunButtonPressed,
     StopWished,
 )
-from bots.policy import Policy
-from core.threads import IncomingFile
+from core.domain.threads import IncomingFile
 from tests.bots.reception_desk import ALICE, BOB, HERE, Desk, command, message, runs_of
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world

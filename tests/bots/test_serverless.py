@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from bots import serverless
-from bots.chores import beat
-from bots.machines import modal_plan
+from bots import modal_worker
+from bots.bootstrap.background_jobs import beat
+from bots.bootstrap.sandboxes import modal_plan
 from bots.settings import Settings, load
-from core.errors import ConfigurationError
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import serve
+from core.domain.errors import ConfigurationError
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import serve
 from core.tasks import cancel, spawn
-from sandbox.modal_plan import HOME_TAG
-from sandbox.modal_sandboxes import ModalSandboxes
-from storage.conversations import SqlConversations
-from storage.runs import SqlRunClaims
-from storage.sandboxes import SqlSandboxRecords
+from sandbox.modal.plan import HOME_TAG
+from sandbox.modal.provider import ModalSandboxes
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.contracts.stores import ADDRESS, stores_over
 from tests.sandbox.modal_stage import modal_stage
 from tests.storage.databases import opened
@@ -48,9 +48,9 @@ def settings(url: str, folder: object, **more: str) -> Settings:
 def test_a_database_that_nobody_else_reaches_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    monkeypatch.setattr(serverless, "load_process", lambda: settings("", tmp_path))
+    monkeypatch.setattr(modal_worker, "load_process", lambda: settings("", tmp_path))
     with pytest.raises(ConfigurationError, match="PostgreSQL"):
-        serverless._shared()
+        modal_worker._shared()
 
 
 async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
@@ -74,7 +74,7 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         stage.workers.append(other)
         await other.open(idle, fence=2)
         assert len(stage.living) == 2
-        await serverless.tidy(chosen)
+        await modal_worker.tidy(chosen)
         assert stage.living == [f"thread.{idle}"]
         assert stray.result is not None
 
@@ -96,13 +96,13 @@ async def test_a_function_executes_one_run_to_its_end(
             llm_base_url=model.base_url,
             llm_api_key="scripted",
         )
-        await serverless.execute_run(receipt.run_id, chosen)
+        await modal_worker.execute_run(receipt.run_id, chosen)
         conversations = SqlConversations(database)
         run = await conversations.run(receipt.run_id)
         assert run is not None
         assert run.status == "completed"
         asked = len(model.requests)
-        await serverless.execute_run(receipt.run_id, chosen)
+        await modal_worker.execute_run(receipt.run_id, chosen)
         assert len(model.requests) == asked
         assert stage.living == []  # saved and stopped
         record = await SqlSandboxRecords(database).find("modal", receipt.thread_id)
@@ -122,6 +122,6 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(
         assert lease is not None
         beating = spawn(beat(claims, "other"), name="the other worker's heart")
         async with asyncio.timeout(30):
-            await serverless.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
+            await modal_worker.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
         assert await claims.held("other") == (lease,)
         await cancel(beating)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bots.settings import VARIABLES, Settings, amended, load, load_process, secret_values
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 
 def problem(environ: dict[str, str], env_file: Path | None = None) -> str:

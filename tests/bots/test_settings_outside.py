@@ -2,9 +2,9 @@
 
 import pytest
 
-from bots.outside import outside_services
+from bots.bootstrap.web_access import outside_services
 from bots.settings import load, secret_values
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 PLAIN = {"THREADHAND_DATA_DIR": "/nowhere"}
 

@@ -11,10 +11,10 @@ from cryptography.fernet import Fernet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bots import env_file as env
 from bots.settings import VARIABLES, load
-from bots.setup_wizard import set_up
-from core import serving
+from bots.setup import env_file as env
+from bots.setup.wizard import set_up
+from core import server_shutdown
 
 
 @dataclass
@@ -96,7 +96,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
     )
     yield file
-    await serving.end(runner)
+    await server_shutdown.end(runner)
 
 
 def values(file: Path) -> Any:
@@ -260,7 +260,7 @@ async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> N
 def test_any_value_survives_the_file(answers: dict[str, str]) -> None:
     import tempfile
 
-    from bots.settings_file import read_env_file
+    from bots.settings.env_file import read_env_file
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / ".env"

@@ -3,8 +3,8 @@
 import pytest
 
 from bots.settings import load
-from bots.shards import Shards, shards_of
-from core.errors import ConfigurationError
+from bots.settings.shards import Shards, shards_of
+from core.domain.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bots.rate_budget import Allowance
+from bots.bootstrap.messaging import wires
+from bots.delivery.rate_limiter import Allowance
 from bots.settings import Settings, load
-from bots.simulator.slack import SlackSimulator
-from bots.wires import wires
+from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
 from tests.servers import redis

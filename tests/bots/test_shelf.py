@@ -7,25 +7,25 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from bots.commands import CommandDesk, answer_command
-from bots.inbound import CommandCalled
-from bots.shelf import Shelf
-from core.budget import Budget, Limit, Price
-from core.errors import AgentError
-from core.figures import NO_FIGURES
-from core.knowledge.desk import Library
+from bots.inbound.commands.dispatch import CommandDesk, answer_command
+from bots.inbound.commands.knowledge import Shelf
+from bots.inbound.decide import CommandCalled
+from core.domain.budget import Budget, Limit, Price
+from core.domain.errors import AgentError
+from core.domain.threads import Address, IncomingFile, Person
+from core.knowledge.run_knowledge import Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_embeddings import OpenAIEmbeddings
-from core.metering import till
-from core.runs import execute
-from core.threads import Address, IncomingFile, Person
+from core.metrics import NO_FIGURES
+from core.model_usage import till
+from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
-from storage.knowledge import SqlKnowledge
-from storage.knowledge_vectors import SqlKnowledgeVectors
-from storage.tables import usages
-from storage.usage import SqlLedger
+from storage.sql.stores.knowledge import SqlKnowledge
+from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.usage import SqlLedger
+from storage.sql.tables import usages
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.embeddings import EmbeddingsFake, embeddings_fake

@@ -1,6 +1,6 @@
 """What a process may believe of the signs that it put on messages."""
 
-from bots.shown_signs import ShownSigns
+from bots.delivery.shown_reactions import ShownSigns
 
 
 def test_a_sign_is_known_for_a_while() -> None:

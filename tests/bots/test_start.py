@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap import up, worker
-from bots.brains import brain
-from bots.remarks import remarks
+from bots.bootstrap.model_clients import brain
+from bots.bootstrap.program import up, worker
+from bots.bootstrap.startup_warnings import remarks
 from bots.settings import Settings, load
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 
 def settings(**variables: str) -> Settings:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bots.discord.app import DiscordApp
-from bots.inbound import Inbound, Outcome
-from bots.simulator.discord import DiscordSimulator
-from bots.simulator.slack import SlackSimulator
+from bots.inbound.decide import Inbound, Outcome
 from bots.slack.app import SlackApp
-from core.threads import Address, Heard
+from core.domain.threads import Address, Heard
+from simulator.discord import DiscordSimulator
+from simulator.slack import SlackSimulator
 
 
 class NoCursors:

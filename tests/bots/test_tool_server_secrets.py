@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.logs import configure
+from bots.bootstrap.mcp_servers import tool_servers
+from bots.observability.logs import configure
 from bots.settings import load
-from bots.toolservers import tool_servers
-from core.errors import ConfigurationError
-from core.mcp.secrecy import secrets_of
+from core.domain.errors import ConfigurationError
+from core.mcp.redaction import secrets_of
 from core.mcp.settings import McpServerConfig, parse_servers
 from core.tools.tool import Toolbox
 from tests.core.conftest import World

@@ -14,16 +14,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from bots.metrics import Metrics
+from bots.observability.metrics import Metrics
+from bots.observability.tracing import NO_EXTRA, Both, Traces, traces
 from bots.settings import load
-from bots.tracing import NO_EXTRA, Both, Traces, traces
-from core import serving
-from core.errors import ToolError
+from core import server_shutdown
+from core.domain.errors import ToolError
 
 WITHOUT = """
 import asyncio, sys
 sys.modules["opentelemetry.sdk"] = None
-from bots.tracing import traces
+from bots.observability.tracing import traces
 async def main():
     async with traces("http://127.0.0.1:1"):
         pass
@@ -95,7 +95,7 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
-    await serving.end(runner)
+    await server_shutdown.end(runner)
 
 
 async def test_spans_reach_a_collector_before_the_program_ends(
@@ -119,7 +119,7 @@ def test_without_the_extra_the_remedy_is_told() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"core.errors.ConfigurationError: {NO_EXTRA}"
+    assert done.stderr.splitlines()[-1] == f"core.domain.errors.ConfigurationError: {NO_EXTRA}"
 
 
 def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:

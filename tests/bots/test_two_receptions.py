@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bots.audit import AdminDesk
-from bots.inbound import CommandCalled, Standing
-from bots.policy import Policy
-from bots.reception import Reception
-from core.threads import Address, Person
-from storage.audit import SqlAuditLog
-from storage.database import Database
-from storage.pairings import SqlPairings
+from bots.inbound.access import Policy
+from bots.inbound.commands.admin import AdminDesk
+from bots.inbound.decide import CommandCalled, Standing
+from bots.inbound.receive import Reception
+from core.domain.threads import Address, Person
+from storage.sql.database import Database
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.pairings import SqlPairings
 from tests.bots.reception_desk import ALICE, BOB, HERE, Desk, message
 from tests.bots.reception_desk import desk as desk
 from tests.core.conftest import world as world

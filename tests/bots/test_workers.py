@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bots.workers import enlisted, new_worker_id
-from core.errors import ConfigurationError, StorageUnavailable
-from core.threads import Lease
+from bots.bootstrap.worker_locks import enlisted, new_worker_id
+from core.domain.errors import ConfigurationError, StorageUnavailable
+from core.domain.threads import Lease
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LIVE = """
 import asyncio, sys
 from pathlib import Path
-from bots.workers import enlisted
+from bots.bootstrap.worker_locks import enlisted
 from tests.bots.test_workers import Graves
 
 async def main():

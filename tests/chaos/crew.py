@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import text
 
 from bots.demo.transcript import buttons_of, messages_of, text_of
-from core.errors import StorageUnavailable
-from storage.database import Database
+from core.domain.errors import StorageUnavailable
+from storage.sql.database import Database
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.chaos.program import Program
 from tests.contracts.redis_servers import redis_client

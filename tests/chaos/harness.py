@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.slack.settings import SlackSettings
-from bots.simulator.view import Button, PlatformView, SeenMessage, SentFile
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
+from simulator.slack.settings import SlackSettings
+from simulator.view import Button, PlatformView, SeenMessage, SentFile
 from tests.chaos.ledgers import Ledger, Rows, sqlite_ledger
 from tests.chaos.program import Program
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bots.demo.transcript import buttons_of
-from bots.simulator.modal.server import ModalSimulator
-from storage.runs import WORKER_GONE_SECONDS
+from simulator.modal.server import ModalSimulator
+from storage.sql.stores.run_claims import WORKER_GONE_SECONDS
 from tests.chaos.crew import NO_WORKER, WORKER
 from tests.chaos.harness import Stage, staged
 from tests.chaos.ledgers import postgresql_ledger

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from bots.demo.transcript import buttons_of, messages_of, text_of
-from bots.simulator.view import SeenMessage
+from simulator.view import SeenMessage
 from tests.chaos.crew import Crew, Told
 
 FINAL_SIGNS = frozenset({"white_check_mark", "✅"})

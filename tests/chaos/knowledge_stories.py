@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos.harness import Stage
 from tests.chaos.stories import Story
 

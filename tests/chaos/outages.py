@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from storage.opening import migrate
-from storage.redis_streams import connect
+from storage.redis.streams import connect
+from storage.sql.open_database import migrate
 from tests.servers import postgresql, redis, server_folder
 
 _NO_CLOCK: Mapping[str, str] = {}

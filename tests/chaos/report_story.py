@@ -1,7 +1,7 @@
 """The main job as a story for crashes: a file comes in, tools run, a question is answered, files come back."""
 
 from bots.demo.transcript import buttons_of, text_of
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos.harness import Stage
 
 QUESTION = "Which form do you want?"

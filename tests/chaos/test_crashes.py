@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from bots.simulator.modal.server import ModalSimulator
 from core.tasks import cancel, spawn
+from simulator.modal.server import ModalSimulator
 from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import REPOSITORY

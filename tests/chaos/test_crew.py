@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from core.failpoints import Failpoint
-from storage.runs import WORKER_GONE_SECONDS
+from storage.sql.stores.run_claims import WORKER_GONE_SECONDS
 from tests.chaos.crew import Crew, crew
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import check, settle_and_check

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bots.demo.transcript import messages_of, text_of
-from bots.simulator.view import SentFile
 from sandbox.full_disk import FULL_DISK
+from simulator.view import SentFile
 from tests.chaos.crew import SCENARIO, Crew, Told, crew
 from tests.chaos.disks import MEBIBYTE, Disk, small_disk
 from tests.chaos.harness import PERSON

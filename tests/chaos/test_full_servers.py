@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from core.errors import StorageUnavailable
+from core.domain.errors import StorageUnavailable
 from tests.chaos.crew import Crew, crew
 from tests.chaos.disks import MEBIBYTE, Disk, small_disk
 from tests.chaos.invariants import settle_and_check

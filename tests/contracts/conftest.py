@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.database import Database
+from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
 from tests.servers import redis
 from tests.storage.databases import (  # noqa: F401 - fixtures are found by name

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
-from storage.redis_streams import RedisStreams, connect
+from storage.redis.streams import RedisStreams, connect
 
 
 @asynccontextmanager

@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from core.events import AgentEvent, Cursor, MessageAdded, RunEvent, RunFinished
-from core.failpoints import Failpoint
-from core.ids import new_id
-from core.messages import Message
-from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
-from core.threads import (
+from core.domain.events import AgentEvent, Cursor, MessageAdded, RunEvent, RunFinished
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.threads import (
     Accept,
     Address,
     Arrival,
@@ -23,19 +21,21 @@ from core.threads import (
     Reply,
     ThreadSnapshot,
 )
-from storage.agents import SqlAgentVersions
-from storage.asks import SqlAsks
-from storage.audit import SqlAuditLog
-from storage.conversations import SqlConversations
-from storage.database import Database
-from storage.deliveries import SqlDeliveries
-from storage.inbox import SqlInbox
-from storage.installations import SqlInstallations
-from storage.journal import SqlRunJournal
-from storage.pairings import SqlPairings
-from storage.plans import SqlPlans
-from storage.runs import SqlRunClaims, SqlStopRequests
-from storage.usage import SqlLedger
+from core.failpoints import Failpoint
+from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
+from storage.sql.database import Database
+from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.asks import SqlAsks
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.installations import SqlInstallations
+from storage.sql.stores.pairings import SqlPairings
+from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.usage import SqlLedger
 
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.events import Cursor, RunEvent, TextStreamed
+from core.domain.events import Cursor, RunEvent, TextStreamed
 from core.ports import EventBus
-from storage.memory_bus import MemoryEventBus
-from storage.redis_bus import RedisEventBus
+from storage.memory.event_bus import MemoryEventBus
+from storage.redis.event_bus import RedisEventBus
 from tests.contracts.redis_servers import redis_client
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import pytest
 
-from core.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_stream import OpenAIStream
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
 from core.ports import (
     ModelDelta,
     ModelFinished,

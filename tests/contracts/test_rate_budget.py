@@ -1,4 +1,4 @@
-"""The contract of `bots.rate_budget.RateBudget`; other adapters join by a parameter of the fixture."""
+"""The contract of `bots.delivery.rate_limiter.RateBudget`; other adapters join by a parameter of the fixture."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from redis.asyncio import Redis
 
-from bots.rate_budget import Allowance, RateBudget, owner_of
-from bots.rate_memory import MemoryRateBudget
-from storage.redis_rates import RedisRateBudget
-from storage.redis_streams import RedisStreams, connect
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import Allowance, RateBudget, owner_of
+from storage.redis.rate_budget import RedisRateBudget
+from storage.redis.streams import RedisStreams, connect
 from tests.contracts.redis_servers import redis_client
 
 # so slow that what a test itself takes does not matter

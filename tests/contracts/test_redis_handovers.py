@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from storage.redis_handovers import HANDOVER_SECONDS, RedisHandovers
-from storage.redis_streams import connect
+from storage.redis.handovers import HANDOVER_SECONDS, RedisHandovers
+from storage.redis.streams import connect
 from tests.contracts.redis_servers import redis_client
 
 

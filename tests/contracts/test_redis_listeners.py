@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from redis.asyncio import Redis
 
-from storage.redis_streams import Ear, Fields, RedisStreams
+from storage.redis.streams import Ear, Fields, RedisStreams
 from tests.contracts.redis_servers import redis_client
 
 

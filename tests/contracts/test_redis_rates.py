@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bots.rate_budget import Allowance, owner_of
-from bots.rate_memory import MemoryRateBudget
-from storage import redis_rates
-from storage.redis_rates import RedisRateBudget
-from storage.redis_streams import RedisStreams, connect
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import Allowance, owner_of
+from storage.redis import rate_budget
+from storage.redis.rate_budget import RedisRateBudget
+from storage.redis.streams import RedisStreams, connect
 from tests.contracts.redis_servers import redis_client
 from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
@@ -26,7 +26,7 @@ async def take(budget: RedisRateBudget, allowance: Allowance) -> float:
     return round(await budget.take([allowance], wait_seconds_max=1_000), -1)
 
 
-async def commands(client: redis_rates.Redis) -> int:
+async def commands(client: rate_budget.Redis) -> int:
     return (await client.info("stats"))["total_commands_processed"]
 
 
@@ -83,17 +83,17 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
                 client, RedisStreams(client), MemoryRateBudget(clock=clock), clock=clock
             )
             assert await take(budget, KEPT) == 0
-        with caplog.at_level(logging.WARNING, redis_rates.__name__):
+        with caplog.at_level(logging.WARNING, rate_budget.__name__):
             assert [await take(budget, KEPT) for _ in range(3)] == [0, 100, 200]
             await budget.refuse([LEARNT], seconds=30)
-            clock.now += 2 * redis_rates.PAUSE_SECONDS
+            clock.now += 2 * rate_budget.PAUSE_SECONDS
             assert await take(budget, KEPT) == 290
             assert budget.is_refused([LEARNT])
         assert len(caplog.records) == 1, caplog.text
         assert "each process keeps its own budget" in caplog.text
         caplog.clear()
-        with redis(folder), caplog.at_level(logging.WARNING, redis_rates.__name__):
-            clock.now += redis_rates.PAUSE_SECONDS
+        with redis(folder), caplog.at_level(logging.WARNING, rate_budget.__name__):
+            clock.now += rate_budget.PAUSE_SECONDS
             assert [await take(budget, KEPT) for _ in range(2)] == [0, 100]
             await client.aclose()
         assert [one.getMessage() for one in caplog.records] == [
@@ -104,7 +104,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
 async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(redis_rates, "ANSWER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(rate_budget, "ANSWER_SECONDS_MAX", 0.05)
     met: list[asyncio.StreamWriter] = []
 
     async def mute(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

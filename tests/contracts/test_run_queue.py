@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from core.ports import RunQueue, StopSignals
-from storage.memory_queue import MemoryRunQueue, MemoryStopSignals
-from storage.redis_queue import RedisRunQueue, RedisStopSignals
+from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
+from storage.redis.run_queue import RedisRunQueue, RedisStopSignals
 from tests.contracts.redis_servers import redis_client
 
 

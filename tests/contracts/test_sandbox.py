@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import LeaseLost, SandboxUnavailable, ToolError
+from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import Sandbox
 from sandbox.limits import Limits
 from tests.sandbox.everywhere import PROVIDERS, sandbox_of

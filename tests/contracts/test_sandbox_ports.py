@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import PortStream, Sandbox
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.everywhere import PROVIDERS, sandbox_of

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import CommandOutput, Sandbox
-from sandbox.client import ShellClient
+from sandbox.client.sandbox_client import ShellClient
 from tests.sandbox.everywhere import PROVIDERS, sandbox_of
 from tests.sandbox.providers import ENDED, content, pieces, run
 

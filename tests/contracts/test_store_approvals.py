@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from core.approval import APPROVE_ALWAYS, Approval
+from core.domain.approval import APPROVE_ALWAYS, Approval
+from core.domain.threads import Accept, Lease, Reply, StopRun
 from core.stores import JournalEntry, RunEnding
-from core.threads import Accept, Lease, Reply, StopRun
 from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
 
 APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site",))

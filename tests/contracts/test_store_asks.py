@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from core.domain.threads import Accept
 from core.stores import Delivery, Rendering
-from core.threads import Accept
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from core.approval import APPROVE_ALWAYS, DENY, Approval
-from core.audit import AuditEntry
+from core.domain.approval import APPROVE_ALWAYS, DENY, Approval
+from core.domain.audit import AuditEntry
+from core.domain.threads import Accept, Ignore, StopRun
 from core.stores import JournalEntry
-from core.threads import Accept, Ignore, StopRun
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, deciding, message
 
 PIN = Approval(turn_id="t1", tools=("pin", "post"), reasons=("Pin a note.",))

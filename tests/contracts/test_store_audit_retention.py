@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.audit import AuditEntry
-from storage.audit import SWEPT_AT_ONCE_MAX, insert_entry
+from core.domain.audit import AuditEntry
+from storage.sql.stores.audit import SWEPT_AT_ONCE_MAX, insert_entry
 from tests.contracts.stores import ADDRESS, ALICE, TEST, Stores
 from tests.contracts.sweeps import swept_by
 

@@ -1,4 +1,4 @@
-"""The contract of `core.figures.Backlogs`, on each database."""
+"""The contract of `core.metrics.Backlogs`, on each database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from core.approval import Approval
+from core.domain.approval import Approval
 from core.stores import JournalEntry
-from storage.backlog import SqlBacklogs
-from storage.database import Database
-from storage.tables import runs
+from storage.sql.database import Database
+from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.tables import runs
 from tests.contracts.stores import ADDRESS, TEST, Stores
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import LeaseLost
-from core.ids import new_id
+from core.domain.errors import LeaseLost
+from core.domain.ids import new_id
 from core.stores import JournalEntry
-from storage.backlog import SqlBacklogs
-from storage.runs import SqlRunClaims
+from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.stores.run_claims import SqlRunClaims
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import LeaseLost
+from core.domain.errors import LeaseLost
+from core.domain.threads import Address, Usage
 from core.stores import JournalEntry, UsageEntry
-from core.threads import Address, Usage
-from storage.tables import METADATA
+from storage.sql.tables import METADATA
 from tests.contracts.stores import ADDRESS, Stores, added, asking
 
 

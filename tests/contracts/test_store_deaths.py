@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.approval import Approval
-from core.events import AgentEvent, MessageAdded, TurnFinished
+from core.domain.approval import Approval
+from core.domain.events import AgentEvent, MessageAdded, TurnFinished
+from core.domain.threads import Lease
 from core.stores import JournalEntry
-from core.threads import Lease
-from storage.runs import ALONE_FROM_DEATHS
+from storage.sql.stores.run_claims import ALONE_FROM_DEATHS
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import LeaseLost
+from core.domain.errors import LeaseLost
+from core.domain.threads import Lease
 from core.stores import DeliveryDraft, Rendering
-from core.threads import Lease
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores
 
 STATUS = DeliveryDraft(slot="status", body={})

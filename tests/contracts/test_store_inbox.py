@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.stores import JournalEntry
-from core.threads import (
+from core.domain.threads import (
     Accept,
     Arrival,
     Ignore,
@@ -17,6 +16,7 @@ from core.threads import (
     StopRun,
     ThreadSnapshot,
 )
+from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
 
 

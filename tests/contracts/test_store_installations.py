@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from core.installations import Installation
+from core.domain.installations import Installation
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, accept, message
 
 HERE = Installation(

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
+from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
+from core.domain.threads import Lease, Reply, ToolCallRecord, Usage
 from core.stores import DeliveryDraft, JournalEntry, RunEnding, UsageEntry
-from core.threads import Lease, Reply, ToolCallRecord, Usage
 from tests.contracts.stores import (
     ADDRESS,
     BOB,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, select, update
 
-from storage.inbox import SWEPT_AT_ONCE_MAX
-from storage.tables import claimed_keys
+from storage.sql.stores.inbox import SWEPT_AT_ONCE_MAX
+from storage.sql.tables import claimed_keys
 from tests.contracts.stores import TEST, Stores
 from tests.contracts.sweeps import swept_by
 

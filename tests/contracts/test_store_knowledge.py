@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import HEAD_BYTES, EntryDraft, KnowledgeEntry, Scope
 from core.knowledge.terms import query_terms
-from storage.database import Database
-from storage.knowledge import SqlKnowledge
-from storage.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.database import Database
+from storage.sql.stores.knowledge import SqlKnowledge
+from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
 from tests.contracts.stores import ADDRESS, Stores
 
 AGENT = Scope("agent", "agent-1")

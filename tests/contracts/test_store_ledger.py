@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.budget import Spending
+from core.domain.budget import Spending
+from core.domain.threads import Lease, Usage
 from core.stores import JournalEntry, UsageEntry
-from core.threads import Lease, Usage
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from core.errors import LeaseLost
-from core.threads import Lease
-from storage.opening import open_database
+from core.domain.errors import LeaseLost
+from core.domain.threads import Lease
+from storage.sql.open_database import open_database
 from tests.contracts.stores import (
     ADDRESS,
     COMPLETED,

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.pairing import PairingRequest
-from core.threads import Person
+from core.domain.pairing import PairingRequest
+from core.domain.threads import Person
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
 
 NOW = datetime.now(UTC)

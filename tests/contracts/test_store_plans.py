@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.plans import Plan, Plans, Step, created, deleted, marked
+from core.domain.plans import Plan, Plans, Step, created, deleted, marked
 from tests.contracts.stores import Stores
 
 

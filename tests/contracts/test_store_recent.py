@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from core.messages import Message, MessageType
+from core.domain.messages import Message, MessageType
+from core.domain.threads import Lease
 from core.stores import JournalEntry
-from core.threads import Lease
 from tests.contracts.stores import Stores, told
 
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.sandboxes import SandboxRecord, SandboxRecords
+from core.domain.sandbox_records import SandboxRecord, SandboxRecords
 from sandbox.records import MemorySandboxRecords
-from storage.sandboxes import SqlSandboxRecords
+from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.contracts.stores import Stores
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

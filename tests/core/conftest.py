@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bots.inbound import IncomingMessage, decide_message
+from bots.inbound.decide import IncomingMessage, decide_message
 from core.dialects.native import NativeDialect
-from core.events import AgentEvent, RunEvent
-from core.ids import new_id
-from core.loop_policy import LoopPolicy
-from core.messages import Message
-from core.runs import Engine, execute
-from core.threads import Address, Arrival, IncomingFile, Person
+from core.domain.events import AgentEvent, RunEvent
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.threads import Address, Arrival, IncomingFile, Person
+from core.loop.policy import LoopPolicy
+from core.run.execute import Engine, execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
-from storage.conversations import SqlConversations
-from storage.database import Database
-from storage.inbox import SqlInbox
-from storage.journal import SqlRunJournal
-from storage.memory_bus import MemoryEventBus
-from storage.memory_queue import MemoryStopSignals
-from storage.opening import open_database
-from storage.plans import SqlPlans
-from storage.runs import SqlRunClaims, SqlStopRequests
-from storage.usage import SqlLedger
+from storage.memory.event_bus import MemoryEventBus
+from storage.memory.run_queue import MemoryStopSignals
+from storage.sql.database import Database
+from storage.sql.open_database import open_database
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.usage import SqlLedger
 from tests.fakes.played_model import PlayedModel
 
 

@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 
-from core.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, Approval, choice_of, described
-from core.events import AgentEvent, ApprovalAsked, RunFinished
-from core.runs import execute
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, Approval, choice_of, described
+from core.domain.events import AgentEvent, ApprovalAsked, RunFinished
+from core.domain.threads import Lease
+from core.run.execute import execute
 from core.stores import JournalEntry
-from core.threads import Lease
 from core.tools.tool import Toolbox
-from storage.database import Database
-from storage.journal import SqlRunJournal
+from storage.sql.database import Database
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

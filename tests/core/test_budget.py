@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from core.budget import Budget, Limit, Price, Spending, day_start, exhausted, priced
-from core.events import RunFinished
+from core.domain.budget import Budget, Limit, Price, Spending, day_start, exhausted, priced
+from core.domain.events import RunFinished
+from core.domain.threads import Usage
 from core.ports import ModelFinished
-from core.threads import Usage
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

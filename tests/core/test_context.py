@@ -10,11 +10,11 @@ import pytest
 
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.errors import ContextOverflow, ModelRejected, SurfaceRefused
-from core.events import ChecklistChanged, RunFailed
-from core.messages import Message
-from core.runs import execute
-from core.threads import Address, Heard, Person
+from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRefused
+from core.domain.events import ChecklistChanged, RunFailed
+from core.domain.messages import Message
+from core.domain.threads import Address, Heard, Person
+from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
 from tests.core.conftest import World

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from core.deaths import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.events import RunFailed, RunFinished, ToolFinished
-from core.mending import INTERRUPTED
+from core.domain.events import RunFailed, RunFinished, ToolFinished
+from core.domain.threads import Lease, Run, ToolCallRecord
 from core.ports import ModelDelta
-from core.runs import execute
+from core.run.execute import execute
+from core.run.history_repair import INTERRUPTED
+from core.run.poison_runs import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from core.stores import RunJournal
-from core.threads import Lease, Run, ToolCallRecord
 from core.tools.tool import Toolbox
-from storage.journal import SqlRunJournal
-from storage.runs import SqlRunClaims
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, text
 

@@ -16,15 +16,15 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.errors import ModelRejected, StorageUnavailable
-from core.events import RunEvent, is_chunk, is_terminal
-from core.loop_policy import LoopPolicy
-from core.messages import Message
-from core.runs import execute
+from core.domain.errors import ModelRejected, StorageUnavailable
+from core.domain.events import RunEvent, is_chunk, is_terminal
+from core.domain.messages import Message
+from core.domain.wire import suna_objects
+from core.loop.policy import LoopPolicy
+from core.run.execute import execute
 from core.tools.tool import Toolbox, ToolContext
-from core.wire import suna_objects
-from storage.conversations import SqlConversations
-from storage.memory_bus import MemoryEventBus
+from storage.memory.event_bus import MemoryEventBus
+from storage.sql.stores.conversations import SqlConversations
 from tests.core.conftest import EchoParams, World
 from tests.fakes.played_model import calls, invokes, pieces, text
 

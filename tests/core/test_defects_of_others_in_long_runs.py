@@ -4,15 +4,15 @@ import json
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
-from core.budget import Budget, Limit
-from core.errors import ModelUnavailable
-from core.events import RunFinished
-from core.loop_policy import LoopPolicy
-from core.messages import JsonObject
+from core.domain.budget import Budget, Limit
+from core.domain.errors import ModelUnavailable
+from core.domain.events import RunFinished
+from core.domain.messages import JsonObject
+from core.domain.threads import IncomingFile
+from core.loop.policy import LoopPolicy
 from core.ports import ModelRequest, Sandbox
-from core.runs import execute
-from core.streams import follow
-from core.threads import IncomingFile
+from core.run.event_stream import follow
+from core.run.execute import execute
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bots.agent_knowledge import AgentKnowledge
+from bots.bootstrap.agent_knowledge import AgentKnowledge
 from core.agents.definition import Known
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
-from core.knowledge.desk import Library
 from core.knowledge.ports import Scope
-from core.runs import execute
+from core.knowledge.run_knowledge import Library
+from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox
-from storage.agents import SqlAgentVersions
-from storage.knowledge import SqlKnowledge
+from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.knowledge import SqlKnowledge
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.played_model import text

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.inputs import NAME_BYTES_MAX, safe_name, said, unique_name
-from core.threads import Person, ThreadInput
+from core.domain.threads import Person, ThreadInput
+from core.run.inputs import NAME_BYTES_MAX, safe_name, said, unique_name
 
 
 @pytest.mark.parametrize(

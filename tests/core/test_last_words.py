@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.budget import Budget, Limit
-from core.errors import ModelRejected
-from core.events import AgentEvent, ErrorRaised, FinishReached, TurnFinished, TurnStarted
-from core.loop_policy import LoopPolicy
+from core.domain.budget import Budget, Limit
+from core.domain.errors import ModelRejected
+from core.domain.events import AgentEvent, ErrorRaised, FinishReached, TurnFinished, TurnStarted
+from core.loop.policy import LoopPolicy
 from core.ports import TextDelta
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text

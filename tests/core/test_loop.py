@@ -6,10 +6,10 @@ import json
 import pytest
 
 from core.dialects.xml import XmlDialect
-from core.events import RunFinished, ToolFinished, ToolStarted
-from core.loop_policy import LoopPolicy
+from core.domain.events import RunFinished, ToolFinished, ToolStarted
+from core.loop.policy import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
-from core.runs import execute
+from core.run.execute import execute
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, ended, invokes, pieces, text
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from core.ports import TextDelta
-from core.runs import execute
-from storage.memory_queue import MemoryStopSignals
+from core.run.execute import execute
+from storage.memory.run_queue import MemoryStopSignals
 from tests.core.conftest import World
 from tests.fakes.played_model import text
 

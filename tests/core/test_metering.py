@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 from sqlalchemy import select
 
-from core.budget import Price
 from core.dialects.xml import XmlDialect
-from core.errors import ModelUnavailable
+from core.domain.budget import Price
+from core.domain.errors import ModelUnavailable
+from core.domain.threads import Usage
 from core.llm.retry import stream_with_retries
-from core.loop_policy import LoopPolicy
+from core.loop.policy import LoopPolicy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
-from core.runs import execute
-from core.threads import Usage
-from storage.tables import usages
+from core.run.execute import execute
+from storage.sql.tables import usages
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, pieces, text
 

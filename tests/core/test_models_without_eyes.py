@@ -4,8 +4,8 @@ import base64
 import json
 from dataclasses import replace
 
-from core.errors import ModelRejected
-from core.messages import Message
+from core.domain.errors import ModelRejected
+from core.domain.messages import Message
 from core.tools.tool import Toolbox, ToolContext, ToolOutput
 from tests.core.conftest import EchoParams, World
 from tests.fakes.made_pictures import picture

@@ -4,8 +4,8 @@ import asyncio
 import time
 from dataclasses import replace
 
-from core.loop_policy import LoopPolicy
-from core.runs import execute
+from core.loop.policy import LoopPolicy
+from core.run.execute import execute
 from core.tools.tool import Toolbox, ToolContext
 from tests.core.conftest import EchoParams, World
 from tests.fakes.played_model import calls, text

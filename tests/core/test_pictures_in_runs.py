@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from core.budget import Budget, Limit
-from core.endings import with_pictures
-from core.events import RunFinished
-from core.outside.drawing import Drawer
-from core.outside.guard import Guard
-from core.outside.services import Outside
-from core.threads import Reply, ToolCallRecord
+from core.domain.budget import Budget, Limit
+from core.domain.events import RunFinished
+from core.domain.threads import Reply, ToolCallRecord
+from core.run.finish import with_pictures
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
+from core.web_access.drawing import Drawer
+from core.web_access.guard import Guard
+from core.web_access.services import Outside
 from tests.core.conftest import World
 from tests.fakes.drawing import encoded_answer
 from tests.fakes.played_model import calls, text

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from core import plans
-from core.errors import ToolError
-from core.events import ChecklistChanged
+from core.domain import plans
+from core.domain.errors import ToolError
+from core.domain.events import ChecklistChanged
 from core.tools.catalogue import catalogue
 from core.tools.planning import PlanningParams, changed
 from core.tools.tool import Toolbox

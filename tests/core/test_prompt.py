@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from core.prompt import PromptLayers, layered, system_prompt
+from core.prompt.system_prompt import PromptLayers, layered, system_prompt
 
 DAY = date(2026, 1, 2)
 LAYERS = PromptLayers(

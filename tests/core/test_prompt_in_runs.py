@@ -6,7 +6,7 @@ from datetime import date
 
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.prompt import system_prompt
+from core.prompt.system_prompt import system_prompt
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
 from tests.core.conftest import World

@@ -6,7 +6,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from core.serving import end
+from core.server_shutdown import end
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from core.errors import ModelRejected, ModelUnavailable
-from core.events import RunFailed, RunFinished
-from core.loop_policy import LoopPolicy
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.events import RunFailed, RunFinished
+from core.loop.policy import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
-from core.runs import execute
+from core.run.execute import execute
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, ended, text
 

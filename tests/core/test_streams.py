@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from core.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
+from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
+from core.domain.threads import Lease
+from core.run.event_stream import follow
 from core.stores import JournalEntry
-from core.streams import follow
 from core.tasks import cancel, spawn
-from core.threads import Lease
-from storage.memory_bus import MemoryEventBus
-from storage.opening import open_database
+from storage.memory.event_bus import MemoryEventBus
+from storage.sql.open_database import open_database
 from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
 
 

@@ -1,9 +1,9 @@
 """A run that goes in circles is warned once and then ended, whatever its words."""
 
-from core.calls import CallOutcome
-from core.events import RunFinished
-from core.messages import Message, ToolCall
-from core.stuck import WARNING, CircleWatch
+from core.domain.events import RunFinished
+from core.domain.messages import Message, ToolCall
+from core.loop.calls import CallOutcome
+from core.loop.stuck import WARNING, CircleWatch
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

@@ -10,18 +10,18 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.errors import LeaseLost, StorageUnavailable
-from core.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
-from core.mending import INTERRUPTED, Workshop, mend
+from core.domain.errors import LeaseLost, StorageUnavailable
+from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
+from core.domain.threads import Lease, ToolCallRecord
+from core.domain.wire import suna_objects
 from core.ports import ModelDelta
-from core.recorder import RunRecorder
-from core.runs import execute
+from core.run.execute import execute
+from core.run.history_repair import INTERRUPTED, Workshop, mend
+from core.run.recorder import RunRecorder
 from core.stores import JournalEntry, RunEnding
-from core.threads import Lease, ToolCallRecord
 from core.tools.tool import ToolContext
-from core.wire import suna_objects
-from storage.journal import SqlRunJournal
-from storage.runs import SqlRunClaims
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, text
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import RunFinished, ToolFinished
+from core.domain.events import RunFinished, ToolFinished
 from core.tools.tool import Toolbox, ToolContext
 from tests.core.conftest import EchoParams, World
 from tests.fakes.played_model import calls, text

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from core.approval import APPROVE_ONCE, EXPIRED, Approval
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
-from core.mending import INTERRUPTED
-from core.runs import execute
+from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
+from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
+from core.domain.threads import Ask, Lease
+from core.run.execute import execute
+from core.run.history_repair import INTERRUPTED
 from core.stores import JournalEntry
-from core.threads import Ask, Lease
 from core.tools.tool import Toolbox
-from storage.asks import SqlAsks
-from storage.journal import SqlRunJournal
-from storage.runs import SqlRunClaims
+from storage.sql.stores.asks import SqlAsks
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, invokes, text
 

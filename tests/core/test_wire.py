@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.events import (
+from core.domain.events import (
     ActivityChanged,
     AgentEvent,
     ChecklistChanged,
@@ -29,8 +29,8 @@ from core.events import (
     TurnFinished,
     TurnStarted,
 )
-from core.messages import JsonObject, Message
-from core.wire import encode, message_object, status_message, suna_objects
+from core.domain.messages import JsonObject, Message
+from core.domain.wire import encode, message_object, status_message, suna_objects
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05+00:00"

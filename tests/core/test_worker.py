@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.errors import StorageUnavailable
+from core.domain.errors import StorageUnavailable
+from core.domain.threads import Lease, Run, ThreadInput
+from core.run.event_stream import follow
+from core.run.worker import Worker
 from core.stores import NOTHING_NEW, JournalEntry
-from core.streams import follow
-from core.threads import Lease, Run, ThreadInput
-from core.worker import Worker
-from storage.conversations import SqlConversations
-from storage.journal import SqlRunJournal
-from storage.memory_queue import MemoryRunQueue
-from storage.runs import SqlRunClaims
+from storage.memory.run_queue import MemoryRunQueue
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.fakes.played_model import calls, text
 

@@ -6,7 +6,7 @@ import platform
 import sys
 from pathlib import Path
 
-from sandbox import seccomp
+from sandbox.local import seccomp
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 

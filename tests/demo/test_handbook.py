@@ -6,7 +6,7 @@ from pypdf import PdfReader
 
 from bots.demo.handbook import BONUS, BONUS_PLACE, PAGES, handbook, pdf
 from bots.demo.notice_board import notices, settings_of
-from core.knowledge.parse import parse
+from core.knowledge.parsing.parse import parse
 from core.mcp.settings import parse_servers
 
 

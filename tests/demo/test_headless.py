@@ -19,8 +19,8 @@ from bots.demo import handbook_story
 from bots.demo.stage import staged, story
 from bots.demo.watch import StoryBroken
 from bots.settings import load
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import serve
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import serve
 from tests.demo.namespaces import forbidden_here, without_namespaces
 from tests.requirements_of_the_machine import lacking
 

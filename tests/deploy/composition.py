@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import yaml
 
-from bots.simulator.slack.server import SlackSimulator
+from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import MODEL, Stage, staged
 from tests.chaos.program import REPOSITORY, Program
 from tests.ports import port_of

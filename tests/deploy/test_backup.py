@@ -15,8 +15,8 @@ import asyncpg
 import pytest
 
 from core.failpoints import Failpoint
-from storage.database import Database
-from storage.opening import migrate, open_database
+from storage.sql.database import Database
+from storage.sql.open_database import migrate, open_database
 from tests.chaos.program import REPOSITORY
 from tests.deploy.composition import programs_of_postgresql
 from tests.servers import postgresql

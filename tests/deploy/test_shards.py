@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bots.demo.transcript import messages_of, text_of
-from bots.simulator.discord.server import DiscordSimulator
+from simulator.discord.server import DiscordSimulator
 from tests.chaos.crew import NO_WORKER, Crew, crew
 from tests.chaos.harness import PERSON
 from tests.servers import redis

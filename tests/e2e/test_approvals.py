@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bots.demo.transcript import buttons_of, text_of
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.view import SeenMessage
-from core.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED
+from simulator.slack.server import SlackSimulator
+from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 
 SERVER = Path(__file__).parent.parent / "fakes" / "mcp_notebook.py"

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from bots.demo.transcript import text_of
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos.harness import Stage, staged
 from tests.chaos.stories import TALK
 

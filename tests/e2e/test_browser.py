@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.bootstrap import running
+from bots.bootstrap.program import running
 from bots.settings import load
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
 from tests.bots.web.takeover_stage import helper
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import local_jails, reachable_folder

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, staged
 
 DRAW = """

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.bootstrap import running
+from bots.bootstrap.program import running
 from bots.settings import load
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
 from tests.e2e.dialect_stories import ANSWER, CALLS, LABELS, QUESTION
 
 MARKUP = ("<function_calls", "<invoke", "</", "<parameter", "Action:", "Action Input:", "Thought:")

@@ -6,7 +6,7 @@ import aiohttp
 from cryptography.fernet import Fernet
 from yarl import URL
 
-from bots.simulator.slack.server import SlackSimulator
+from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import Stage, staged
 
 SCENARIO = """

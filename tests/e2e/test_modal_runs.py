@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 from grpclib import Status
 
-from bots.simulator.modal.calls import FunctionCall
-from bots.simulator.modal.server import ModalSimulator
-from storage.redis_streams import connect
+from simulator.modal.calls import FunctionCall
+from simulator.modal.server import ModalSimulator
+from storage.redis.streams import connect
 from tests.chaos.crew import NO_WORKER, Crew, crew
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY

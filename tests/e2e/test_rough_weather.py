@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bots.demo.transcript import text_of
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.chaos.stories import SLEEP, TALK

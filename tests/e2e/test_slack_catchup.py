@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bots.demo.transcript import text_of
-from bots.simulator.slack.server import SlackSimulator
+from simulator.slack.server import SlackSimulator
 from tests.bots.slack.office import deliver_again
 from tests.chaos.harness import PERSON, Stage, staged
 

@@ -6,9 +6,9 @@ import time
 
 import aiohttp
 
-from bots.simulator.slack.http_events import sign
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.view import SentFile
+from simulator.slack.http_events import sign
+from simulator.slack.server import SlackSimulator
+from simulator.view import SentFile
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.chaos.stories import TALK

@@ -11,7 +11,7 @@ from typing import cast
 import aiohttp
 import pytest
 
-from bots.simulator.view import SentFile
+from simulator.view import SentFile
 from tests.chaos.harness import MODEL, PlatformName, Stage, staged
 from tests.e2e.test_data_analysis import ANALYSIS
 

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from bots.demo.transcript import text_of
-from bots.policy import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.view import SeenMessage
+from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
+from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 
 SCENARIO = """

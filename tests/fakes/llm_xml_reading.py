@@ -6,7 +6,7 @@ from core.dialects.dialect import CallComplete, Parsed, VisibleText
 from core.dialects.spec import ToolSpec
 from core.dialects.xml import XmlDialect
 from core.dialects.xml_prompt import written_invoke
-from core.messages import ToolCall
+from core.domain.messages import ToolCall
 from core.ports import TextDelta
 
 

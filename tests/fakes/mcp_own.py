@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from core.domain.messages import Message
 from core.mcp.server import serve_stdio
-from core.messages import Message
 from core.ports import Sandbox
 from core.tools.message import ask
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput

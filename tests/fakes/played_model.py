@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from core.domain.threads import Usage
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -11,7 +12,6 @@ from core.ports import (
     TextDelta,
     ToolCallDelta,
 )
-from core.threads import Usage
 
 Step = ModelDelta | Exception | Callable[[], asyncio.Event]
 Played = list[ModelDelta | Exception | asyncio.Event]

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bots.rendering.content import Content
-from core.errors import SurfaceError
+from bots.delivery.content import Content
+from core.domain.errors import SurfaceError
+from core.domain.threads import Address
 from core.ports import OutgoingFile, Reaction
-from core.threads import Address
 
 
 @dataclass

@@ -15,16 +15,16 @@ from cryptography.fernet import Fernet
 from sqlalchemy import text
 from yarl import URL
 
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.discord.settings import DiscordSettings
-from bots.simulator.slack.deliveries import Delivery, Transport
-from bots.simulator.slack.payloads import Payload
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.slack.settings import SlackSettings
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
-from storage.database import Database
-from storage.opening import migrate, open_database
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
+from simulator.discord.server import DiscordSimulator
+from simulator.discord.settings import DiscordSettings
+from simulator.slack.deliveries import Delivery, Transport
+from simulator.slack.payloads import Payload
+from simulator.slack.server import SlackSimulator
+from simulator.slack.settings import SlackSettings
+from storage.sql.database import Database
+from storage.sql.open_database import migrate, open_database
 from tests.chaos.program import Program
 from tests.load.places import Place, discord_places, install, slack_places
 from tests.servers import postgresql, redis

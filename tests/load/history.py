@@ -9,7 +9,7 @@ from statistics import median
 from sqlalchemy import text
 
 from core.failpoints import Failpoint
-from storage.tables import METADATA
+from storage.sql.tables import METADATA
 from tests.bench.figure import note, percentile
 from tests.load.fleet import Fleet, fleet
 from tests.load.loads import MENTIONS

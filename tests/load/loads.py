@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from core.tasks import spawn
-from storage.redis_streams import connect
+from storage.redis.streams import connect
 from tests.bench.figure import note, percentile
 from tests.load.fleet import Fleet, fleet
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.slack.interactions import BusyPeople
-from bots.simulator.slack.server import SlackSimulator
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.interactions import BusyPeople
+from simulator.slack.server import SlackSimulator
 
 PERSON = "alice"
 

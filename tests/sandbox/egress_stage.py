@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from core import serving
-from core.outside.guard import Guard
+from core import server_shutdown
 from core.ports import Sandbox
-from sandbox.egress import Egress, EgressLimits, egress_policy
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, EgressLimits, egress_policy
 from tests.sandbox.providers import local_jails
 
 
@@ -51,7 +51,7 @@ async def stand_in() -> AsyncGenerator[StandIn]:
     try:
         yield stage
     finally:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 @asynccontextmanager

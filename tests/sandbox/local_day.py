@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sandbox.lifecycle import Patience
 from sandbox.limits import Limits
-from sandbox.local import LocalJails
-from sandbox.workspaces import ARCHIVE
+from sandbox.local.provider import LocalJails
+from sandbox.local.workspaces import ARCHIVE
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import reachable_folder
 

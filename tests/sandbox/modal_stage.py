@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bots.simulator.modal.container import Jail
-from bots.simulator.modal.server import ModalSimulator
-from sandbox import programs
-from sandbox.modal_plan import ModalPlan
-from sandbox.modal_sandboxes import ModalSandboxes
+from sandbox.local import programs
+from sandbox.local.toolbox import find_toolbox
+from sandbox.modal.plan import ModalPlan
+from sandbox.modal.provider import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
-from sandbox.toolbox import find_toolbox
+from simulator.modal.container import Jail
+from simulator.modal.server import ModalSimulator
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import local_jails
 

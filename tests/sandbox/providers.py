@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bots.settings import Settings
 from core.ports import CommandOutput, Sandbox
-from sandbox.docker import DockerContainers
-from sandbox.docker_command import DockerPlan
-from sandbox.egress import Egress
+from sandbox.docker.command import DockerPlan
+from sandbox.docker.provider import DockerContainers
 from sandbox.limits import Limits
-from sandbox.local import LocalJails
+from sandbox.local.egress import Egress
+from sandbox.local.provider import LocalJails
 from tests.requirements_of_the_machine import lacking
 
 SECONDS = 20.0

@@ -7,9 +7,9 @@ import tarfile
 
 import pytest
 
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
 from sandbox.limits import Limits
-from sandbox.workspaces import ARCHIVE
+from sandbox.local.workspaces import ARCHIVE
 from tests.sandbox.local_day import a_day
 from tests.sandbox.providers import content, pieces, run
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.browsing import Seen
-from core.errors import ToolError
+from core.browser_port import Seen
+from core.domain.errors import ToolError
 from core.tasks import spawn
 from sandbox.inside import frames
 from sandbox.inside.browser import packets

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import SandboxUnavailable
-from sandbox.docker import DockerContainers
-from sandbox.docker_command import Docker, DockerPlan
+from core.domain.errors import SandboxUnavailable
+from sandbox.docker.command import Docker, DockerPlan
+from sandbox.docker.provider import DockerContainers
 from sandbox.lifecycle import Patience
 from sandbox.limits import Limits
 from tests.sandbox.providers import content, pieces, reachable_folder, run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.doors import Doors
-from sandbox.workspaces import Workspace, Workspaces
+from sandbox.local.shared_access import Doors
+from sandbox.local.workspaces import Workspace, Workspaces
 
 
 async def nothing_to_end(_thread_id: str) -> None: ...

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import SandboxUnavailable
-from core.outside.guard import Guard
+from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
-from sandbox.egress import Egress, EgressLimits, egress_policy
-from sandbox.gateway import Gateway
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, EgressLimits, egress_policy
+from sandbox.local.egress_proxy import Gateway
 from tests.sandbox.egress_stage import StandIn, jail_with_a_way_out, stand_in
 from tests.sandbox.providers import run
 

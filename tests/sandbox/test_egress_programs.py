@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from core import serving
-from core.outside.guard import Guard
+from core import server_shutdown
 from core.ports import Sandbox
-from sandbox.egress import Egress, egress_policy
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, egress_policy
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.egress_stage import jail_with_a_way_out, stand_in
 from tests.sandbox.providers import local_jails, run
@@ -66,7 +66,7 @@ async def registry() -> AsyncGenerator[int]:
     try:
         yield port
     finally:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 def packed_wheel() -> bytes:

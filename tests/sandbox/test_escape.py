@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import SandboxUnavailable, ToolError
+from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
 from sandbox.limits import Limits
-from sandbox.local import LocalJails
-from sandbox.processes import is_living, with_descendants
+from sandbox.local.processes import is_living, with_descendants
+from sandbox.local.provider import LocalJails
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import content, local_jails, pieces, run
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import SandboxUnavailable, ToolError
+from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
-from sandbox.egress import Egress, egress_policy
 from sandbox.limits import Limits
-from sandbox.local import LocalJails
-from sandbox.processes import is_living, with_descendants
-from sandbox.watchdog import disk_usage
+from sandbox.local.egress import Egress, egress_policy
+from sandbox.local.processes import is_living, with_descendants
+from sandbox.local.provider import LocalJails
+from sandbox.local.watchdog import disk_usage
 from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
 MEBIBYTE = 1 << 20

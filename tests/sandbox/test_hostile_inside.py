@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.errors import LeaseLost, SandboxUnavailable, ToolError
-from sandbox.client import SandboxClient
-from sandbox.connection import Connection
+from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
+from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
 from sandbox.inside import frames
 from tests.sandbox.providers import content, pieces, run
 

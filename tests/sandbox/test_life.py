@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import SandboxUnavailable
-from sandbox import doors, programs
+from core.domain.errors import SandboxUnavailable
 from sandbox.limits import Limits
-from sandbox.local import LocalJails
-from sandbox.processes import with_descendants
+from sandbox.local import programs, shared_access
+from sandbox.local.processes import with_descendants
+from sandbox.local.provider import LocalJails
+from sandbox.local.watchdog import hold_memory
 from sandbox.unsafe_process import UnsafeProcesses
-from sandbox.watchdog import hold_memory
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
@@ -27,7 +27,7 @@ HOST = """
 import asyncio, sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from sandbox.local import LocalJails
+from sandbox.local.provider import LocalJails
 
 async def main():
     provider = LocalJails(Path({folder!r}))
@@ -115,8 +115,8 @@ async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
 async def test_a_program_inside_that_stands_still_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sandbox.connection.ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr("sandbox.client.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("sandbox.client.connection.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("sandbox.client.sandbox_client.ANSWER_SECONDS", 0.3)
     async with local_jails() as provider:
         sandbox = await provider.open("thread", fence=1)
         with pytest.raises(SandboxUnavailable):
@@ -139,8 +139,8 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
 async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(doors, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(shared_access, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(shared_access, "HELLO_SECONDS", 0.2)
     async with local_jails() as provider:
         await (await provider.open("thread", fence=1)).close()
         lock = os.open(provider._folder / "threads" / "thread" / "lock", os.O_RDWR)
@@ -179,7 +179,7 @@ async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
         deadline = time.monotonic() + 20
         while not begun.done():
             assert time.monotonic() < deadline
-            from sandbox.processes import children_of_all
+            from sandbox.local.processes import children_of_all
 
             await hold_memory(jail, Limits(memory_bytes=150 << 20), children_of_all())
             await asyncio.sleep(0.05)

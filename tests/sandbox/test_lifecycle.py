@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.sandboxes import SandboxState
+from core.domain.sandbox_records import SandboxState
 from sandbox.lifecycle import Patience, Step, next_step
 
 MINUTE, HOUR = 60, 3600

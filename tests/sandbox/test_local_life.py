@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import SandboxUnavailable
-from sandbox.local import LocalJails
+from core.domain.errors import SandboxUnavailable
+from sandbox.local.provider import LocalJails
 from tests.sandbox.local_day import PATIENCE, Day, a_day
 from tests.sandbox.providers import content, pieces, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modal_proto import api_pb2
 
-from sandbox import modal_image
+from sandbox.modal import image as modal_image
 from tests.sandbox.modal_stage import Stage, environment_of, modal_stage
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from core.browsing import Seen
-from core.errors import ToolError
+from core.browser_port import Seen
+from core.domain.errors import ToolError
 from core.ports import Sandbox
-from sandbox.modal_sandboxes import ModalSandboxes
+from sandbox.modal.provider import ModalSandboxes
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import content, pieces
 

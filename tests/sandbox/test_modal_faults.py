@@ -11,13 +11,13 @@ import pytest
 from grpclib import Status
 from modal_proto import api_pb2
 
-from core.errors import SandboxUnavailable
-from core.inputs import Uploads, user_message
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
-from core.threads import IncomingFile, Person, ThreadInput
-from sandbox import modal_errors
-from sandbox.modal_errors import told, unavailable
-from sandbox.modal_sandboxes import ModalSandboxes
+from core.run.inputs import Uploads, user_message
+from sandbox.modal import errors
+from sandbox.modal.errors import told, unavailable
+from sandbox.modal.provider import ModalSandboxes
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import content, pieces, run
 
@@ -272,7 +272,7 @@ def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
         if isinstance(kind, type) and issubclass(kind, modal.exception.Error)
     ]
     assert len(kinds) > 20
-    for kind in (*kinds, *modal_errors.SDK_ERRORS):
+    for kind in (*kinds, *errors.SDK_ERRORS):
         error = kind.__new__(kind)
         public, hint = told(error)
         assert is_plain(public), kind

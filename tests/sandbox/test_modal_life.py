@@ -8,10 +8,10 @@ import pytest
 from modal_proto import api_pb2
 
 from core import failpoints
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
-from sandbox.modal_machine import ModalMachine
-from sandbox.modal_sandboxes import ModalSandboxes
+from sandbox.modal.machine import ModalMachine
+from sandbox.modal.provider import ModalSandboxes
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import content, pieces, run
 

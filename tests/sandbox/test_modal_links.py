@@ -8,10 +8,10 @@ import pytest
 from grpclib import Status
 from yarl import URL
 
-from core.errors import ToolError
+from core.domain.errors import ToolError
 from core.ports import Sandbox
-from core.tools.expose_port import expose_port
 from core.tools.tool import ToolContext
+from core.tools.web.expose_port import expose_port
 from tests.fakes import web_inside
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import pieces

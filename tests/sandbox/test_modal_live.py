@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from sandbox import modal_live
+from sandbox.modal import live
 from tests.sandbox.modal_stage import modal_stage
 
 
 async def test_the_smoke_run_goes_through_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(modal_live, "CHECKS", (("echo here", "here"),))
+    monkeypatch.setattr(live, "CHECKS", (("echo here", "here"),))
     async with modal_stage() as stage:
         async with asyncio.timeout(60):
-            await modal_live.smoke()
+            await live.smoke()
         assert stage.living == []
         assert stage.snapshots == []
     told = capsys.readouterr().out
@@ -26,8 +26,8 @@ async def test_the_smoke_run_goes_through_and_leaves_nothing(
 async def test_a_missing_program_fails_it_and_still_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(modal_live, "CHECKS", (("echo nothing", "v20."),))
+    monkeypatch.setattr(live, "CHECKS", (("echo nothing", "v20."),))
     async with modal_stage() as stage:
         with pytest.raises(AssertionError, match=r"v20\."):
-            await modal_live.smoke()
+            await live.smoke()
         assert stage.living == []

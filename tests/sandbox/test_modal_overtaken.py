@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from core.sandboxes import SandboxRecord
-from sandbox.modal_sandboxes import ModalSandboxes
+from core.domain.sandbox_records import SandboxRecord
+from sandbox.modal.provider import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
 from tests.sandbox.modal_stage import PLAN, modal_stage
 from tests.sandbox.providers import content, pieces

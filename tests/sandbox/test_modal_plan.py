@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.modal_plan import Network, legal, sandbox_name
+from sandbox.modal.plan import Network, legal, sandbox_name
 from tests.sandbox.modal_stage import PLAN
 
 

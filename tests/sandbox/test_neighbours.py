@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LeaseLost, SandboxUnavailable
-from sandbox.local import LocalJails
+from core.domain.errors import LeaseLost, SandboxUnavailable
+from sandbox.local.provider import LocalJails
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.chaos.program import REPOSITORY
 from tests.requirements_of_the_machine import lacking

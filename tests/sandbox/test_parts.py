@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ToolError
-from sandbox import bwrap, programs, seccomp
-from sandbox.bwrap import JailPlan
-from sandbox.client import inside_path, readable
+from core.domain.errors import ToolError
+from sandbox.client.sandbox_client import inside_path, readable
 from sandbox.inside import output as kept
 from sandbox.inside.files import explained
 from sandbox.inside.link import CallError
@@ -25,7 +23,9 @@ from sandbox.inside.output import Output, OutputFiles
 from sandbox.inside.paths import as_stored, opened_parent, shown
 from sandbox.inside.shell import quote
 from sandbox.limits import Limits
-from sandbox.watchdog import disk_usage, full_message
+from sandbox.local import bwrap, programs, seccomp
+from sandbox.local.bwrap import JailPlan
+from sandbox.local.watchdog import disk_usage, full_message
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import reachable_folder
 

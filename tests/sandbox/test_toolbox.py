@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import toolbox
 from sandbox.inside.browser.addresses import address, is_outside
 from sandbox.inside.browser.chromium import free_path
 from sandbox.inside.browser.setting import Refused
-from sandbox.programs import Lacking, Python
+from sandbox.local import toolbox
+from sandbox.local.programs import Lacking, Python
 
 PYTHON = Python(path=Path(sys.executable).resolve(), prefix=None)
 

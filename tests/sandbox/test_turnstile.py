@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandbox.turnstile import Turnstile
+from sandbox.start_limiter import Turnstile
 
 
 async def test_they_pass_in_order_and_no_more_than_there_are_places() -> None:

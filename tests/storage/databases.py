@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import text
 
 from core.failpoints import Failpoint
-from storage.database import Database
-from storage.opening import migrate, open_database
-from storage.tables import METADATA
+from storage.sql.database import Database
+from storage.sql.open_database import migrate, open_database
+from storage.sql.tables import METADATA
 from tests.servers import postgresql
 
 _EMPTY = Failpoint("test.empty")

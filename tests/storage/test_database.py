@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from core.errors import ConfigurationError, StorageUnavailable
+from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.database import Database
-from storage.opening import open_database
+from storage.sql.database import Database
+from storage.sql.open_database import open_database
 from tests.contracts.stores import JournalEntry, Stores, added, stores_over, told
 from tests.servers import NOBODY
 
@@ -158,8 +158,8 @@ async def _limit_pages(database: Database, *, extra: int) -> None:
 
 FULL_DISK = """
 import asyncio, resource, signal, sys
-from core.errors import ConfigurationError
-from storage.opening import open_database
+from core.domain.errors import ConfigurationError
+from storage.sql.open_database import open_database
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 try:
@@ -217,7 +217,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from sqlalchemy import text
 from core.failpoints import Failpoint
-from storage.opening import open_database
+from storage.sql.open_database import open_database
 async def main():
     database = await open_database(sys.argv[1])
     def work(connection):

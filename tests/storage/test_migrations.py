@@ -15,11 +15,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Table, text
 
 import storage.migrations
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
-from storage.full_text import MADE_BY_THE_DATABASE
-from storage.opening import migrate, open_database
-from storage.tables import METADATA
+from storage.sql.full_text import MADE_BY_THE_DATABASE
+from storage.sql.open_database import migrate, open_database
+from storage.sql.tables import METADATA
 
 TEST = Failpoint("test.migrations")
 
@@ -97,7 +97,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(new_url: 
 
 FAST = """
 import asyncio, sys
-from storage.opening import open_database
+from storage.sql.open_database import open_database
 asyncio.run((asyncio.run(open_database(sys.argv[1]))).close())
 print("alembic" in sys.modules)
 """

@@ -16,13 +16,13 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 
 import storage.migrations
 from core.failpoints import Failpoint
-from storage.backlog import SqlBacklogs
-from storage.conversations import SqlConversations
-from storage.database import Database
-from storage.full_text import MADE_BY_THE_DATABASE
-from storage.opening import _connect, _parse, open_database
-from storage.runs import SqlRunClaims
-from storage.tables import METADATA
+from storage.sql.database import Database
+from storage.sql.full_text import MADE_BY_THE_DATABASE
+from storage.sql.open_database import _connect, _parse, open_database
+from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.tables import METADATA
 
 TEST = Failpoint("test.migrations_with_rows")
 LETTERS = ("a", "b")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from storage.sqlite import SqliteDatabase
+from storage.sql.sqlite import SqliteDatabase
 
 ROUNDS = 40
 AT_ONCE = 8

@@ -13,13 +13,13 @@ from sqlalchemy import Connection, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from core.errors import StorageUnavailable
+from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
-from storage.asyncpg_driver import driver_of, wait_for
-from storage.database import Work
-from storage.opening import open_database
-from storage.postgresql import PostgresqlDatabase
+from storage.sql.asyncpg_driver import driver_of, wait_for
+from storage.sql.database import Work
+from storage.sql.open_database import open_database
+from storage.sql.postgresql import PostgresqlDatabase
 from tests.ports import port_of
 
 TEST = Failpoint("test.postgresql")

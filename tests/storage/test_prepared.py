@@ -5,13 +5,13 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select, update
 
+from core.domain.ids import new_id
 from core.failpoints import Failpoint
-from core.ids import new_id
-from storage.columns import UtcDateTime
-from storage.database import Database
-from storage.prepared import Prepared
-from storage.tables import deliveries, leases, runs, threads
-from storage.upserts import replacing, skipping
+from storage.sql.columns import UtcDateTime
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.tables import deliveries, leases, runs, threads
+from storage.sql.upserts import replacing, skipping
 
 TEST = Failpoint("test.prepared")
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

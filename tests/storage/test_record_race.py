@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection, text
 
-from core.errors import LeaseLost
+from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, Rendering
 from core.tasks import spawn
-from storage.database import Database
+from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
 from tests.storage.databases import opened
 

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from storage.full_text import POSTGRESQL_INDEX, SQLITE_INDEX
+from storage.sql.full_text import POSTGRESQL_INDEX, SQLITE_INDEX
 
 
 revision = '0002'

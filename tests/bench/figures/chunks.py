@@ -2,7 +2,14 @@
 
 from statistics import median
 
-from core.llm.scripted import Conversation, Scenario, ScriptedCall, Step, TextCondition, When
+from core.llm.scripted.scenario import (
+    Conversation,
+    Scenario,
+    ScriptedCall,
+    Step,
+    TextCondition,
+    When,
+)
 from tests.bench.conversation import SENTENCE, converse
 from tests.bench.figure import Figure, note
 from tests.bench.figures.turns import SETTINGS

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from sandbox.lifecycle import Patience
-from sandbox.local import LocalJails
+from sandbox.local.provider import LocalJails
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.program import passable_folder
 

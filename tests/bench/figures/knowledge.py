@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from core.context.tokens import count_text
-from core.knowledge.desk import Library
 from core.knowledge.ports import KnowledgeEntry, Scope
 from core.knowledge.retrieve import retrieve
-from storage.knowledge import SqlKnowledge
-from storage.opening import open_database
+from core.knowledge.run_knowledge import Library
+from storage.sql.open_database import open_database
+from storage.sql.stores.knowledge import SqlKnowledge
 from tests.bench.figure import Figure, note
 
 FILES = 20

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from statistics import median
 
-from bots.simulator.modal.server import ModalSimulator
-from sandbox.modal_plan import ModalPlan
-from sandbox.modal_sandboxes import ModalSandboxes
+from sandbox.modal.plan import ModalPlan
+from sandbox.modal.provider import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
+from simulator.modal.server import ModalSimulator
 from tests.bench.figure import Figure
 
 STARTS = 15

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from statistics import median
 from urllib.parse import unquote
 
-from bots.simulator.discord.server import DiscordSimulator
-from bots.simulator.slack.server import SlackSimulator
-from bots.simulator.view import SimulatedPlatform
-from core.llm.scripted import Conversation, Scenario, Step, TextCondition, When
+from core.llm.scripted.scenario import Conversation, Scenario, Step, TextCondition, When
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
+from simulator.view import SimulatedPlatform
 from tests.bench.figure import Figure, note, percentile
 from tests.bench.program import PERSON, program, until
 

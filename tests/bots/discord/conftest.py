@@ -13,10 +13,10 @@ with warnings.catch_warnings():
     import discord as _discord_py  # noqa: F401 - imported first, so that later imports warn no more
 
 from bots.discord.app import DiscordApp
-from bots.inbound import Inbound, Outcome
-from bots.simulator.discord import DiscordSettings, DiscordSimulator
-from bots.simulator.view import SeenChannel, SeenMessage, SeenThread
-from core.errors import StorageUnavailable
+from bots.inbound.decide import Inbound, Outcome
+from core.domain.errors import StorageUnavailable
+from simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.view import SeenChannel, SeenMessage, SeenThread
 
 
 @dataclass

@@ -3,8 +3,8 @@
 import discord
 import pytest
 
-from bots.discord.commands import build, is_same
-from bots.discord.interactions import Interactions
+from bots.discord.interactions.commands import build, is_same
+from bots.discord.interactions.responses import Interactions
 
 OURS = [
     {

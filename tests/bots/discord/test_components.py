@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.discord import footprint
-from bots.discord.components import COMPONENTS_V2, SUPPRESS_EMBEDS, payload
+from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.delivery.run_view import RunView, Task
 from bots.discord.limits import length
-from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
-from bots.rendering.run_view import RunView, Task
-from bots.simulator.discord.components import check_components
-from bots.simulator.discord.refusals import FormErrors
-from core.approval import CHOICES
-from core.events import ChecklistItem
-from core.threads import Ask, Person
+from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, payload
+from bots.discord.rest import delivery_marker
+from core.domain.approval import CHOICES
+from core.domain.events import ChecklistItem
+from core.domain.threads import Ask, Person
+from simulator.discord.components import check_components
+from simulator.discord.refusals import FormErrors
 
 TEXT = st.text(max_size=400) | st.sampled_from(
     [
@@ -208,18 +208,20 @@ def test_an_answer_is_plain_text_without_link_previews_and_carries_its_footprint
     body = payload(AnswerPart(markdown="See https://example.com"), delivery_id="d1")
     assert body["flags"] == SUPPRESS_EMBEDS
     assert body["content"].startswith("See https://example.com")
-    assert footprint.is_on(body, "d1")
-    assert not footprint.is_on(body, "d2")
+    assert delivery_marker.is_on(body, "d1")
+    assert not delivery_marker.is_on(body, "d2")
 
 
 def test_a_footprint_is_found_on_layouts_and_files_too() -> None:
     layout = payload(RunStatus(run_id="r", view=RunView()), delivery_id="d1")
-    assert footprint.is_on(layout, "d1")
-    assert not footprint.is_on(layout, "d2")
-    file = {"attachments": [{"description": f"a.csv, made by the agent, {footprint.tag('d1')}"}]}
-    assert footprint.is_on(file, "d1")
-    assert not footprint.is_on(file, "d2")
-    assert len(footprint.nonce("d1")) <= 25
+    assert delivery_marker.is_on(layout, "d1")
+    assert not delivery_marker.is_on(layout, "d2")
+    file = {
+        "attachments": [{"description": f"a.csv, made by the agent, {delivery_marker.tag('d1')}"}]
+    }
+    assert delivery_marker.is_on(file, "d1")
+    assert not delivery_marker.is_on(file, "d2")
+    assert len(delivery_marker.nonce("d1")) <= 25
 
 
 def test_a_notice_shows_its_level() -> None:

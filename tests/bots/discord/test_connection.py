@@ -7,7 +7,7 @@ import pytest
 from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.tasks import spawn
 
 

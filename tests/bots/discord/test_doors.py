@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from bots.discord.doors import Doors
-from core.threads import Address
+from bots.discord.rest.thread_opener import Doors
+from core.domain.threads import Address
 
 ADDRESS = Address(platform="discord", workspace_id="1", channel_id="2", thread_key="3")
 

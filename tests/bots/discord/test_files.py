@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from bots.discord.files import DiscordFiles
-from bots.simulator.view import SentFile
-from core import serving
-from core.errors import AgentError
-from core.threads import IncomingFile
+from bots.discord.rest.files import DiscordFiles
+from core import server_shutdown
+from core.domain.errors import AgentError
+from core.domain.threads import IncomingFile
+from simulator.view import SentFile
 
 
 async def attached(world, name: str = "a.csv", content: bytes = b"a,b\n") -> IncomingFile:
@@ -98,6 +98,6 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     finally:
         await files.close()
-        await serving.end(runner)
+        await server_shutdown.end(runner)
     (request,) = asked
     assert "Authorization" not in request.headers

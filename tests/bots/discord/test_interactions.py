@@ -2,8 +2,10 @@
 
 import asyncio
 
-from bots.discord.components import SUPPRESS_EMBEDS, payload
-from bots.inbound import (
+from bots.delivery.content import AskPrompt, RunStatus
+from bots.delivery.run_view import RunView
+from bots.discord.render.components import SUPPRESS_EMBEDS, payload
+from bots.inbound.decide import (
     NOT_STORED,
     AskAnswered,
     CommandCalled,
@@ -11,10 +13,8 @@ from bots.inbound import (
     Outcome,
     RunButtonPressed,
 )
-from bots.rendering.content import AskPrompt, RunStatus
-from bots.rendering.run_view import RunView
-from bots.simulator.view import Button, Select, SentFile
-from core.threads import Ask
+from core.domain.threads import Ask
+from simulator.view import Button, Select, SentFile
 
 ASK_ID = "019a0000-0000-7000-8000-000000000001"
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bots.discord.lanes import Lanes
+from bots.discord.gateway.cursors import Lanes
 
 
 class FakeCursors:

@@ -1,7 +1,7 @@
 """A server that takes the bot away."""
 
 from bots.discord.app import DiscordApp
-from bots.simulator.discord.world import Event
+from simulator.discord.world import Event
 from tests.bots.discord.conftest import until
 
 

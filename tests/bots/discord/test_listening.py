@@ -1,6 +1,6 @@
 """Messages, edits, deletions and reactions, from a person in Discord to an inbound fact."""
 
-from bots.inbound import (
+from bots.inbound.decide import (
     CommandCalled,
     IncomingMessage,
     MessageDeleted,
@@ -8,8 +8,8 @@ from bots.inbound import (
     Outcome,
     StopWished,
 )
-from bots.simulator.view import SentFile
-from core.threads import Address
+from core.domain.threads import Address
+from simulator.view import SentFile
 
 
 async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from bots.discord.limits import clip, encodable, length
-from bots.discord.markdown import drawn, neutral
+from bots.discord.render.markdown import drawn, neutral
 
 
 def test_a_table_becomes_aligned_text() -> None:

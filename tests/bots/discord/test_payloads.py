@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from bots.discord.commands import sync
-from bots.inbound import IncomingMessage, MessageEdited
-from bots.simulator.discord.world import Event
-from core.errors import SurfaceRefused
-from core.messages import JsonObject
+from bots.discord.interactions.commands import sync
+from bots.inbound.decide import IncomingMessage, MessageEdited
+from core.domain.errors import SurfaceRefused
+from core.domain.messages import JsonObject
+from simulator.discord.world import Event
 
 
 def tell(world, name: str, payload: JsonObject) -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from bots.discord.components import payload
-from bots.discord.plainer import plainer
-from bots.inbound import AskAnswered, RunButtonPressed
-from bots.rendering.content import AnswerPart, AskPrompt, RunStatus
-from bots.rendering.run_view import RunView, Task
-from bots.simulator.view import Button
-from core.errors import SurfaceRefused
-from core.threads import Address, Ask
+from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
+from bots.delivery.run_view import RunView, Task
+from bots.discord.render.components import payload
+from bots.discord.render.fallback import plainer
+from bots.inbound.decide import AskAnswered, RunButtonPressed
+from core.domain.errors import SurfaceRefused
+from core.domain.threads import Address, Ask
+from simulator.view import Button
 
 STEP = Task(call_id="1", title="Counting", state="running")
 WORKING = RunStatus(run_id="r1", view=RunView(state="working", tasks=(STEP,), can_stop=True))

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import discord
 import pytest
 
-from bots.discord.rest import translated
-from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from bots.discord.rest.client import translated
+from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 
 
 def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPException:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from bots.discord.app import DiscordApp
-from bots.shards import Shards
-from bots.simulator.discord import DiscordSimulator
-from core.errors import ConfigurationError
+from bots.settings.shards import Shards
+from core.domain.errors import ConfigurationError
+from simulator.discord import DiscordSimulator
 from tests.bots.discord.conftest import Program, until
 
 FIRST, SECOND = Shards(0, 0, 2), Shards(1, 1, 2)

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bots.rendering.content import AnswerPart, AskPrompt, Notice, RunStatus
-from bots.rendering.run_view import RunView, Task
+from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.delivery.run_view import RunView, Task
 from core import failpoints
-from core.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.ids import new_id
+from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.ids import new_id
+from core.domain.threads import Address, Ask
 from core.ports import OutgoingFile
-from core.threads import Address, Ask
 
 WORKING = RunStatus(
     run_id="r1",

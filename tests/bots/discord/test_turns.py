@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from discord.http import Route
 
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateLimiter
 from bots.discord.app import DiscordApp
-from bots.discord.pacing import allowance
-from bots.rate_budget import RateLimiter
-from bots.rate_memory import MemoryRateBudget
-from bots.simulator.discord import DiscordSettings, DiscordSimulator
-from core.errors import SurfaceRateLimited
+from bots.discord.rest.rate_limits import allowance
+from core.domain.errors import SurfaceRateLimited
 from core.tasks import cancel
+from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.bots.discord.conftest import Program
 
 READS = "/channels/{channel_id}/messages"

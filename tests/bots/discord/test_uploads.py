@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.discord.uploads import outgoing, safe_name
-from core.errors import SurfaceRefused
+from bots.discord.rest.uploads import outgoing, safe_name
+from core.domain.errors import SurfaceRefused
 from core.ports import OutgoingFile
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.rendering.markdown import split
+from bots.delivery.markdown import split
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 

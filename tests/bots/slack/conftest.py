@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.simulator.slack import SlackSimulator
 from bots.slack.app import SlackApp
-from core.threads import Address
-from storage.inbox import SqlInbox
-from storage.opening import open_database
+from core.domain.threads import Address
+from simulator.slack import SlackSimulator
+from storage.sql.open_database import open_database
+from storage.sql.stores.inbox import SqlInbox
 from tests.bots.slack.office import Office
 from tests.bots.slack.scene import Desk, channel_of, running
 

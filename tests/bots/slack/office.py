@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.inbound import CommandCalled, Inbound, IncomingMessage, Outcome, RunButtonPressed
-from bots.reception import arrival_of
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.happenings import posted_event, subscription_of
+from bots.inbound.decide import CommandCalled, Inbound, IncomingMessage, Outcome, RunButtonPressed
+from bots.inbound.receive import arrival_of
 from bots.slack.app import SlackApp
-from core.errors import StorageUnavailable
-from core.threads import Decision, Ignore
-from storage.inbox import SqlInbox
+from core.domain.errors import StorageUnavailable
+from core.domain.threads import Decision, Ignore
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.happenings import posted_event, subscription_of
+from storage.sql.stores.inbox import SqlInbox
 from tests.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
 
 UNHEARD = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=("general", "other"))

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bots.inbound import Inbound, IncomingMessage, Outcome
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import SeenChannel, SentFile
+from bots.inbound.decide import Inbound, IncomingMessage, Outcome
 from bots.slack.app import SlackApp
-from core.threads import IncomingFile
+from core.domain.threads import IncomingFile
+from simulator.slack import SlackSimulator
+from simulator.view import SeenChannel, SentFile
 
 WAIT_SECONDS = 15.0
 

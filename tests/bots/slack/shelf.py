@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bots.slack.client import Identity, SlackClient
-from bots.slack.file_names import FileNames
-from bots.slack.teams import Teams
-from bots.slack.tokens import Access
+from bots.slack.install.tokens import Access
+from bots.slack.web_api.client import Identity, SlackClient
+from bots.slack.web_api.file_names import FileNames
+from bots.slack.workspaces import Teams
 
 
 def access_of(team_id: str, *, installed_by: str = "") -> Access:

@@ -12,18 +12,18 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from yarl import URL
 
-from bots.inbound import Inbound, IncomingMessage, Outcome
+from bots.bootstrap.messaging import Wires
+from bots.bootstrap.slack_installs import InstallDesk
+from bots.bootstrap.stores import Stores
+from bots.inbound.decide import Inbound, IncomingMessage, Outcome
 from bots.settings import Settings
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.slack.interactions import BusyPeople
 from bots.slack.app import SlackApp
-from bots.slack_installs import InstallDesk
-from bots.warehouse import Stores
-from bots.wires import Wires
-from core import serving
-from core.threads import Address, Arrival
-from storage.database import Database
-from storage.opening import open_database
+from core import server_shutdown
+from core.domain.threads import Address, Arrival
+from simulator.slack import SlackSimulator
+from simulator.slack.interactions import BusyPeople
+from storage.sql.database import Database
+from storage.sql.open_database import open_database
 from tests.bots.slack.scene import Desk, eventually
 from tests.contracts.stores import accept
 
@@ -152,7 +152,7 @@ async def opened(
         yield Shop(slack, database, installs, app, desk, left, url)
     finally:
         await app.close()
-        await serving.end(runner)
+        await server_shutdown.end(runner)
         await database.close()
 
 

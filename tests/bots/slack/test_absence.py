@@ -9,18 +9,18 @@ from functools import partial
 
 import pytest
 
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.slack.happenings import posted_event
-from bots.slack.bolt import bolt_app
-from bots.slack.catchup import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
-from bots.slack.client import SlackClient
-from bots.slack.doorway import Doorway
-from bots.slack.marks import Marks
-from bots.slack.refused import Refused
-from bots.slack.socket import PING_SECONDS, Socket
-from bots.slack.teams import Teams
+from bots.slack.events.backfill import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
+from bots.slack.events.bolt import bolt_app
+from bots.slack.events.cursors import Marks
+from bots.slack.events.handler import Doorway
+from bots.slack.events.retry_buffer import Refused
+from bots.slack.events.socket_mode import PING_SECONDS, Socket
+from bots.slack.web_api.client import SlackClient
+from bots.slack.workspaces import Teams
 from core import failpoints
-from core.threads import Ignore
+from core.domain.threads import Ignore
+from simulator.slack import SlackSimulator
+from simulator.slack.happenings import posted_event
 from tests.bots.slack.office import UNHEARD, Office, calls_of, heard_once, listening, told
 from tests.bots.slack.scene import channel_of, eventually
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bots.inbound import CommandCalled, IncomingMessage, MessageEdited
-from bots.slack.parse import parse_event
+from bots.inbound.decide import CommandCalled, IncomingMessage, MessageEdited
+from bots.slack.events.parse import parse_event
 from tests.bots.slack.test_parse import KNOWN, fixture, message
 
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.inbound import AskAnswered, RunButtonPressed
-from bots.rendering.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.rendering.run_view import RunView, Task, ViewState, apply
-from bots.simulator.slack.blocks import check_message_blocks
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.run_view import RunView, Task, ViewState, apply
+from bots.inbound.decide import AskAnswered, RunButtonPressed
 from bots.slack import limits
-from bots.slack.blocks import Drawing, draw
-from bots.slack.clicks import parse_click
-from bots.slack.payload import children, text
-from bots.slack.text import harmless
-from core.approval import CHOICES
-from core.events import ChecklistItem, RunFailed
-from core.messages import JsonObject
-from core.threads import Ask, Person
+from bots.slack.events.clicks import parse_click
+from bots.slack.events.payload import children, text
+from bots.slack.render.blocks import Drawing, draw
+from bots.slack.render.mrkdwn import harmless
+from core.domain.approval import CHOICES
+from core.domain.events import ChecklistItem, RunFailed
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask, Person
+from simulator.slack.blocks import check_message_blocks
 from tests.bots.slack.test_parse import KNOWN, fixture
 
 words = st.text(max_size=60) | st.sampled_from(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bots.inbound import IncomingMessage
-from bots.rendering.content import AnswerPart
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.interactions import BusyPeople
+from bots.delivery.content import AnswerPart
+from bots.inbound.decide import IncomingMessage
 from bots.slack.app import SlackApp
-from bots.slack.history import PAGE, PAGES_MAX
-from core.threads import Address
-from storage.inbox import SqlInbox
+from bots.slack.events.history import PAGE, PAGES_MAX
+from core.domain.threads import Address
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.interactions import BusyPeople
+from storage.sql.stores.inbox import SqlInbox
 from tests.bots.slack.office import (
     UNHEARD,
     Office,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound import AskAnswered, RunButtonPressed
-from bots.slack.clicks import parse_click
-from bots.slack.parse import Ignored, parse_event
-from core.messages import JsonObject
+from bots.inbound.decide import AskAnswered, RunButtonPressed
+from bots.slack.events.clicks import parse_click
+from bots.slack.events.parse import Ignored, parse_event
+from core.domain.messages import JsonObject
 from tests.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from bots.inbound import (
+from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
+from bots.delivery.run_view import RunView, Task
+from bots.inbound.decide import (
     AskAnswered,
     CommandCalled,
     IncomingMessage,
@@ -11,12 +13,10 @@ from bots.inbound import (
     Outcome,
     StopWished,
 )
-from bots.rendering.content import AnswerPart, AskPrompt, RunStatus
-from bots.rendering.run_view import RunView, Task
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.view import Button, SentFile
 from bots.slack.app import SlackApp
-from core.threads import Ask
+from core.domain.threads import Ask
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Button, SentFile
 from tests.bots.slack.scene import Desk, channel_of, eventually, general, running
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bots.slack.file_names import FileNames
-from core.threads import IncomingFile
+from bots.slack.web_api.file_names import FileNames
+from core.domain.threads import IncomingFile
 
 FILE = IncomingFile(file_ref="F1 https://files.slack.com/a", name="a", mime_type="", size_bytes=1)
 

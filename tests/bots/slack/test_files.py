@@ -7,15 +7,15 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
 from bots.slack.app import SlackApp
-from bots.slack.content import file_ref
-from bots.slack.hosts import is_slacks
-from bots.slack.uploads import safe_name
-from core import serving
-from core.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
+from bots.slack.events.message_content import file_ref
+from bots.slack.web_api.hosts import is_slacks
+from bots.slack.web_api.uploads import safe_name
+from core import server_shutdown
+from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
+from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
-from core.threads import Address, IncomingFile
+from simulator.slack import SlackSettings, SlackSimulator
 from tests.bots.slack.scene import (
     Desk,
     attached,
@@ -166,7 +166,7 @@ async def server(
     try:
         yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 @asynccontextmanager

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.inbound import AskAnswered, IncomingMessage
-from bots.simulator.slack import SlackSimulator
+from bots.inbound.decide import AskAnswered, IncomingMessage
 from bots.slack.app import SlackApp
-from bots.slack.http import is_signed
-from bots.slack.manifest import BOT_SCOPES, manifest, manifest_text
-from core import serving
-from core.messages import JsonObject
+from bots.slack.events.http import is_signed
+from bots.slack.install.manifest import BOT_SCOPES, manifest, manifest_text
+from core import server_shutdown
+from core.domain.messages import JsonObject
+from simulator.slack import SlackSimulator
 from tests.bots.slack.scene import Desk, channel_of, eventually
 from tests.bots.slack.test_parse import fixture
 
@@ -63,7 +63,7 @@ async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
-    await serving.end(runner)
+    await server_shutdown.end(runner)
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -189,7 +189,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
         await eventually(lambda: desk.taken)
         await app.close()
-    await serving.end(runner)
+    await server_shutdown.end(runner)
     assert isinstance(desk.taken[0], IncomingMessage)
 
 

@@ -8,13 +8,13 @@ import pytest
 from cryptography.fernet import Fernet
 from yarl import URL
 
-from bots.inbound import IncomingMessage
-from bots.rendering.content import AnswerPart
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.slack.interactions import BusyPeople
-from bots.simulator.view import SentFile
-from bots.slack.vault import Vault
-from core.errors import AgentError, SurfaceRefused
+from bots.delivery.content import AnswerPart
+from bots.inbound.decide import IncomingMessage
+from bots.slack.install.token_cipher import Vault
+from core.domain.errors import AgentError, SurfaceRefused
+from simulator.slack import SlackSimulator
+from simulator.slack.interactions import BusyPeople
+from simulator.view import SentFile
 from tests.bots.slack.scene import Desk, eventually
 from tests.bots.slack.shop import KEY, Shop, new_browser, opened
 

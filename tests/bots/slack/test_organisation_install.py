@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bots.inbound import AskAnswered, IncomingMessage
-from bots.policy import NOT_ALLOWED, Policy, refusal
-from bots.rendering.content import AnswerPart, AskPrompt
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.interactions import BusyPeople
-from bots.simulator.view import Button, SentFile
-from bots.slack.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
-from core.errors import AgentError, SurfaceRefused
-from core.threads import Address, Ask
+from bots.delivery.content import AnswerPart, AskPrompt
+from bots.inbound.access import NOT_ALLOWED, Policy, refusal
+from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
+from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.threads import Address, Ask
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.interactions import BusyPeople
+from simulator.view import Button, SentFile
 from tests.bots.slack.scene import Desk, eventually
 from tests.bots.slack.shop import Shop, general, new_browser, opened
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bots.slack.farewells import is_farewell, part
-from bots.slack.origin import Origin, origin_of
-from core.messages import JsonObject, JsonValue
+from bots.slack.events.origin import Origin, origin_of
+from bots.slack.events.uninstall import is_farewell, part
+from core.domain.messages import JsonObject, JsonValue
 from tests.bots.slack.shelf import Shelf, access_of, teams_with
 
 

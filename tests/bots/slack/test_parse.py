@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from bots.inbound import (
+from bots.inbound.decide import (
     CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     StopWished,
 )
-from bots.slack.client import Identity
-from bots.slack.parse import Ignored, Known, parse_event, people_in
-from core.messages import JsonObject
-from core.threads import Address, IncomingFile, Person
+from bots.slack.events.parse import Ignored, Known, parse_event, people_in
+from bots.slack.web_api.client import Identity
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, IncomingFile, Person
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slack"
 IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")

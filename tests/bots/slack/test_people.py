@@ -2,9 +2,9 @@
 
 import pytest
 
-from bots.inbound import Standing
-from bots.slack.people import standing_of
-from core.messages import JsonObject
+from bots.inbound.decide import Standing
+from bots.slack.web_api.people import standing_of
+from core.domain.messages import JsonObject
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bots.rendering.content import AnswerPart, Content, Notice, RunStatus
-from bots.rendering.run_view import RunView, Task
-from bots.simulator.slack.blocks import check_message_blocks
+from bots.delivery.content import AnswerPart, Content, Notice, RunStatus
+from bots.delivery.run_view import RunView, Task
 from bots.slack import limits
 from bots.slack.app import SlackApp
-from bots.slack.payload import children, text
-from bots.slack.plainer import plainer, words
-from core import serving
-from core.errors import SurfaceRefused
-from core.messages import JsonObject
-from core.threads import Address
+from bots.slack.events.payload import children, text
+from bots.slack.render.fallback import plainer, words
+from core import server_shutdown
+from core.domain.errors import SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import Address
+from simulator.slack.blocks import check_message_blocks
 
 THREAD = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.000001")
 ANSWER = AnswerPart(markdown="# Sales\n**Up** by 3 & [more](https://example.com/a?b=1&c=2) <!here>")
@@ -60,7 +60,7 @@ async def speaking(
         yield app
     finally:
         await app.close()
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 async def test_an_answer_comes_in_sections_where_its_block_is_not_known():

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound import StopWished
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.payloads import Payload, Refused
-from bots.simulator.slack.web_api import METHODS, Call
+from bots.inbound.decide import StopWished
 from bots.slack.app import SlackApp
-from bots.slack.manifest import BOT_EVENTS, BOT_SCOPES
-from core.threads import Address
+from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES
+from core.domain.threads import Address
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.payloads import Payload, Refused
+from simulator.slack.web_api import METHODS, Call
 from tests.bots.slack.scene import Desk, channel_of, eventually, general, running
 
 SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"

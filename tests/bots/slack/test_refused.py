@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound import NOT_STORED
-from bots.rendering.content import AskPrompt
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import Button
-from core.threads import Address, Ask
+from bots.delivery.content import AskPrompt
+from bots.inbound.decide import NOT_STORED
+from core.domain.threads import Address, Ask
+from simulator.slack import SlackSimulator
+from simulator.view import Button
 from tests.bots.slack.office import UNHEARD, Office, listening, told
 from tests.bots.slack.scene import channel_of, eventually, general
 

@@ -1,9 +1,9 @@
 """Messages that say with blocks what others say with their text."""
 
-from bots.inbound import IncomingMessage
-from bots.slack.client import Identity
-from bots.slack.parse import Known, parse_event, people_in
-from core.messages import JsonObject
+from bots.inbound.decide import IncomingMessage
+from bots.slack.events.parse import Known, parse_event, people_in
+from bots.slack.web_api.client import Identity
+from core.domain.messages import JsonObject
 
 KNOWN = Known(identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"})
 

@@ -3,8 +3,8 @@
 import pytest
 from yarl import URL
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.slack.hosts import is_slacks
+from bots.slack.web_api.hosts import is_slacks
+from simulator.slack import SlackSettings, SlackSimulator
 from tests.bots.slack.scene import Desk, attached, read, running
 
 

@@ -4,17 +4,17 @@ from typing import Literal
 
 import pytest
 
-from bots.rendering.content import AnswerPart, Notice
-from bots.simulator.slack import SlackSimulator
-from bots.slack import client as client_module
+from bots.delivery.content import AnswerPart, Notice
 from bots.slack.app import SlackApp
-from core.errors import (
+from bots.slack.web_api import client as client_module
+from core.domain.errors import (
     ConfigurationError,
     SurfaceRateLimited,
     SurfaceRefused,
     SurfaceUnclear,
 )
-from core.threads import Address
+from core.domain.threads import Address
+from simulator.slack import SlackSimulator
 from tests.bots.slack.scene import Desk, replies
 
 ANSWER = AnswerPart(markdown="An answer.")

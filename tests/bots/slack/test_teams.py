@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
-from bots.slack.doorway import Doorway
-from bots.slack.teams import Team, Teams
+from bots.slack.events.handler import Doorway
+from bots.slack.workspaces import Team, Teams
 from tests.bots.slack.shelf import Shelf, access_of, teams_with
 
 WAIT_SECONDS = 5.0

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from bots.rate_budget import RateBudget, RateLimiter
-from bots.rate_memory import MemoryRateBudget
-from bots.simulator.slack import SlackSimulator
-from bots.slack.client import SlackClient
-from bots.slack.pacing import POST_BURST, allowances
-from core.errors import SurfaceRateLimited
-from core.messages import JsonObject
-from storage.redis_rates import RedisRateBudget
-from storage.redis_streams import RedisStreams, connect
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateBudget, RateLimiter
+from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.rate_limits import POST_BURST, allowances
+from core.domain.errors import SurfaceRateLimited
+from core.domain.messages import JsonObject
+from simulator.slack import SlackSimulator
+from storage.redis.rate_budget import RedisRateBudget
+from storage.redis.streams import RedisStreams, connect
 from tests.bots.slack.scene import channel_of, eventually
 from tests.servers import redis
 

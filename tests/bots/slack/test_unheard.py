@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.settings import SCOPES
-from bots.slack import unheard
-from bots.slack.history import PAGE
-from bots.slack.manifest import BOT_SCOPES
-from bots.slack.unheard import newest_of, since_of
+from bots.slack.events import unread_channels
+from bots.slack.events.history import PAGE
+from bots.slack.events.unread_channels import newest_of, since_of
+from bots.slack.install.manifest import BOT_SCOPES
 from core import failpoints
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.settings import SCOPES
 from tests.bots.slack.office import UNHEARD, Office, calls_of, heard_once, listening, told
 from tests.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
 
@@ -96,7 +96,7 @@ async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start
     office: Office, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("INFO")
-    monkeypatch.setattr(unheard, "MARKED_MAX", PAGE + 5)
+    monkeypatch.setattr(unread_channels, "MARKED_MAX", PAGE + 5)
     channels = ("general", "other", *(f"c{number}" for number in range(PAGE + 10)))
     settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
     async with SlackSimulator(settings=settings) as slack:

@@ -3,9 +3,9 @@
 import pytest
 from cryptography.fernet import Fernet
 
-from bots.slack.install import nonce_of, signed_state
-from bots.slack.vault import BotToken, Unreadable, Vault
-from core.errors import ConfigurationError
+from bots.slack.install.flow import nonce_of, signed_state
+from bots.slack.install.token_cipher import BotToken, Unreadable, Vault
+from core.domain.errors import ConfigurationError
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
 TOKEN = BotToken(access_token="xoxb-1", refresh_token="xoxe-1", expires_at=5.0)

@@ -8,26 +8,26 @@ from typing import Any
 
 import aiohttp
 
-from bots.inbound import Inbound, Outcome
-from bots.readiness import database_check
-from bots.reception import arrival_of
+from bots.bootstrap.readiness import database_check
+from bots.inbound.decide import Inbound, Outcome
+from bots.inbound.receive import arrival_of
 from bots.web.app import served, web_app
+from bots.web.deps import WebPorts
 from bots.web.health import Watch
-from bots.web.ports import WebPorts
-from core.errors import ToolError
-from core.events import AgentEvent, Cursor, RunEvent, is_chunk
-from core.ids import new_id
+from core.domain.errors import ToolError
+from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
+from core.domain.ids import new_id
+from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunEnding
-from core.threads import Address, Ignore, Lease
-from storage.backlog import SqlBacklogs
-from storage.conversations import SqlConversations
-from storage.database import Database
-from storage.inbox import SqlInbox
-from storage.journal import SqlRunJournal
-from storage.memory_bus import MemoryEventBus
-from storage.opening import open_database
-from storage.runs import SqlRunClaims, SqlStopRequests
+from storage.memory.event_bus import MemoryEventBus
+from storage.sql.database import Database
+from storage.sql.open_database import open_database
+from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_journal import SqlRunJournal
 
 
 @dataclass

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
-from bots.inbound import AskAnswered, IncomingMessage
+from bots.inbound.decide import AskAnswered, IncomingMessage
 from bots.web.links import sign_takeover
-from core.endings import ending_of
-from core.events import RunFinished
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
 from core.ports import Sandbox
+from core.run.finish import ending_of
 from core.stores import JournalEntry
-from core.threads import Reply
-from sandbox.local import LocalJails
-from storage.journal import SqlRunJournal
+from sandbox.local.provider import LocalJails
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.bots.web.stage import Stage, staged
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import pieces

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.web.exposure import exposed_host, label_in, label_of, opened, port_url
+from bots.web.errors import Refusal
+from bots.web.exposed_ports.hostnames import exposed_host, label_in, label_of, opened, port_url
 from bots.web.links import Links
-from bots.web.refusals import Refusal
-from core.errors import ToolError
-from core.ids import new_id
+from core.domain.errors import ToolError
+from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
-from core.tools.expose_port import expose_port
 from core.tools.tool import ToolContext
+from core.tools.web.expose_port import expose_port
 from sandbox.unsafe_process import UnsafeProcesses
-from storage.conversations import SqlConversations
+from storage.sql.stores.conversations import SqlConversations
 from tests.bots.web.stage import Stage, staged
 from tests.fakes import web_inside
 from tests.sandbox.providers import local_jails, pieces, reachable_folder

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from bots.web.expose import Gates
-from bots.web.ports import WebPorts
+from bots.web.deps import WebPorts
+from bots.web.exposed_ports.proxy import Gates
 from core.ports import Sandbox, SandboxProvider
 from core.stores import Conversations
-from storage.memory_bus import MemoryEventBus
+from storage.memory.event_bus import MemoryEventBus
 
 
 class Sleepy:

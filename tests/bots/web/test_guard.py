@@ -7,9 +7,9 @@ import aiohttp.web
 import pytest
 
 from bots.web.app import served, web_app
-from bots.web.guard import check_exposure
-from core.errors import ConfigurationError, StorageUnavailable
-from core.ids import new_id
+from bots.web.auth import check_exposure
+from core.domain.errors import ConfigurationError, StorageUnavailable
+from core.domain.ids import new_id
 from tests.bots.web.stage import Stage, staged
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - it is what must be refused

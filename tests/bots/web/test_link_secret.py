@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bots.settings import load
+from bots.web.errors import Refusal
 from bots.web.links import Links, link_secret, open_link, open_preview
-from bots.web.refusals import Refusal
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from tests.chaos.disks import MEBIBYTE, small_disk
 
 SHARED = "0123456789abcdef" * 2

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
+from bots.web.errors import Refusal
 from bots.web.links import Links, local_url, open_link, open_preview, sign_link, sign_preview
 from bots.web.preview import content_type
-from bots.web.refusals import Refusal
-from core.ids import new_id
+from core.domain.ids import new_id
 from tests.bots.web.stage import Stage, staged
 
 SECRET = b"k" * 32

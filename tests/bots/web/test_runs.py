@@ -12,14 +12,8 @@ import pytest
 import time_machine
 
 from bots.web.runs import STREAMS
-from core.events import (
-    ResponseStarted,
-    RunFinished,
-    TextStreamed,
-    TurnFinished,
-    TurnStarted,
-)
-from core.ids import new_id
+from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnFinished, TurnStarted
+from core.domain.ids import new_id
 from tests.bots.web.stage import Stage, staged
 
 DONE = RunFinished(status="completed", finish_reason="stop", message="Done.")

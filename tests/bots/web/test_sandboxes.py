@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bots.web.errors import Refusal
 from bots.web.health import WATCH
 from bots.web.links import link_secret, open_link, sign_link
-from bots.web.refusals import Refusal
 from bots.web.sandboxes import attachment, workspace_path
-from core.errors import SandboxUnavailable, ToolError
-from core.ids import new_id
-from core.threads import Lease
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.domain.ids import new_id
+from core.domain.threads import Lease
 from tests.bots.web.stage import Stage, staged
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bots.inbound import AskAnswered, IncomingMessage
+from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.web.errors import Refusal
 from bots.web.links import Links, open_takeover, sign_takeover
-from bots.web.refusals import Refusal
-from bots.web.takeover_claims import Claims, is_holder
-from bots.web.takeover_desk import DESK, IDLE
-from core.endings import ending_of
-from core.events import RunFinished
+from bots.web.takeover.claims import Claims, is_holder
+from bots.web.takeover.sessions import DESK, IDLE
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
+from core.run.finish import ending_of
 from core.stores import JournalEntry
-from core.threads import Reply
-from storage.journal import SqlRunJournal
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.bots.web.stage import Stage, staged
 
 SECRET = b"s" * 32

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from sandbox.local import LocalJails
+from sandbox.local.provider import LocalJails
 from tests.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
 from tests.sandbox.providers import local_jails
 from tests.simulator.page.browser import PHONE

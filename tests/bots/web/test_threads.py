@@ -8,13 +8,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.inbound import IncomingMessage
-from bots.web.intake import safe_name
-from bots.web.spool import SpoolFiles
-from core.ids import new_id
-from core.messages import Message
+from bots.inbound.decide import IncomingMessage
+from bots.web.requests import safe_name
+from bots.web.upload_spool import SpoolFiles
+from core.domain.ids import new_id
+from core.domain.messages import Message
 from core.stores import JournalEntry
-from storage.journal import SqlRunJournal
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.bots.web.stage import Stage, staged
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from core.agents.definition import AgentDefinition, Known, parse_definition
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 
 KNOWN = Known(tools=frozenset({"ask", "complete"}), servers=frozenset({"tickets"}))
 WHOLE = """

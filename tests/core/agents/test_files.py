@@ -7,7 +7,7 @@ import pytest
 
 from core.agents.definition import Known
 from core.agents.files import AgentFiles, shipped
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.tools.catalogue import catalogue
 
 KNOWN = Known(tools=frozenset(catalogue()))

@@ -9,11 +9,11 @@ import pytest
 from core.agents.definition import AgentDefinition, Known
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster, unknown_agent
-from core.errors import ModelRejected
-from core.events import RunFailed, TurnStarted
-from core.runs import execute
+from core.domain.errors import ModelRejected
+from core.domain.events import RunFailed, TurnStarted
+from core.run.execute import execute
 from core.tools.catalogue import catalogue
-from storage.agents import SqlAgentVersions
+from storage.sql.stores.agents import SqlAgentVersions
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.played_model import calls, text

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from core.context.tokens import counted
 from core.dialects.native import NativeDialect
-from core.messages import JsonObject, Message, MessageType, ToolCall
+from core.domain.messages import JsonObject, Message, MessageType, ToolCall
 
 _WORDS = [
     "the",

@@ -10,8 +10,8 @@ from core.context.checklist import (
     writes_todo,
 )
 from core.dialects.native import NativeDialect
-from core.events import ChecklistItem
-from core.messages import JsonObject, Message, ToolCall
+from core.domain.events import ChecklistItem
+from core.domain.messages import JsonObject, Message, ToolCall
 from tests.core.context.talk import message
 
 TEXT = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.context.compress import fit
 from core.context.cutting import Cut, shortened
 from core.context.tokens import count_message
-from core.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message
 from tests.core.context.talk import answered, call_and_result, long_thread, message, said, words
 
 

@@ -12,8 +12,8 @@ from core.context.heard import heard_message
 from core.context.limits import ContextLimit, limit_of
 from core.context.passing import passing_contents
 from core.context.untrusted import fenced
-from core.messages import JsonObject
-from core.threads import Heard, Person
+from core.domain.messages import JsonObject
+from core.domain.threads import Heard, Person
 from tests.core.context.talk import message
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 from core.context.limits import ContextLimit, limit_of, overruled
 from core.context.summary import record, since_summary, turning_point, turns_in
 from core.context.window import ContextPolicy, Window, stored_cuts
-from core.errors import ContextOverflow
-from core.events import AgentEvent, MessageAdded
-from core.messages import Message
+from core.domain.errors import ContextOverflow
+from core.domain.events import AgentEvent, MessageAdded
+from core.domain.messages import Message
 from core.ports import ModelRequest
 from tests.core.context.talk import answered, call_and_result, long_thread, message, said, words
 

@@ -9,7 +9,7 @@ from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleTex
 from core.dialects.json_arguments import read_arguments
 from core.dialects.native import NativeDialect
 from core.dialects.spec import ToolSpec
-from core.messages import ToolCall
+from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 

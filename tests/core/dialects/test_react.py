@@ -12,7 +12,7 @@ from core.dialects.dialect import CallComplete, VisibleText
 from core.dialects.pick import pick
 from core.dialects.react import ReactDialect
 from core.dialects.spec import ToolSpec
-from core.messages import ToolCall
+from core.domain.messages import ToolCall
 from core.ports import TextDelta
 from tests.core.conftest import World
 from tests.fakes.played_model import pieces

@@ -1,7 +1,7 @@
 """Native calls in the history of a model that writes its calls as text."""
 
 from core.dialects.retold import retold
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 from core.ports import ModelRequest
 
 CALL: JsonObject = {

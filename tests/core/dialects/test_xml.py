@@ -10,8 +10,8 @@ from core.dialects.spec import ToolSpec
 from core.dialects.xml import XmlDialect
 from core.dialects.xml_prompt import example_arguments
 from core.dialects.xml_values import typed
-from core.errors import ConfigurationError
-from core.messages import ToolCall
+from core.domain.errors import ConfigurationError
+from core.domain.messages import ToolCall
 from core.ports import TextDelta
 from core.tools.catalogue import catalogue
 

@@ -9,12 +9,12 @@ import pytest
 from core.agents.definition import Known
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
-from core.events import ChecklistChanged, RunFinished
-from core.plans import Plan
+from core.domain.events import ChecklistChanged, RunFinished
+from core.domain.plans import Plan
 from core.ports import ModelDelta
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
-from storage.agents import SqlAgentVersions
+from storage.sql.stores.agents import SqlAgentVersions
 from tests.core.conftest import World
 from tests.fakes.played_model import calls
 

@@ -4,7 +4,7 @@ import json
 
 from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
-from core.loop_policy import LoopPolicy
+from core.loop.policy import LoopPolicy
 from tests.core.conftest import World
 from tests.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown
 from tests.fakes.played_model import calls, invokes, text

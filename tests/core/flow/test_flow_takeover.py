@@ -13,15 +13,15 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.ids import new_id
-from core.plans import Plans
+from core.domain.ids import new_id
+from core.domain.plans import Plans
+from core.domain.threads import Lease
 from core.ports import ModelDelta, ModelRequest
-from core.runs import execute
+from core.run.execute import execute
 from core.stores import JournalEntry, RunEnding
-from core.threads import Lease
-from storage.journal import SqlRunJournal
-from storage.plans import SqlPlans
-from storage.runs import SqlRunClaims
+from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.core.conftest import World
 from tests.core.flow.conftest import AGENTS, Played, plan_of, planned, said
 from tests.fakes.played_model import calls, invokes, text

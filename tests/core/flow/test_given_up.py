@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.deaths import DEATHS_MAX
-from core.errors import ModelRejected
-from core.events import RunFailed
-from core.runs import execute
+from core.domain.errors import ModelRejected
+from core.domain.events import RunFailed
+from core.run.execute import execute
+from core.run.poison_runs import DEATHS_MAX
 from core.tools.tool import Tool
 from tests.core.conftest import World
 from tests.core.flow.conftest import Played, asked, plan_of, planned, said, shown

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import ModelRejected, ModelUnavailable
-from core.events import RunFailed
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.events import RunFailed
+from core.domain.messages import JsonObject
 from core.flow.messages import CHOICES, Sign, choice_in, flow_message
-from core.loop_policy import LoopPolicy
-from core.messages import JsonObject
-from core.runs import execute
+from core.loop.policy import LoopPolicy
+from core.run.execute import execute
 from tests.core.conftest import World
 from tests.core.flow.conftest import Played, asked, last, plan_of, planned, said, shown
 from tests.fakes.played_model import calls, text

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from core.budget import Budget, Limit
-from core.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
+from core.domain.budget import Budget, Limit
+from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
 from core.flow.working import StepLog
 from core.tools.tool import Toolbox
 from tests.core.conftest import World

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain.plans import Plan, Step
+from core.domain.threads import Reply
 from core.flow import steps
 from core.flow.names import member_named, name_in, words_of
 from core.flow.working import blocked_by
-from core.plans import Plan, Step
-from core.threads import Reply
 
 TEAM = ("research", "data-analysis", "qa2")
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.knowledge.desk import KnowledgeDesk, Library
 from core.knowledge.document import Document, Page
 from core.knowledge.ports import KnowledgeEntry, Scope
-from storage.database import Database
-from storage.knowledge import SqlKnowledge
+from core.knowledge.run_knowledge import KnowledgeDesk, Library
+from storage.sql.database import Database
+from storage.sql.stores.knowledge import SqlKnowledge
 from tests.contracts.stores import ADDRESS, stores_over
 from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
     database,

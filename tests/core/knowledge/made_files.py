@@ -11,7 +11,7 @@ import pptx
 from pypdf import PdfReader, PdfWriter
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parse import parse, spooled
+from core.knowledge.parsing.parse import parse, spooled
 
 
 async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.errors import ModelUnavailable
-from core.knowledge.asking import asking
+from core.domain.errors import ModelUnavailable
+from core.domain.threads import Usage
+from core.knowledge.model_question import asking
 from core.ports import ModelFinished, TextDelta, ThinkingDelta
-from core.threads import Usage
 from tests.fakes.played_model import USAGE, PlayedModel, text
 
 

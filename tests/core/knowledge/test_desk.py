@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.context.tokens import count_text
-from core.errors import DocumentError
+from core.domain.errors import DocumentError
+from core.domain.messages import Message
 from core.knowledge.ports import Scope
-from core.messages import Message
 from tests.core.knowledge import made_files
 from tests.core.knowledge.conftest import AGENT, Shelf
 from tests.core.knowledge.made_files import pieces

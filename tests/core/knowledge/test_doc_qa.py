@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from core.errors import BudgetExceeded, ModelRejected, ModelUnavailable
+from core.domain.errors import BudgetExceeded, ModelRejected, ModelUnavailable
 from core.knowledge import doc_qa
 from core.knowledge.doc_qa import Source, answer_from
 from core.knowledge.ports import KnowledgeEntry, Scope

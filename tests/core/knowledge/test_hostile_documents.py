@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.errors import DocumentError
+from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parse import spooled
+from core.knowledge.parsing.parse import spooled
 from tests.core.knowledge import made_files
 from tests.core.knowledge.made_files import parsed
 
@@ -182,14 +182,14 @@ def _children() -> list[str]:
     return [
         " ".join(one.cmdline())
         for one in psutil.Process().children()
-        if "core.knowledge.parse_child" in one.cmdline()
+        if "core.knowledge.parsing.child" in one.cmdline()
     ]
 
 
 CONFINED = """
 import os, socket, subprocess, sys
 from core.knowledge.document import ParseLimits
-from core.knowledge.parse_limits import confine
+from core.knowledge.parsing.limits import confine
 confine(ParseLimits())
 for attempt in (
     lambda: socket.create_connection(("127.0.0.1", 9)),

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from core.knowledge.desk import KnowledgeDesk, Library
+from core.domain.threads import Usage
+from core.knowledge.run_knowledge import KnowledgeDesk, Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_embeddings import OpenAIEmbeddings
-from core.threads import Usage
-from storage.database import Database
-from storage.knowledge import SqlKnowledge
-from storage.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.database import Database
+from storage.sql.stores.knowledge import SqlKnowledge
+from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
 from tests.core.knowledge.conftest import Shelf
 from tests.core.knowledge.made_files import pieces
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake

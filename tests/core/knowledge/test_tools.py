@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.errors import ToolError
-from core.knowledge.desk import KnowledgeDesk
+from core.domain.errors import ToolError
+from core.knowledge.run_knowledge import KnowledgeDesk
 from core.ports import Sandbox
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.knowledge import ask_document, search_knowledge

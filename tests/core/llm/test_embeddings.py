@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import pytest
 
-from core.errors import ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
+from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_embeddings import OpenAIEmbeddings
-from core.threads import Usage
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
 
 # litellm reads a deprecated attribute of its own models

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.budget import Price
 from core.context.limits import ContextLimit
+from core.domain.budget import Price
 from core.llm.model_table import FILE_BYTES_MAX, ModelTable, model_table
 
 ROW = {

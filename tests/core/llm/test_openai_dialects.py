@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from aiohttp import web
 
-from core.errors import ModelRejected, ModelUnavailable
+from core.domain.errors import ModelRejected, ModelUnavailable
 from core.llm.openai_stream import OpenAIStream
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from tests.core.llm.test_openai_stream import endpoint as served

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from core.domain.messages import JsonObject
 from core.llm import openai_request
 from core.llm.openai_request import RequestWriter
-from core.messages import JsonObject
 from core.ports import ModelRequest
 
 QUESTION: JsonObject = {"role": "user", "content": "hi \u4f60 \ud800"}

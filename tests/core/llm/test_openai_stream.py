@@ -4,8 +4,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from core import serving
-from core.errors import ModelRejected, ModelUnavailable
+from core import server_shutdown
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.threads import Usage
 from core.llm.openai_stream import OpenAIStream
 from core.ports import (
     ModelDelta,
@@ -15,7 +16,6 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from core.threads import Usage
 
 REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hi"},))
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,7 +33,7 @@ async def endpoint(answer: Answer) -> AsyncIterator[OpenAIStream]:
         yield llm
     finally:
         await llm.close()
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 def events(*pieces: bytes) -> Answer:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from core.domain.threads import Usage
 from core.llm.openai_chunks import read_usage
-from core.threads import Usage
 
 
 def test_tokens_and_a_cost_are_read() -> None:

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.errors import ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.errors import retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta

@@ -3,11 +3,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import ConfigurationError, ModelRejected, ModelUnavailable
+from core.domain.errors import ConfigurationError, ModelRejected, ModelUnavailable
+from core.domain.messages import JsonObject
 from core.llm.openai_stream import OpenAIStream
-from core.llm.scripted import load_scenario
-from core.llm.scripted_server import ScriptedServer, serve
-from core.messages import JsonObject
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
 from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 
 STORY = load_scenario(r"""

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from core.calls import CallOutcome, executed, refused
-from core.errors import ToolError
+from core.domain.errors import ToolError
+from core.domain.messages import ToolCall
+from core.loop.calls import CallOutcome, executed, refused
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
-from core.messages import ToolCall
 from core.ports import Sandbox
 from core.tools.tool import Toolbox, ToolContext, prepare
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web as aiohttp_web
 
-from core import serving
-from core.mcp.secrecy import BLOT
+from core import server_shutdown
+from core.mcp.redaction import BLOT
 from core.mcp.settings import parse_servers
 from core.tasks import cancel, spawn
 from tests.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
@@ -112,7 +112,7 @@ async def site() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
     yield serve
     for runner in runners:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 Site = Callable[[Answer], Awaitable[str]]

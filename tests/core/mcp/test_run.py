@@ -7,7 +7,7 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.events import RunFinished, ToolFinished
+from core.domain.events import RunFinished, ToolFinished
 from tests.core.conftest import World
 from tests.core.mcp.conftest import MakeGuest, stdio
 from tests.fakes.played_model import Played, calls, invokes, text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.mcp.server import serve_http
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn

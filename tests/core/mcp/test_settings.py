@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigurationError
+from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig, parse_servers, read_servers
 
 WHOLE = """

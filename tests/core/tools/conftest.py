@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from core.calls import CallOutcome, executed, refused
-from core.errors import ToolError
-from core.messages import ToolCall
+from core.domain.errors import ToolError
+from core.domain.messages import ToolCall
+from core.loop.calls import CallOutcome, executed, refused
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare

@@ -7,7 +7,7 @@ from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.dialects.xml_prompt import tools_prompt, written_call
-from core.messages import JsonObject
+from core.domain.messages import JsonObject
 from core.ports import TextDelta
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.tool import TITLE_CHARACTERS_MAX, prepare

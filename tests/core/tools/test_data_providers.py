@@ -7,16 +7,16 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from bots.outside import outside_services
+from bots.bootstrap.web_access import outside_services
 from bots.settings import load
-from core.calls import CallOutcome, executed
-from core.errors import ToolError
-from core.messages import JsonObject, ToolCall
-from core.outside.providers import Provider, RapidApi, provider_file
-from core.outside.services import Outside
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject, ToolCall
+from core.loop.calls import CallOutcome, executed
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import ToolContext, prepare
+from core.web_access.providers import Provider, RapidApi, provider_file
+from core.web_access.services import Outside
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.stand_in import Answer, StandIn, endless, refusal, says, silent, stand_in

@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from bots.outside import outside_services
+from bots.bootstrap.web_access import outside_services
 from bots.settings import load
-from core.errors import ToolError
-from core.outside.cloudflare import FILE_BYTES_MAX
-from core.outside.services import Outside
+from core.domain.errors import ToolError
 from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
+from core.web_access.cloudflare import FILE_BYTES_MAX
+from core.web_access.services import Outside
 from tests.core.tools.conftest import Bench
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
 from tests.fakes.stand_in import Answer, refusal, says

@@ -11,15 +11,15 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from bots.outside import outside_services
+from bots.bootstrap.web_access import outside_services
 from bots.settings import load
-from core.errors import ToolError
+from core.domain.errors import ToolError
+from core.domain.threads import Usage
 from core.llm.litellm_adapter import LiteLLM
-from core.outside.drawing import Drawer, usage_in
-from core.outside.guard import Guard
-from core.threads import Usage
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
+from core.web_access.drawing import Drawer, usage_in
+from core.web_access.guard import Guard
 from tests.core.tools.conftest import Bench
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture

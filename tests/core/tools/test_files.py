@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ToolError
-from core.tools.workspace import inside_workspace
+from core.domain.errors import ToolError
+from core.tools.workspace.paths import inside_workspace
 from tests.core.tools.conftest import Bench
 
 

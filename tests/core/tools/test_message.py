@@ -4,9 +4,9 @@ import pytest
 from pydantic import JsonValue
 
 from core.dialects.xml_values import typed
-from core.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.threads import Reply
 from core.tools.catalogue import catalogue
 from core.tools.tool import ToolContext
 from tests.core.tools.conftest import Bench

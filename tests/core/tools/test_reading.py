@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 
-from core.calls import OUTPUT_CHARACTERS_MAX
-from core.tools.files import READ_CHARACTERS_MAX
+from core.loop.calls import OUTPUT_CHARACTERS_MAX
+from core.tools.workspace.files import READ_CHARACTERS_MAX
 from tests.core.tools.conftest import Bench
 
 MEBIBYTE = 1 << 20

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from core.context.window import ContextPolicy
-from core.errors import ToolError
-from core.knowledge.desk import Library
+from core.domain.errors import ToolError
+from core.domain.messages import Message
 from core.knowledge.dialogue import earlier
-from core.messages import Message
+from core.knowledge.run_knowledge import Library
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.search_conversation import (
     SearchConversationParams,
@@ -16,7 +16,7 @@ from core.tools.search_conversation import (
     search_conversation,
 )
 from core.tools.tool import Toolbox, ToolContext
-from storage.knowledge import SqlKnowledge
+from storage.sql.stores.knowledge import SqlKnowledge
 from tests.core.conftest import World
 from tests.core.conftest import world as world
 from tests.fakes.played_model import calls, text

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from core.context.passing import passing_contents
-from core.outside.guard import Guard
-from core.outside.services import Outside
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
+from core.web_access.guard import Guard
+from core.web_access.services import Outside
 from tests.core.tools.conftest import Bench
 from tests.fakes.made_pictures import noise, picture
 from tests.fakes.stand_in import says, stand_in

@@ -2,9 +2,9 @@
 
 from pydantic import JsonValue
 
-from core.tools import undo
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
+from core.tools.workspace import undo
 from tests.core.tools.conftest import Bench
 
 TEN = "".join(f"line {number}\n" for number in range(1, 11))

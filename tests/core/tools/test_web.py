@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from bots.outside import offered, outside_services
+from bots.bootstrap.web_access import offered, outside_services
 from bots.settings import load
-from core.calls import CallOutcome, executed
-from core.errors import SandboxUnavailable, ToolError
-from core.messages import ToolCall
-from core.outside.services import Outside
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.domain.messages import ToolCall
+from core.loop.calls import CallOutcome, executed
 from core.ports import Sandbox
 from core.tools.catalogue import unserved
-from core.tools.scrape_webpage import addresses
 from core.tools.tool import ToolContext, prepare
+from core.tools.web.scrape_webpage import addresses
+from core.web_access.services import Outside
 from tests.fakes import pages, search_engines
 from tests.fakes.pages import ARTICLE
 from tests.fakes.sandbox_memory import MemorySandboxes

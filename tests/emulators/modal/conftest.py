@@ -7,7 +7,7 @@ from typing import Any
 import modal
 import pytest
 
-from bots.simulator.modal.server import ModalSimulator
+from simulator.modal.server import ModalSimulator
 from tests.sandbox.modal_stage import modal_stage
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.simulator.modal.container import CommandRefused, Container
+from simulator.modal.container import CommandRefused, Container
 
 SECONDS = 20
 

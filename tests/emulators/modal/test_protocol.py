@@ -5,7 +5,7 @@ from collections import Counter
 
 import modal_version
 
-from bots.modal_queue import modal_run_queue
+from bots.bootstrap.modal_queue import modal_run_queue
 from tests.emulators.modal.deployment import published
 from tests.sandbox.modal_stage import Stage, modal_stage
 from tests.sandbox.providers import run

@@ -171,7 +171,7 @@ async def test_layers_are_made_once_and_written_down(account: Account) -> None:
 
 
 def test_our_ids_are_of_the_second_kind() -> None:
-    from bots.simulator.modal.world import new_id
+    from simulator.modal.world import new_id
 
     assert len(new_id("sb", 25)) != len("sb-") + 22
     assert api_pb2.GenericResult.GENERIC_STATUS_TERMINATED

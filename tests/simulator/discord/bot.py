@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import discord
 
-from bots.simulator.discord import DiscordSimulator
 from core.tasks import cancel, spawn
+from simulator.discord import DiscordSimulator
 
 TOKEN = "test-token"
 

@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     from discord.gateway import DiscordWebSocket
     from discord.http import Route
 
-from bots.simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.simulator.discord.bot import TOKEN, Rest
 
 

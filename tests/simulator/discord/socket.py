@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from bots.simulator.discord import DiscordSimulator
+from simulator.discord import DiscordSimulator
 from tests.simulator.discord.bot import TOKEN
 
 GUILDS, MESSAGES, REACTIONS, DIRECT, CONTENT = 1 << 0, 1 << 9, 1 << 10, 1 << 12, 1 << 15

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bots.simulator.discord.payload import Json
 from core.tasks import spawn
+from simulator.discord.payload import Json
 from tests.simulator.discord.bot import Rest
 from tests.simulator.discord.socket import opened
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bots.simulator.discord.components import check_components
-from bots.simulator.discord.modals import check_modal
-from bots.simulator.discord.payload import Json
-from bots.simulator.discord.refusals import FormErrors
+from simulator.discord.components import check_components
+from simulator.discord.modals import check_modal
+from simulator.discord.payload import Json
+from simulator.discord.refusals import FormErrors
 
 
 def codes(tree: object) -> list[str]:

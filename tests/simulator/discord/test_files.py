@@ -1,6 +1,6 @@
 """Uploads and downloads over plain HTTP."""
 
-from bots.simulator.discord import DiscordSimulator
+from simulator.discord import DiscordSimulator
 from tests.simulator.discord.bot import Rest, form
 
 GENERAL = "/channels/4001/messages"

@@ -3,7 +3,7 @@
 import discord
 import pytest
 
-from bots.simulator.discord import DiscordSimulator
+from simulator.discord import DiscordSimulator
 from tests.simulator.discord.bot import connected
 
 pytestmark = pytest.mark.usefixtures("library")

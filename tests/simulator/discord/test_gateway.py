@@ -5,7 +5,7 @@ import time
 import aiohttp
 import pytest
 
-from bots.simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.simulator.discord.bot import TOKEN, until
 from tests.simulator.discord.socket import ALL, CONTENT, DIRECT, GUILDS, MESSAGES, opened
 

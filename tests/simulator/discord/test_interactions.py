@@ -6,8 +6,8 @@ import discord
 import pytest
 from discord import app_commands
 
-from bots.simulator.discord import DiscordSimulator
-from bots.simulator.view import SentFile
+from simulator.discord import DiscordSimulator
+from simulator.view import SentFile
 from tests.simulator.discord.bot import Bot, Rest, connected, until
 
 pytestmark = pytest.mark.usefixtures("library")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bots.simulator.discord.payload import Json
-from bots.simulator.discord.world import COMPONENTS_V2, EPHEMERAL
-from bots.simulator.view import SentFile
+from simulator.discord.payload import Json
+from simulator.discord.world import COMPONENTS_V2, EPHEMERAL
+from simulator.view import SentFile
 from tests.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001/messages"

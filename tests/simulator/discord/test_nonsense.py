@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.simulator.discord import DiscordSettings
-from bots.simulator.discord.calls import Act, Call
-from bots.simulator.discord.founding import build_world
-from bots.simulator.discord.payload import Json
-from bots.simulator.discord.refusals import Refused
-from bots.simulator.discord.rest import channels, commands, messages, threads
-from bots.simulator.discord.world import COMPONENTS_V2, Message, World
+from simulator.discord import DiscordSettings
+from simulator.discord.calls import Act, Call
+from simulator.discord.founding import build_world
+from simulator.discord.payload import Json
+from simulator.discord.refusals import Refused
+from simulator.discord.rest import channels, commands, messages, threads
+from simulator.discord.world import COMPONENTS_V2, Message, World
 
 KEYS = (
     *("content", "embeds", "components", "flags", "nonce", "enforce_nonce", "allowed_mentions"),

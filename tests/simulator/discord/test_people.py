@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bots.simulator.discord import DiscordSettings, DiscordSimulator
-from bots.simulator.discord.files import FILES_MAX
-from bots.simulator.discord.payload import Json
-from bots.simulator.discord.world import COMPONENTS_V2, clean_filename
-from bots.simulator.view import (
+from simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.discord.files import FILES_MAX
+from simulator.discord.payload import Json
+from simulator.discord.world import COMPONENTS_V2, clean_filename
+from simulator.view import (
     Button,
     Divider,
     Markdown,

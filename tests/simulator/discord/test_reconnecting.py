@@ -3,8 +3,8 @@
 import discord
 import pytest
 
-from bots.simulator.discord import DiscordSimulator
 from core.tasks import cancel, spawn
+from simulator.discord import DiscordSimulator
 from tests.simulator.discord.bot import TOKEN, Bot, connected, until
 
 pytestmark = pytest.mark.usefixtures("library")

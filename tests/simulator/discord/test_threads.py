@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.simulator.discord.payload import Json
+from simulator.discord.payload import Json
 from tests.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001"

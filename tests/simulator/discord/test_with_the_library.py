@@ -5,8 +5,8 @@ import io
 import discord
 import pytest
 
-from bots.simulator.discord import DiscordSimulator
-from bots.simulator.view import Button, Markdown, SentFile
+from simulator.discord import DiscordSimulator
+from simulator.view import Button, Markdown, SentFile
 from tests.simulator.discord.bot import connected, until
 
 pytestmark = pytest.mark.usefixtures("library")

@@ -11,8 +11,8 @@ from playwright.async_api import Locator, Page, async_playwright, expect
 from bots.demo.performance import samples
 from bots.demo.stage import Stage, staged
 from bots.settings import load
-from bots.simulator.page.server import served_page
-from core.llm.scripted import load_scenario
+from core.llm.scripted.scenario import load_scenario
+from simulator.page.server import served_page
 from tests.requirements_of_the_machine import lacking
 
 WIDE = (1280, 800)

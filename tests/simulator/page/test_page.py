@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from bots.simulator.page.server import served_page
+from simulator.page.server import served_page
 from tests.simulator.page.browser import PHONE, chromium, program, reading, window
 
 SLOW = """

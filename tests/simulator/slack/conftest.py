@@ -8,7 +8,7 @@ from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
 from tests.simulator.slack.waiting import until
 
 

@@ -8,7 +8,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSimulator
+from simulator.slack import SlackSimulator
 from tests.simulator.slack.test_web_api import general
 
 

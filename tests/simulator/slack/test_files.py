@@ -5,8 +5,8 @@ from typing import Any
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import SentFile
+from simulator.slack import SlackSimulator
+from simulator.view import SentFile
 from tests.simulator.slack.test_web_api import code, general
 from tests.simulator.slack.waiting import seen
 

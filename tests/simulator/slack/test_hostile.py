@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.payloads import Refused
-from bots.simulator.slack.web_api import METHODS
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.payloads import Refused
+from simulator.slack.web_api import METHODS
 
 WORDS = st.sampled_from(
     [

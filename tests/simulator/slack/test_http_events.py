@@ -11,8 +11,8 @@ from slack_bolt.app.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator, SlashCommand
-from core import serving
+from core import server_shutdown
+from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
 from tests.simulator.slack.test_interactions import ASK
 from tests.simulator.slack.test_web_api import general
 from tests.simulator.slack.waiting import seen, until
@@ -48,7 +48,7 @@ async def receiving(handle: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
     finally:
-        await serving.end(runner)
+        await server_shutdown.end(runner)
 
 
 def settings(url: str) -> SlackSettings:

@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.view import Button, Select
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Button, Select
 from tests.simulator.slack.conftest import Recorder
 from tests.simulator.slack.test_blocks import button, option, plain, select
 from tests.simulator.slack.test_web_api import code, general

@@ -6,8 +6,8 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import Markdown, SentFile
+from simulator.slack import SlackSimulator
+from simulator.view import Markdown, SentFile
 from tests.simulator.slack.waiting import seen, until
 
 

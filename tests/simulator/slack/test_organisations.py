@@ -9,9 +9,9 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.slack.interactions import BusyPeople
-from bots.simulator.slack.organisation import Organisation
+from simulator.slack import SlackSimulator
+from simulator.slack.interactions import BusyPeople
+from simulator.slack.organisation import Organisation
 from tests.simulator.slack.conftest import Recorder
 from tests.simulator.slack.waiting import until
 

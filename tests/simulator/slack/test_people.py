@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.view import Divider, Markdown, Picture, Select, SimulatedPlatform
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Divider, Markdown, Picture, Select, SimulatedPlatform
 from tests.simulator.slack.conftest import Recorder
 from tests.simulator.slack.test_blocks import plain
 from tests.simulator.slack.test_web_api import general

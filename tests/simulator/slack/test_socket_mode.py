@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack import SlackSettings, SlackSimulator
 from tests.simulator.slack.conftest import Recorder
 from tests.simulator.slack.waiting import until
 

@@ -5,8 +5,8 @@ from typing import Any
 from slack_sdk.models.messages.chunk import MarkdownTextChunk, PlanUpdateChunk, TaskUpdateChunk
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.view import Markdown, TaskCard
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Markdown, TaskCard
 from tests.simulator.slack.test_web_api import code, general
 from tests.simulator.slack.waiting import seen
 

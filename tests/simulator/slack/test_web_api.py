@@ -8,8 +8,8 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.simulator.slack import SlackSettings, SlackSimulator
-from bots.simulator.slack.settings import SCOPES
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.settings import SCOPES
 from tests.simulator.slack.waiting import seen
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from bots.simulator.slack import SlackSimulator
-from bots.simulator.view import SeenChannel
+from simulator.slack import SlackSimulator
+from simulator.view import SeenChannel
 
 ValueT = TypeVar("ValueT")
 

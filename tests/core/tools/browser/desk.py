@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from core.calls import CallOutcome, executed, refused
-from core.errors import ToolError
-from core.events import ActivityChanged, AgentEvent
-from core.messages import JsonObject, Message, ToolCall
+from core.domain.errors import ToolError
+from core.domain.events import ActivityChanged, AgentEvent
+from core.domain.messages import JsonObject, Message, ToolCall
+from core.loop.calls import CallOutcome, executed, refused
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare
-from sandbox.local import LocalJails
+from sandbox.local.provider import LocalJails
 from tests.core.tools.browser.site import PAGES, SERVER
 from tests.requirements_of_the_machine import lacking
 from tests.sandbox.providers import content, pieces

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import ToolError
-from sandbox.local import LocalJails
+from core.domain.errors import ToolError
+from sandbox.local.provider import LocalJails
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.core.tools.browser.desk import SITE, Desk
 from tests.sandbox.providers import reachable_folder, run
@@ -142,8 +142,8 @@ async def test_without_a_toolbox_the_lack_is_told(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reachable_folder() as folder:
-        monkeypatch.setattr("sandbox.toolbox.REPOSITORY", folder)
-        monkeypatch.setattr("sandbox.toolbox.SHARED_FOLDER", folder)
+        monkeypatch.setattr("sandbox.local.toolbox.REPOSITORY", folder)
+        monkeypatch.setattr("sandbox.local.toolbox.SHARED_FOLDER", folder)
         jails = LocalJails(folder / "jails")
         assert (await jails.probe()).ok
         assert jails.browser_lack.endswith("Run: scripts/setup --toolbox")

@@ -1,0 +1,111 @@
+"""The engine that runs are executed with, made of the program's parts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bots.bootstrap.agent_knowledge import AgentKnowledge
+from bots.bootstrap.known_models import KnownModels
+from bots.bootstrap.mcp_servers import ToolServers
+from bots.bootstrap.model_clients import Brain
+from bots.bootstrap.sandboxes import Machines, prompt
+from bots.bootstrap.stores import Stores
+from bots.bootstrap.web_access import offered, outside_services
+from bots.settings import Settings
+from core.agents.roster import Roster
+from core.loop.policy import LoopPolicy
+from core.metrics import NO_FIGURES, Figures
+from core.ports import FileSource, ThreadTalk
+from core.run.engine import Engine
+from core.tools.tool import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the program is made of, besides its platforms."""
+
+    settings: Settings
+    stores: Stores
+    sandboxes: Machines
+    mind: Brain
+    servers: ToolServers
+    known: KnownModels
+    roster: Roster
+    agent_knowledge: AgentKnowledge
+    figures: Figures = NO_FIGURES
+
+
+def no_takeover(_thread_id: str) -> str | None:
+    """Where there is no browser, or no page on which to take it over."""
+    return None
+
+
+def new_engine(
+    parts: Parts,
+    *,
+    worker_id: str,
+    file_sources: Mapping[str, FileSource],
+    thread_talks: Mapping[str, ThreadTalk],
+    preview_url: Callable[[str, str], str | None],
+    takeover_url: Callable[[str], str | None] = no_takeover,
+    port_url: Callable[[str, int], str | None],
+) -> Engine:
+    """The sources and talks of platforms may be added later."""
+    settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
+    outside = outside_services(settings)
+    tools = offered(
+        outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
+    )
+    return replace(
+        _bare_engine(parts, worker_id, file_sources, tools),
+        dialect_setting=settings.dialect,
+        outside=outside,
+        more_tools=parts.servers.tools,
+        roster=parts.roster,
+        library=stores.library,
+        learn=parts.agent_knowledge.learn,
+        context_policy=parts.known.context_policy,
+        price_of=parts.known.price_of,
+        figures=parts.figures,
+        budget=settings.budget,
+        ledger=stores.ledger,
+        plans=stores.plans,
+        thread_talks=thread_talks,
+        preview_url=preview_url,
+        port_url=port_url,
+        takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover,
+    )
+
+
+def _bare_engine(
+    parts: Parts, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
+) -> Engine:
+    """What no engine can do without."""
+    settings, stores = parts.settings, parts.stores
+    return Engine(
+        worker_id=worker_id,
+        claims=stores.claims,
+        journal=stores.journal,
+        conversations=stores.conversations,
+        bus=stores.bus,
+        signals=stores.signals,
+        sandboxes=parts.sandboxes.provider,
+        file_sources=file_sources,
+        file_bytes_max=settings.file_bytes_max,
+        model=settings.model,
+        system_prompt=partial(prompt, parts.sandboxes),
+        dialect=parts.mind.dialect,
+        toolbox=tools,
+        policy=_policy(settings),
+        ask_model=parts.mind.ask_model,
+    )
+
+
+def _policy(settings: Settings) -> LoopPolicy:
+    return LoopPolicy(
+        turns_max=settings.max_turns,
+        is_sequential=settings.tool_strategy == "sequential",
+        executes_on_stream=settings.execute_on_stream,
+        is_streamed=settings.stream,
+        xml_calls_max=settings.max_xml_tool_calls,
+    )

@@ -1,0 +1,117 @@
+"""What carries wake-ups and live events between the parts of the program: memory, or Redis where there are many."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import make_url
+
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateBudget
+from bots.settings import Settings
+from core.domain.errors import ConfigurationError
+from core.ports import EventBus, RunQueue, StopSignals
+from storage.memory.event_bus import MemoryEventBus
+from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+NEEDS_SERVERS = (
+    "Workers of their own need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
+    "to a PostgreSQL database; or run `threadhand up`, which does all the work in one process."
+)
+FUNCTIONS_NEED = (
+    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and need what they reach too: set "
+    "THREADHAND_DATABASE_URL to a PostgreSQL database, THREADHAND_REDIS_URL, and THREADHAND_SANDBOX to modal or none; "
+    "or take that setting away."
+)
+NO_WORKER_BESIDE = (
+    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and a worker would get none: start "
+    "`threadhand up --no-worker` alone, or take that setting away."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wires:
+    """None of them is the truth: what is lost on them is found again in the database. `ping` raises where the
+    server between them does not answer; None: they need none."""
+
+    bus: EventBus = field(default_factory=MemoryEventBus)
+    queue: RunQueue = field(default_factory=MemoryRunQueue)
+    signals: StopSignals = field(default_factory=MemoryStopSignals)
+    rates: RateBudget = field(default_factory=MemoryRateBudget)
+    ping: Callable[[], Awaitable[object]] | None = None
+
+
+def require_servers(settings: Settings) -> None:
+    """Raises ConfigurationError where several processes could not work on the same runs."""
+    if not _has_servers(settings):
+        raise ConfigurationError(FUNCTIONS_NEED if settings.modal_worker_app else NEEDS_SERVERS)
+
+
+def require_fit(settings: Settings, *, with_worker: bool) -> None:
+    """Raises ConfigurationError where functions are to execute the runs and cannot, or where a worker is to as well."""
+    if not settings.modal_worker_app:
+        return
+    if with_worker:
+        raise ConfigurationError(NO_WORKER_BESIDE)
+    if not _has_servers(settings) or settings.sandbox not in ("modal", "none"):
+        raise ConfigurationError(FUNCTIONS_NEED)
+
+
+def _has_servers(settings: Settings) -> bool:
+    backend = make_url(settings.storage_url).get_backend_name()
+    return bool(settings.redis_url) and backend != "sqlite"
+
+
+@asynccontextmanager
+async def wires(settings: Settings, queue: RunQueue | None = None) -> AsyncGenerator[Wires, None]:
+    """`queue`: not that of the settings. Raises ConfigurationError where the Redis of the settings does not answer."""
+    if not settings.redis_url:
+        yield Wires(queue=queue or MemoryRunQueue())
+        return
+    # only where it is set: its import costs 5 MB and 0.15 s
+    from redis.exceptions import RedisError
+
+    from storage.redis.event_bus import RedisEventBus
+    from storage.redis.rate_budget import RedisRateBudget
+    from storage.redis.run_queue import RedisStopSignals
+    from storage.redis.streams import RedisStreams, answering, connect
+
+    async with AsyncExitStack() as stack:
+        client = connect(settings.redis_url)
+        stack.push_async_callback(client.aclose)
+        try:
+            async with answering():
+                await client.ping()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownMemberType] - typed as both kinds
+        except (RedisError, OSError) as error:
+            raise ConfigurationError(
+                f"Redis does not answer ({type(error).__name__}): start it, or correct THREADHAND_REDIS_URL."
+            ) from error
+        streams = RedisStreams(client)
+        stack.push_async_callback(streams.close)
+        signals = RedisStopSignals(client, streams)
+        await stack.enter_async_context(signals.listening())
+        rates = RedisRateBudget(client, streams, MemoryRateBudget())
+        await stack.enter_async_context(rates.listening())
+        yield Wires(
+            bus=RedisEventBus(client, streams),
+            queue=queue or await _queue(settings, client, stack),
+            signals=signals,
+            rates=rates,
+            ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
+        )
+
+
+async def _queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> RunQueue:
+    if not settings.modal_worker_app:
+        from storage.redis.run_queue import RedisRunQueue
+
+        return RedisRunQueue(client)
+    from bots.bootstrap.modal_queue import modal_run_queue
+    from storage.redis.handovers import RedisHandovers
+
+    handing_over = modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
+    return await stack.enter_async_context(handing_over)

@@ -1,0 +1,56 @@
+"""What has to work for this process to be of use, part by part; each answers what is wrong, or nothing."""
+
+from bots.bootstrap.messaging import Wires
+from bots.discord.app import DiscordApp
+from bots.slack.app import SlackApp
+from bots.web.health import Check
+from core.domain.threads import Address
+from core.run.worker import Worker
+from core.stores import Conversations
+
+_PROBE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="readiness")
+
+
+def database_check(conversations: Conversations) -> Check:
+    async def check() -> str:
+        await conversations.find(_PROBE)
+        return ""
+
+    return check
+
+
+def wires_checks(wires: Wires) -> dict[str, Check]:
+    ping = wires.ping
+    if ping is None:
+        return {}
+
+    async def check() -> str:
+        await ping()
+        return ""
+
+    return {"redis": check}
+
+
+def worker_check(worker: Worker) -> Check:
+    async def check() -> str:
+        return worker.ailment()
+
+    return check
+
+
+def slack_check(slack: SlackApp) -> Check:
+    """For a process that listens to it."""
+
+    async def check() -> str:
+        return "" if await slack.is_connected() else "It is not connected just now."
+
+    return check
+
+
+def discord_check(discord: DiscordApp) -> Check:
+    """For a process that listens to it."""
+
+    async def check() -> str:
+        return "" if discord.is_ready else "It is not connected just now."
+
+    return check

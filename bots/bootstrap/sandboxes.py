@@ -1,0 +1,226 @@
+"""Choosing the sandbox: what the settings name, tried once at the start, never weaker in silence."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from bots.observability.logs import keep_out
+from bots.settings import Settings
+from bots.settings.value_types import endpoint
+from core.domain.errors import ConfigurationError
+from core.domain.sandbox_records import SandboxRecords
+from core.ports import SandboxProvider
+from core.prompt.system_prompt import system_prompt
+from core.web_access.guard import Guard
+from sandbox.docker.command import DockerPlan
+from sandbox.docker.provider import DockerContainers
+from sandbox.lifecycle import Patience
+from sandbox.local.egress import Egress, EgressPolicy, egress_policy
+from sandbox.local.provider import LocalJails
+from sandbox.modal.plan import LIFETIME_SECONDS, ModalPlan
+from sandbox.unsafe_process import UnsafeProcesses
+
+NO_SANDBOX = "You have no sandbox here: commands and files are not available."
+IN_SANDBOX = (
+    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
+    "for the whole thread; what runs in it ends some time after the run; {network}."
+)
+THROUGH_THE_PROXY = (
+    "it reaches {places} through the HTTP proxy that its environment names, so curl, git over https, pip and npm work, "
+    "where they are there, and what takes no proxy does not"
+)
+OF_THE_MACHINE = "it has the network of this machine"
+
+HAS_BROWSER = "It has a browser for {pages}."
+WITH_BROWSER = "It has a browser for {pages}; Python has matplotlib and pandas, at least /opt/toolbox/bin/python3."
+NO_BROWSER = "It has no browser: the browser tools do not work."
+ALL_PAGES = "all that it can reach"
+PAGES_INSIDE = "pages of the workspace and servers inside"
+NO_WAY_OUT = "it has no way to the internet"
+AT_MODAL = (
+    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
+    "for the whole thread; what runs in it ends some time after the run; {network}."
+)
+IDLE_MARGIN_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
+
+    `has_browser`: a browser was found for its sandboxes, or their image is not made without one. `found` says in
+    sentences what else was found in them, empty as long as nobody has looked.
+    """
+
+    name: str
+    provider: SandboxProvider | None
+    lacks: tuple[str, ...] = ()
+    for_the_model: str = NO_SANDBOX
+    has_browser: bool = False
+    found: Callable[[], str] = str
+
+
+async def machines(settings: Settings, records: SandboxRecords) -> Machines:
+    """`records` is where sandboxes that outlive this process are remembered.
+
+    Raises ConfigurationError for a sandbox that this version does not have."""
+    folder = settings.data_dir / "sandboxes"
+    match settings.sandbox:
+        case "local":
+            egress = _egress(settings)
+            jails = LocalJails(folder, egress=egress, patience=_patience(settings))
+            tried = await jails.probe()
+            if tried.ok:
+                jails.life.begin()
+                return _local(jails, egress.policy)
+            await jails.close()
+            off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
+            return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+        case "unsafe-process":
+            warning = (
+                "THE SANDBOX IS OFF: commands of the model run as plain processes of this machine, "
+                "with all rights of this user. Use this for trying things out only."
+            )
+            return Machines(
+                name="unsafe-process",
+                provider=UnsafeProcesses(folder),
+                lacks=(warning,),
+                for_the_model=IN_SANDBOX.format(network=OF_THE_MACHINE),
+            )
+        case "none":
+            return Machines(name="none", provider=None, for_the_model=NO_SANDBOX)
+        case "modal":
+            return await _modal(settings, records)
+        case "docker":
+            return await _docker(settings)
+
+
+def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
+    told = IN_SANDBOX.format(network=_way_out(policy))
+    if not jails.browser_lack:
+        browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
+        told = f"{told} {browser}"
+        return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
+    off = f"The browser tools are off: {jails.browser_lack}"
+    return Machines(name="local", provider=jails, lacks=(off,), for_the_model=told)
+
+
+async def _docker(settings: Settings) -> Machines:
+    provider = containers(settings)
+    tried = await provider.probe()
+    if tried.ok:
+        await provider.begin()
+        told = IN_SANDBOX.format(network=NO_WAY_OUT)
+        return Machines(name="docker", provider=provider, for_the_model=told)
+    await provider.close()
+    off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
+    return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+
+
+def containers(settings: Settings) -> DockerContainers:
+    """The provider `docker`; nothing is started."""
+    plan = DockerPlan(image=settings.docker_image, home=str(settings.data_dir))
+    folder = settings.data_dir / "sandboxes"
+    return DockerContainers(plan, folder, patience=_patience(settings))
+
+
+def _egress(settings: Settings) -> Egress:
+    """Raises ConfigurationError."""
+    try:
+        policy = egress_policy(settings.sandbox_egress)
+    except ValueError as error:
+        raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
+    allowed = frozenset(map(endpoint, settings.sandbox_egress_allow))
+    return Egress(policy=policy, guard=Guard(allowed))
+
+
+def _way_out(policy: EgressPolicy) -> str:
+    if not policy.is_open:
+        return NO_WAY_OUT
+    places = "the internet"
+    if "*" not in policy.allowed:
+        places = f"of the internet {', '.join(policy.allowed)} alone,"
+    return THROUGH_THE_PROXY.format(places=places)
+
+
+async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
+    """Stays on where Modal does not answer just now: it may at the first need."""
+    from sandbox.modal.provider import ModalSandboxes  # half a second, for those who use it
+
+    provider = ModalSandboxes(modal_plan(settings), records)
+    keep_out(provider.secrets)
+    tried = await provider.probe()
+    if tried.ok:
+        provider.warm()
+    lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
+    return Machines(
+        name="modal",
+        provider=provider,
+        lacks=() if tried.ok else (lack,),
+        for_the_model=AT_MODAL.format(network=_network(settings.modal_egress)),
+        has_browser=True,
+        found=lambda: " ".join(
+            _listed(provider.found.programs, provider.found.modules)
+            + _browser(provider.found.has_browser, settings.modal_egress)
+        ),
+    )
+
+
+def modal_plan(settings: Settings) -> ModalPlan:
+    """What the settings want of Modal's sandboxes."""
+    return ModalPlan(
+        app=settings.modal_app,
+        home=_home(settings.storage_url),
+        cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
+        memory_mebibytes=(
+            settings.modal_memory_mebibytes,
+            max(settings.modal_memory_mebibytes, settings.modal_memory_mebibytes_max),
+        ),
+        egress=settings.modal_egress,
+        start_seconds=settings.modal_start_seconds,
+        snapshot_days=settings.modal_snapshot_days,
+        idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,
+        patience=replace(_patience(settings), lifetime_seconds=LIFETIME_SECONDS),
+    )
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(
+        stop_after_seconds=settings.sandbox_stop_minutes * 60,
+        archive_after_seconds=settings.sandbox_archive_minutes * 60,
+    )
+
+
+def _home(storage_url: str) -> str:
+    """The same for all processes that share the database, and without its password."""
+    place = urlsplit(storage_url)
+    told = f"{place.hostname} {place.port} {place.path} {place.query}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _network(egress: tuple[str, ...]) -> str:
+    if not egress:
+        return NO_WAY_OUT
+    if "*" in egress:
+        return "it can reach the internet"
+    return f"of the internet it can reach {', '.join(egress)} alone"
+
+
+def _listed(programs: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
+    told = [f"It has {', '.join(programs)}."] if programs else []
+    return [*told, f"Python has {', '.join(modules)}."] if modules else told
+
+
+def _browser(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
+    if has_browser is None:
+        return []
+    pages = ALL_PAGES if egress else PAGES_INSIDE
+    return [HAS_BROWSER.format(pages=pages) if has_browser else NO_BROWSER]
+
+
+def prompt(sandboxes: Machines) -> str:
+    """The system prompt as of today."""
+    told = f"{sandboxes.for_the_model} {sandboxes.found()}".strip()
+    return system_prompt(today=datetime.now(UTC).date(), sandbox=told)

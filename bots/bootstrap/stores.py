@@ -1,0 +1,66 @@
+"""The adapters behind the stores."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bots.bootstrap.embeddings import semantics
+from bots.bootstrap.messaging import Wires, wires
+from bots.settings import Settings
+from core.knowledge.run_knowledge import Library
+from core.knowledge.semantics import Semantics
+from core.ports import RunQueue
+from storage.sql.database import Database
+from storage.sql.open_database import open_database
+from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.asks import SqlAsks
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.installations import SqlInstallations
+from storage.sql.stores.knowledge import SqlKnowledge
+from storage.sql.stores.pairings import SqlPairings
+from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.sandboxes import SqlSandboxRecords
+from storage.sql.stores.usage import SqlLedger
+
+
+class Stores:
+    """Every role of the database, and the wires beside it."""
+
+    def __init__(
+        self, database: Database, wires: Wires, semantics: Semantics | None = None
+    ) -> None:
+        self.database = database
+        self.wires = wires
+        self.inbox = SqlInbox(database)
+        self.conversations = SqlConversations(database)
+        self.claims = SqlRunClaims(database)
+        self.stops = SqlStopRequests(database)
+        self.journal = SqlRunJournal(database)
+        self.deliveries = SqlDeliveries(database)
+        self.asks = SqlAsks(database)
+        self.audit = SqlAuditLog(database)
+        self.pairings = SqlPairings(database)
+        self.installations = SqlInstallations(database)
+        self.ledger = SqlLedger(database)
+        self.plans = SqlPlans(database)
+        self.sandboxes = SqlSandboxRecords(database)
+        self.agents = SqlAgentVersions(database)
+        self.library = Library(store=SqlKnowledge(database), semantics=semantics)
+        self.bus = wires.bus
+        self.queue = wires.queue
+        self.signals = wires.signals
+
+
+@asynccontextmanager
+async def stocked(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
+    """`queue`: not that of the settings. Raises ConfigurationError."""
+    async with AsyncExitStack() as stack:
+        database = await open_database(settings.storage_url)
+        stack.push_async_callback(database.close)
+        carrying = await stack.enter_async_context(wires(settings, queue))
+        meaning = await stack.enter_async_context(semantics(settings, database))
+        yield Stores(database, carrying, meaning)

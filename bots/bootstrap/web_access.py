@@ -1,0 +1,126 @@
+"""The services outside that the settings name, put together."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from bots.settings import Settings
+from bots.settings.value_types import endpoint
+from core.llm.litellm_adapter import LiteLLM
+from core.tools.catalogue import toolbox, unserved
+from core.tools.tool import Toolbox
+from core.web_access.client import Api
+from core.web_access.cloudflare import CloudflarePages
+from core.web_access.drawing import Drawer
+from core.web_access.guard import Guard
+from core.web_access.keyless import KeylessSearch
+from core.web_access.pages import Firecrawl, LocalReader, PageReader
+from core.web_access.providers import RapidApi
+from core.web_access.search import Search, Tavily
+from core.web_access.services import Outside
+
+DRAWING_SECONDS = 300.0
+
+
+def outside_services(settings: Settings) -> Outside:
+    """Those whose key is there, and those that need none."""
+    guard = Guard(frozenset(map(endpoint, settings.fetch_allow)))
+    return Outside(
+        guard=guard,
+        search=_search(settings),
+        pages=_pages(settings, guard),
+        drawer=_drawer(settings, guard),
+        providers=_providers(settings),
+        sites=_sites(settings),
+    )
+
+
+def in_words(settings: Settings) -> tuple[Literal["ok", "note"], str, str, str]:
+    """State, subject, fact and remedy for the doctor: which services there are, and what turns on the others."""
+    search = "by Tavily" if settings.tavily_api_key else "without a key"
+    reader = "by Firecrawl" if settings.firecrawl_api_key else "by itself"
+    wanted = {
+        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
+        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
+        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
+        "deployments to an account": (
+            "CLOUDFLARE_ACCOUNT_ID",
+            bool(settings.cloudflare_account_id),
+        ),
+    }
+    fact = f"searches the web {search} and reads pages {reader}."
+    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in wanted.items() if not is_set]
+    if not off:
+        return "ok", "outside", fact, ""
+    return "note", "outside", fact, f"For more set {', '.join(off)}."
+
+
+def offered(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
+    """The tools of a program that has these services."""
+    return toolbox(
+        disabled=unserved(outside),
+        needs_sandbox=has_sandbox,
+        with_knowledge=True,
+        with_browser=has_browser,
+    )
+
+
+def _search(settings: Settings) -> Search:
+    if key := settings.tavily_api_key.get_secret_value():
+        return Tavily(Api(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
+    return KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
+
+
+def _pages(settings: Settings, guard: Guard) -> PageReader:
+    if key := settings.firecrawl_api_key.get_secret_value():
+        api = Api(
+            name="Firecrawl",
+            url=settings.firecrawl_api_url,
+            headers=_bearer(key),
+            seconds_max=90,
+            bytes_max=20_000_000,
+        )
+        return Firecrawl(api, guard)
+    return LocalReader(guard)
+
+
+def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
+    """The model's own key and address, else those that its provider is known by; the key of another endpoint is sent
+    to none but that endpoint."""
+    if not settings.image_model:
+        return None
+    shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()
+    source = LiteLLM(
+        provider_keys={
+            name: key.get_secret_value() for name, key in settings.provider_keys.items()
+        },
+        api_key=settings.image_api_key.get_secret_value() or shared,
+        base_url=settings.image_api_url,
+        silence_seconds=DRAWING_SECONDS,
+    )
+    return Drawer(source, settings.image_model, guard)
+
+
+def _providers(settings: Settings) -> RapidApi | None:
+    key = settings.rapidapi_key.get_secret_value()
+    return RapidApi(key=key, url=settings.rapidapi_url) if key else None
+
+
+def _sites(settings: Settings) -> CloudflarePages | None:
+    token, account_id = (
+        settings.cloudflare_api_token.get_secret_value(),
+        settings.cloudflare_account_id,
+    )
+    if not token or not account_id:
+        return None
+    api = Api(
+        name="Cloudflare Pages",
+        url=settings.cloudflare_api_url,
+        headers=_bearer(token),
+        seconds_max=120,
+        key_remedy="the token needs the right to edit Cloudflare Pages in this account",
+    )
+    return CloudflarePages(api=api, account_id=account_id)
+
+
+def _bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"}

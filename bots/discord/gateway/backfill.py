@@ -1,0 +1,96 @@
+"""Reading what was written while the program was away, in the channels that it knows."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import discord
+
+from bots.discord.gateway.cursors import Lanes
+
+log = logging.getLogger(__name__)
+
+MESSAGES_MAX = 1000
+"""Missed messages of one channel that are read at most, oldest first."""
+UNSEEN_CHANNELS_MAX = 200
+"""Channels that the gateway did not list (direct messages, sleeping threads) that are looked into at most."""
+
+HandleMessage = Callable[[discord.Message], Awaitable[None]]
+
+
+async def fill(
+    client: discord.Client, handle: HandleMessage, lanes: Lanes, channel_id: int, after: int
+) -> None:
+    """Handles what a channel holds after the message id, oldest first, and moves its cursor along."""
+    channel = client.get_channel(channel_id)
+    try:
+        if channel is None:
+            channel = await client.fetch_channel(channel_id)
+        if not isinstance(channel, discord.abc.Messageable):
+            return
+        lanes.belongs(channel_id, _guild_of(channel))
+        if not lanes.is_here(channel_id):
+            return
+        count = 0
+        history = channel.history(
+            limit=MESSAGES_MAX, after=discord.Object(after), oldest_first=True
+        )
+        async for message in history:
+            await handle(message)
+            await lanes.forward(channel_id, message.id)
+            count += 1
+    except (discord.NotFound, discord.Forbidden):
+        log.info("channel %s is gone or closed; nothing to catch up", channel_id)
+        return
+    if count:
+        log.info("caught up on %s messages in channel %s", count, channel_id)
+    if count >= MESSAGES_MAX:
+        log.warning("channel %s had more than %s missed messages", channel_id, MESSAGES_MAX)
+
+
+async def catch_up(client: discord.Client, lanes: Lanes) -> None:
+    """Fills every known channel of this process that has something new."""
+    known = await lanes.known()
+    unseen: list[int] = []
+    for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
+        newest = _newest(client.get_channel(channel_id))
+        if newest is None:
+            if lanes.is_here(channel_id):
+                unseen.append(channel_id)
+        elif newest > cursor:
+            await _guarded(lanes, channel_id)
+        else:
+            lanes.skip(channel_id)
+    for channel_id in unseen[:UNSEEN_CHANNELS_MAX]:
+        await _guarded(lanes, channel_id)
+
+
+async def remember(guild: discord.Guild, lanes: Lanes) -> None:
+    """Notes where the channels of a guild stand, so that the very first mention in one cannot be missed."""
+    known = await lanes.known()
+    for channel in guild.text_channels:
+        if channel.id not in known:
+            lanes.belongs(channel.id, guild.id)
+            await lanes.forward(channel.id, channel.last_message_id or channel.id)
+            lanes.skip(channel.id)
+
+
+async def _guarded(lanes: Lanes, channel_id: int) -> None:
+    try:
+        await lanes.catch_up(channel_id)
+    except Exception:
+        # one channel that cannot be read now must not keep the others from being read
+        log.exception("catching up on channel %s failed; it is tried again", channel_id)
+        lanes.retry(channel_id)
+
+
+def _newest(channel: object) -> int | None:
+    """The newest message of a channel as the gateway told it; None where it did not."""
+    if isinstance(channel, discord.TextChannel | discord.Thread):
+        return channel.last_message_id or channel.id
+    return None
+
+
+def _guild_of(channel: object) -> int | None:
+    if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
+        return channel.guild.id
+    return None

@@ -1,0 +1,190 @@
+"""How far each channel has been read: events of a channel in order, and nothing past a gap before the gap is filled."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from bots.settings.shards import Shards
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+PLATFORM = "discord"
+CHATTER_SECONDS = 30.0
+"""Messages that nobody addressed to the agent move a channel's cursor at most this often."""
+RETRY_SECONDS_MAX = 60.0
+
+Fill = Callable[[int, int], Awaitable[None]]
+"""Reads a channel from after a message id up to now, and handles what it finds."""
+
+
+class Cursors(Protocol):
+    """The part of `core.stores.Inbox` that is needed here."""
+
+    async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
+
+    async def cursors(self, platform: str) -> dict[str, str]: ...
+
+
+class Lanes:
+    """One lane a channel: its messages are handled one after the other.
+
+    After `reset` (a new session with Discord) every lane that has a cursor is filled up from history before the next
+    message in it is handled; messages that come twice that way carry the same dedupe key. The cursor moves only after
+    a message was handled, and never across a gap.
+
+    With `shards`, cursors are stored with their guilds, so that each process catches up on its own channels.
+    """
+
+    def __init__(
+        self,
+        cursors: Cursors,
+        fill: Fill,
+        *,
+        retry_seconds: float = 2.0,
+        shards: Shards | None = None,
+    ) -> None:
+        self._cursors = cursors
+        self._fill = fill
+        self._shards = shards
+        self._guilds: dict[int, int] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._current: set[int] = set()
+        self._known: dict[int, int] = {}
+        self._floors: dict[int, int] = {}
+        self._chatter_at: dict[int, float] = {}
+        self._retries: dict[int, asyncio.Task[None]] = {}
+        self._retry_seconds = retry_seconds
+        self._loaded = asyncio.Lock()
+        self._is_loaded = False
+
+    def reset(self) -> None:
+        """To be called, without anything awaited before, when a new session begins: messages may have been missed."""
+        self._current.clear()
+
+    @asynccontextmanager
+    async def message(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
+        """While entered, the message is the only one of its channel; the cursor moves unless something is raised."""
+        async with self._lane(channel_id):
+            try:
+                await self._catch_up(channel_id)
+                yield
+            except BaseException:
+                self._doubt(channel_id, message_id)
+                raise
+            await self.forward(channel_id, message_id)
+
+    @asynccontextmanager
+    async def turn(self, channel_id: int) -> AsyncGenerator[None]:
+        """While entered, nothing else of the channel is handled; for what is no message."""
+        async with self._lane(channel_id):
+            yield
+
+    async def chatter(self, channel_id: int, message_id: int) -> None:
+        """A message that is none of our business; now and then it moves the cursor, so that no scan grows long."""
+        now = time.monotonic()
+        if now - self._chatter_at.get(channel_id, 0.0) < CHATTER_SECONDS:
+            return
+        self._chatter_at[channel_id] = now
+        async with self.message(channel_id, message_id):
+            pass
+
+    async def forward(self, channel_id: int, message_id: int) -> None:
+        """Moves the cursor of a channel; it never goes back."""
+        if message_id <= self._known.get(channel_id, 0):
+            return
+        await self._cursors.forward(PLATFORM, self._scope(channel_id), str(message_id))
+        self._known[channel_id] = message_id
+
+    async def known(self) -> dict[int, int]:
+        """Channel to cursor, as stored and moved since."""
+        async with self._loaded:
+            if not self._is_loaded:
+                stored = await self._cursors.cursors(PLATFORM)
+                for scope, cursor in stored.items():
+                    self._load(scope, cursor)
+                self._is_loaded = True
+        return dict(self._known)
+
+    async def catch_up(self, channel_id: int) -> None:
+        """Fills the gap of a channel, if it has one."""
+        async with self._lane(channel_id):
+            await self._catch_up(channel_id)
+
+    def belongs(self, channel_id: int, guild_id: int | None) -> None:
+        """To be told before a cursor of the channel is moved; without a guild it is one of direct messages."""
+        self._guilds[channel_id] = guild_id or 0
+
+    def is_here(self, channel_id: int) -> bool:
+        """Whether its messages come to this process; also where nobody knows yet."""
+        guild_id = self._guilds.get(channel_id)
+        return self._shards is None or guild_id is None or self._shards.has(guild_id)
+
+    def skip(self, channel_id: int) -> None:
+        """The channel is known to have no gap."""
+        self._current.add(channel_id)
+
+    def retry(self, channel_id: int) -> None:
+        """Tries to fill the channel's gap, again and again, until it is filled."""
+        if channel_id not in self._retries:
+            task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
+            self._retries[channel_id] = task
+
+    async def close(self) -> None:
+        """Gives up what is still to be tried again; it is found in the history at the next start."""
+        for task in tuple(self._retries.values()):
+            await cancel(task)
+
+    def _doubt(self, channel_id: int, message_id: int) -> None:
+        """A message could not be handled: the lane has a gap before it, which is tried again until it is filled."""
+        self._current.discard(channel_id)
+        self._floors.setdefault(channel_id, message_id - 1)
+        self.retry(channel_id)
+
+    async def _retry(self, channel_id: int) -> None:
+        pause = self._retry_seconds
+        try:
+            while channel_id not in self._current:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RETRY_SECONDS_MAX)
+                try:
+                    await self.catch_up(channel_id)
+                except Exception:
+                    log.exception("channel %s cannot be caught up on yet", channel_id)
+        finally:
+            self._retries.pop(channel_id, None)
+
+    async def _catch_up(self, channel_id: int) -> None:
+        if channel_id in self._current:
+            return
+        cursor = (await self.known()).get(channel_id, self._floors.get(channel_id))
+        self._current.add(channel_id)
+        if cursor is None:
+            return
+        try:
+            await self._fill(channel_id, cursor)
+        except BaseException:
+            self._current.discard(channel_id)
+            raise
+        self._floors.pop(channel_id, None)
+
+    def _scope(self, channel_id: int) -> str:
+        guild_id = self._guilds.get(channel_id)
+        return str(channel_id) if None in (self._shards, guild_id) else f"{guild_id}/{channel_id}"
+
+    def _load(self, scope: str, cursor: str) -> None:
+        guild, _, channel = scope.rpartition("/")
+        if not (channel.isdigit() and cursor.isdigit()):
+            return
+        channel_id = int(channel)
+        if guild.isdigit():
+            self._guilds[channel_id] = int(guild)
+        self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
+
+    @asynccontextmanager
+    async def _lane(self, channel_id: int) -> AsyncGenerator[None]:
+        async with self._locks.setdefault(channel_id, asyncio.Lock()):
+            yield

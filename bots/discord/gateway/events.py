@@ -1,0 +1,253 @@
+"""What people write, change, delete and mark in Discord, on its way to the program."""
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import aiohttp
+import discord
+
+from bots.discord.address import Place, place_of
+from bots.discord.gateway.cursors import Lanes
+from bots.discord.gateway.parse import (
+    is_from_person,
+    is_mentioned,
+    parse_delete,
+    parse_edit,
+    parse_message,
+    parse_reaction,
+    person,
+    standing_of,
+)
+from bots.discord.render.components import plain
+from bots.discord.rest import delivery_marker
+from bots.discord.rest.client import Rest, translated
+from bots.discord.rest.thread_opener import Doors
+from bots.inbound.decide import IncomingMessage, Outcome, Standing
+from bots.inbound.receive import Receive
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import Person
+from core.failpoints import Failpoint
+
+log = logging.getLogger(__name__)
+
+REPLY = Failpoint("discord.reply")
+NO_THREADS_HERE = (
+    "I work in threads, and this channel has none. Please mention me in a text channel."
+)
+MAY_NOT_OPEN = (
+    "I may not open threads in this channel. Somebody who manages it has to give me the permissions "
+    "“Create Public Threads” and “Send Messages in Threads”."
+)
+CLOSED_DOORS = {
+    "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
+}
+"""What is told of a thread that could not be opened, by Discord's code, where it is no matter of permissions."""
+
+
+class Listener:
+    """Turns gateway events into inbound facts. Errors are left to the client, which logs them once.
+
+    `needs_roles`: whoever wrote while nobody listened is asked for, because messages that are read back tell no roles.
+    """
+
+    def __init__(
+        self,
+        client: discord.Client,
+        receive: Receive,
+        rest: Rest,
+        doors: Doors,
+        lanes: Lanes,
+    ) -> None:
+        self._client = client
+        self._rest = rest
+        self._receive = receive
+        self._doors = doors
+        self._lanes = lanes
+        self.needs_roles = False
+
+    async def message(self, message: discord.Message) -> None:
+        """A live message: handled in its channel's lane, after everything older."""
+        me = self._me()
+        if message.author.id == me:
+            return
+        self._lanes.belongs(message.channel.id, message.guild and message.guild.id)
+        if not self._concerns(message, me):
+            await self._lanes.chatter(message.channel.id, message.id)
+            return
+        async with self._lanes.message(message.channel.id, message.id):
+            await self.handle(message)
+
+    async def handle(self, message: discord.Message) -> None:
+        """A message, live or from history; one that was handled before changes nothing.
+
+        Raises StorageUnavailable or SurfaceError when it must be tried again. Anything else would fail again, so it is
+        logged and passed over: one message must not close its channel for ever.
+        """
+        try:
+            await self._handle(message)
+        except (StorageUnavailable, SurfaceError):
+            raise
+        except Exception:
+            log.exception("message %s was passed over", message.id)
+
+    async def _handle(self, message: discord.Message) -> None:
+        place = await self._place(message.channel, message.guild)
+        if place is None:
+            return
+        inbound = parse_message(message, place, self._me())
+        if inbound is None:
+            return
+        if self.needs_roles and inbound.standing.groups is None and message.guild is not None:
+            standing = await self._standing(message.guild, message.author, place)
+            inbound = replace(inbound, standing=standing)
+        if place.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
+            await self._tell(message, await self._receive(inbound))
+        elif problem := _obstacle(message, place):
+            await self._tell(message, Outcome(notice=problem, is_ignored=True))
+        else:
+            await self._begin(message, inbound)
+
+    async def edited(self, payload: discord.RawMessageUpdateEvent) -> None:
+        """Somebody changed a message."""
+        message = payload.message
+        before = payload.cached_message
+        if before is not None and before.content == message.content:
+            return
+        if message.author.id == self._me():
+            return
+        place = await self._place(message.channel, message.guild)
+        inbound = place and parse_edit(message, place, self._me())
+        if inbound:
+            async with self._lanes.turn(message.channel.id):
+                await self._receive(inbound)
+
+    async def deleted(self, payload: discord.RawMessageDeleteEvent) -> None:
+        """Somebody deleted a message."""
+        cached = payload.cached_message
+        place = await self._place_by_id(payload.channel_id, payload.guild_id)
+        inbound = place and parse_delete(
+            payload.message_id, place, cached.author if cached else None
+        )
+        if inbound:
+            async with self._lanes.turn(payload.channel_id):
+                await self._receive(inbound)
+
+    async def reacted(self, payload: discord.RawReactionActionEvent) -> None:
+        """Somebody put a reaction on a message."""
+        member = payload.member
+        if payload.user_id == self._me() or (member is not None and member.bot):
+            return
+        place = await self._place_by_id(payload.channel_id, payload.guild_id)
+        if place is None:
+            return
+        who = person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
+        inbound = parse_reaction(
+            str(payload.emoji),
+            payload.message_id,
+            place,
+            who,
+            datetime.now(UTC),
+            standing_of(member, place) if member else _unseen(place),
+        )
+        if inbound:
+            await self._receive(inbound)
+
+    async def _standing(
+        self, guild: discord.Guild, author: discord.abc.User, place: Place
+    ) -> Standing:
+        """Of somebody whose message was read back, which tells no roles."""
+        try:
+            return standing_of(await guild.fetch_member(author.id), place)
+        except (discord.NotFound, discord.Forbidden):
+            return standing_of(author, place)
+        except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+            raise translated(error) from error
+
+    async def _begin(self, message: discord.Message, inbound: IncomingMessage) -> None:
+        """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
+        address = inbound.address
+        async with self._doors.opening(address.thread_key):
+            outcome = await self._receive(inbound)
+            if outcome.run_id is not None:
+                # opened for a repeated message too: the first time may have ended in a crash before it came to that
+                try:
+                    await self._doors.open(address, inbound.text)
+                    self._lanes.belongs(message.id, message.guild and message.guild.id)
+                    await self._lanes.forward(message.id, message.id)
+                except SurfaceRefused as refused:
+                    log.warning("a thread may not be opened: %s", refused.code)
+                    outcome = Outcome(notice=CLOSED_DOORS.get(refused.code, MAY_NOT_OPEN))
+                except SurfaceError as error:
+                    log.warning("a thread could not be opened yet: %s", error)
+        await self._tell(message, outcome)
+
+    async def _tell(self, message: discord.Message, outcome: Outcome) -> None:
+        """Messages have no private answers in Discord: the notice is a reply."""
+        if not outcome.notice:
+            return
+        body: JsonObject = {
+            **plain(outcome.notice),
+            "message_reference": {"message_id": str(message.id), "fail_if_not_exists": False},
+            "nonce": delivery_marker.nonce(f"notice:{message.id}"),
+            "enforce_nonce": True,
+        }
+        try:
+            with REPLY:
+                await self._rest.call(
+                    "POST",
+                    "/channels/{channel_id}/messages",
+                    body=body,
+                    channel_id=str(message.channel.id),
+                )
+        except SurfaceError as error:
+            log.warning("a notice could not be posted: %s", error)
+
+    def _concerns(self, message: discord.Message, me: int) -> bool:
+        if not is_from_person(message):
+            return False
+        return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(
+            message, me
+        )
+
+    def _me(self) -> int:
+        user = self._client.user
+        return user.id if user else 0
+
+    async def _place(self, channel: object, guild: discord.Guild | None) -> Place | None:
+        if isinstance(channel, discord.PartialMessageable):
+            return await self._place_by_id(channel.id, guild.id if guild else channel.guild_id)
+        return place_of(channel, guild.id if guild else None)
+
+    async def _place_by_id(self, channel_id: int, guild_id: int | None) -> Place | None:
+        """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
+        if guild_id is None:
+            return Place(kind="direct", channel_id=channel_id)
+        channel = self._client.get_channel(channel_id)
+        if channel is None:
+            try:
+                channel = await self._client.fetch_channel(channel_id)
+            except (discord.Forbidden, discord.NotFound):
+                return None
+            except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+                raise translated(error) from error
+        return place_of(channel, guild_id)
+
+
+def _unseen(place: Place) -> Standing:
+    is_direct = place.kind == "direct"
+    return Standing(is_direct=is_direct, groups=frozenset() if is_direct else None)
+
+
+def _obstacle(message: discord.Message, place: Place) -> str:
+    """Why no thread can be opened here; empty where one can."""
+    if place.kind != "channel":
+        return NO_THREADS_HERE
+    guild = message.guild
+    if guild is None or not isinstance(message.channel, discord.abc.GuildChannel):
+        return ""
+    allowed = message.channel.permissions_for(guild.me)
+    return (
+        "" if allowed.create_public_threads and allowed.send_messages_in_threads else MAY_NOT_OPEN
+    )

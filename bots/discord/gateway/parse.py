@@ -1,0 +1,240 @@
+"""What comes from Discord, parsed to what people do. Pure: everything that is needed is in the arguments."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import cast, get_args
+
+import discord
+
+from bots.discord.address import Place
+from bots.discord.limits import one_line
+from bots.inbound.decide import (
+    MEMBER,
+    PLAN_WORDS,
+    CommandCalled,
+    CommandName,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    Standing,
+    StopWished,
+    admin_word,
+    named_agent,
+)
+from core.domain.threads import IncomingFile, Person
+
+CROSSES = frozenset({"❌", "✖", "✖️", "🛑"})
+_PEOPLE_SPEAK = (discord.MessageType.default, discord.MessageType.reply)
+_USER = re.compile(r"<@!?(\d+)>")
+_ROLE = re.compile(r"<@&(\d+)>")
+_CHANNEL = re.compile(r"<#(\d+)>")
+_EMOJI = re.compile(r"<a?:(\w+):\d+>")
+_USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
+FORWARDED_MAX = 4000
+STOP: tuple[CommandName, str] = ("stop", "")
+
+
+def person(user: discord.abc.User) -> Person:
+    """The name is the one that the others here see."""
+    return Person(person_id=str(user.id), name=one_line(user.display_name, 80) or str(user.id))
+
+
+def standing_of(user: discord.abc.User, place: Place, *, expects_answer: bool = False) -> Standing:
+    """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
+    if place.kind == "direct":
+        return Standing(is_direct=True, expects_answer=expects_answer)
+    roles = user.roles if isinstance(user, discord.Member) else None
+    groups = None if roles is None else frozenset(str(role.id) for role in roles)
+    return Standing(groups=groups, expects_answer=expects_answer)
+
+
+def is_from_person(message: discord.Message) -> bool:
+    """Bots, webhooks and the platform's own messages are none of our business."""
+    return not message.author.bot and message.webhook_id is None and message.type in _PEOPLE_SPEAK
+
+
+def is_mentioned(message: discord.Message, me: int) -> bool:
+    """The agent is mentioned by name, or by the role that Discord made for it."""
+    if any(user.id == me for user in message.mentions):
+        return True
+    return any(role.tags is not None and role.tags.bot_id == me for role in message.role_mentions)
+
+
+def parse_message(
+    message: discord.Message, place: Place, me: int
+) -> IncomingMessage | CommandCalled | StopWished | None:
+    """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
+    mentioned = is_mentioned(message, me)
+    if not is_from_person(message) or not (mentioned or place.kind in ("direct", "thread")):
+        return None
+    is_addressed = mentioned or place.kind == "direct"
+    text = readable(message, me)
+    if not message.attachments and (word := _word(message, text, place, is_addressed=is_addressed)):
+        return word
+    agent_id, request = named_agent(text)
+    return IncomingMessage(
+        address=place.address(message.id),
+        dedupe_key=f"discord:{message.id}",
+        message_ref=str(message.id),
+        author=person(message.author),
+        text=request,
+        sent_at=message.created_at,
+        is_addressed=is_addressed,
+        files=files_of(message),
+        agent_id=agent_id,
+        standing=standing_of(message.author, place),
+    )
+
+
+def _word(
+    message: discord.Message, text: str, place: Place, *, is_addressed: bool
+) -> CommandCalled | StopWished | None:
+    """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
+    of people, so this asks, and is silent where nothing runs."""
+    command = _command(text)
+    address, key = place.address(message.id), f"discord:{message.id}"
+    who, standing = person(message.author), standing_of(message.author, place)
+    if is_addressed and command:
+        name, argument = command
+        return CommandCalled(
+            address=address,
+            dedupe_key=key,
+            name=name,
+            argument=argument,
+            person=who,
+            standing=standing,
+        )
+    if command == STOP:
+        return StopWished(
+            address=address, dedupe_key=key, message_ref="", person=who, standing=standing
+        )
+    return None
+
+
+def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited | None:
+    """Discord sends updates for link previews and pins too; only those with an edit time are edits."""
+    if message.edited_at is None or not is_from_person(message):
+        return None
+    if place.kind not in ("direct", "thread") and not (
+        is_mentioned(message, me) or message.flags.has_thread
+    ):
+        return None
+    return MessageEdited(
+        address=place.address(message.id),
+        dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
+        message_ref=str(message.id),
+        author=person(message.author),
+        text=named_agent(readable(message, me))[1],
+        sent_at=message.edited_at,
+        standing=standing_of(message.author, place),
+    )
+
+
+def parse_delete(
+    message_id: int, place: Place, author: discord.abc.User | None
+) -> MessageDeleted | None:
+    """Discord does not say whose message it was; the author is known only while the message is remembered."""
+    if author is not None and author.bot:
+        return None
+    return MessageDeleted(
+        address=place.address(message_id),
+        dedupe_key=f"discord:delete:{message_id}",
+        message_ref=str(message_id),
+        author=person(author) if author else Person(person_id="", name="Somebody"),
+        sent_at=datetime.now(UTC),
+        standing=standing_of(author, place) if author else Standing(groups=None),
+    )
+
+
+def parse_reaction(
+    emoji: str,
+    message_id: int,
+    place: Place,
+    who: Person,
+    received_at: datetime,
+    standing: Standing = MEMBER,
+) -> StopWished | None:
+    """A cross asks for a stop. Reactions have no id of their own, so a second counts as a copy within one second."""
+    if emoji not in CROSSES:
+        return None
+    return StopWished(
+        address=place.address(message_id),
+        dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
+        message_ref=str(message_id),
+        person=who,
+        standing=standing,
+    )
+
+
+def readable(message: discord.Message, me: int) -> str:
+    """The text as people read it: names instead of ids, the agent's own mention removed, a forward quoted."""
+    text = _named(message.content, message, me)
+    for snapshot in message.message_snapshots:
+        quoted = _named(snapshot.content, message, me)[:FORWARDED_MAX]
+        text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
+    return text.strip()
+
+
+def _named(text: str, message: discord.Message, me: int) -> str:
+    people = {user.id: user.display_name for user in message.mentions}
+    guild = message.guild
+    own_role = guild.self_role.id if guild and guild.self_role else 0
+
+    def user(match: re.Match[str]) -> str:
+        user_id = int(match.group(1))
+        return "" if user_id == me else f"@{people.get(user_id, 'somebody')}"
+
+    def role(match: re.Match[str]) -> str:
+        role_id = int(match.group(1))
+        found = guild.get_role(role_id) if guild else None
+        return "" if role_id == own_role else f"@{found.name if found else 'role'}"
+
+    def channel(match: re.Match[str]) -> str:
+        found = guild.get_channel_or_thread(int(match.group(1))) if guild else None
+        return f"#{found.name if found else 'channel'}"
+
+    text = _USER.sub(user, text)
+    text = _ROLE.sub(role, text)
+    text = _CHANNEL.sub(channel, text)
+    return _EMOJI.sub(r":\1:", text).strip()
+
+
+def _command(text: str) -> tuple[CommandName, str] | None:
+    """The command and its argument, where the whole message is one."""
+    words = text.strip().removeprefix("/")
+    if chosen := _USE.fullmatch(words):
+        return "use", chosen[1]
+    if planned := PLAN_WORDS.fullmatch(words):
+        return "plan", planned[1] or ""
+    if admin := admin_word(words):
+        return admin
+    word = words.strip(" .!").lower()
+    return (cast(CommandName, word), "") if word in get_args(CommandName) else None
+
+
+def files_of(message: discord.Message) -> tuple[IncomingFile, ...]:
+    """The attachments, those of a forwarded message included."""
+    found = [*message.attachments, *(a for s in message.message_snapshots for a in s.attachments)]
+    return tuple(
+        file_of(attachment, channel_id=message.channel.id, message_id=message.id)
+        for attachment in found
+    )
+
+
+def file_of(
+    attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
+) -> IncomingFile:
+    """`file_ref` names the message as well (0: none), because links of attachments expire."""
+    reference = {
+        "channel": str(channel_id),
+        "message": str(message_id),
+        "attachment": str(attachment.id),
+        "url": attachment.url,
+    }
+    return IncomingFile(
+        file_ref=json.dumps(reference),
+        name=attachment.filename,
+        mime_type=attachment.content_type or "application/octet-stream",
+        size_bytes=attachment.size,
+    )

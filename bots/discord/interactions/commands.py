@@ -1,0 +1,208 @@
+"""The slash commands, and registering them only when they have changed."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
+
+import discord
+from discord import app_commands
+
+from bots.discord.interactions.admin_commands import admin_commands
+from bots.discord.interactions.responses import AnyInteraction, Interactions
+from bots.discord.limits import one_line
+from bots.discord.rest.client import Rest
+from bots.inbound.decide import CommandName
+from core.domain.errors import SurfaceRefused
+
+log = logging.getLogger(__name__)
+
+PROMPT_MAX = 6000
+NAME_MAX = 200
+CHOICE_MAX = 100
+CHOICES_MAX = 25
+Choices = list[app_commands.Choice[str]]
+CallbackT = TypeVar("CallbackT", bound=Callable[..., object])
+PLAIN: dict[CommandName, str] = {
+    "stop": "Stop what the agent is doing in this thread",
+    "status": "What the agent is doing in this thread",
+    "files": "The files in this thread's workspace",
+    "usage": "Tokens and cost of this thread",
+    "new": "Start over: the next message here begins a new conversation",
+    "forget": "Delete this conversation and its workspace",
+    "help": "What the agent can do and how to ask for it",
+}
+
+
+class Tree(app_commands.CommandTree[discord.Client]):
+    """The commands in guilds and direct messages; an error is logged once and told in plain words."""
+
+    async def on_error(
+        self, interaction: AnyInteraction, error: app_commands.AppCommandError, /
+    ) -> None:
+        log.error("a slash command failed", exc_info=error)
+        try:
+            if not interaction.response.is_done():
+                await interaction.response.send_message(
+                    "Something broke on our side.", ephemeral=True
+                )
+        except discord.HTTPException as failure:
+            log.info("the failure could not be told: %s", failure)
+
+
+def build(
+    client: discord.Client, interactions: Interactions, agents: Mapping[str, str] | None = None
+) -> Tree:
+    """The tree of all commands. `agent` is a group: it has room for further subcommands.
+
+    `agents` are names with what people see beside them, to choose from.
+    """
+    choices = [
+        app_commands.Choice(name=one_line(f"{name}: {said}", CHOICE_MAX), value=name)
+        for name, said in (agents or {}).items()
+    ]
+    tree = Tree(
+        client,
+        allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True),
+        allowed_installs=app_commands.AppInstallationType(guild=True),
+        fallback_to_global=True,
+    )
+    agent = app_commands.Group(name="agent", description="Work with the agent")
+    agent.add_command(_run(interactions, choices))
+    agent.add_command(_use(interactions, choices))
+    agent.add_command(_knowledge(interactions))
+    agent.add_command(_plan(interactions))
+    for command in admin_commands(interactions):
+        agent.add_command(command)
+    tree.add_command(agent)
+    for name, description in PLAIN.items():
+        tree.add_command(_plain(interactions, name, description))
+    return tree
+
+
+def _run(
+    interactions: Interactions, choices: Choices
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @_choosing("agent", choices)
+    @app_commands.describe(
+        prompt="What the agent should do",
+        attachment="A file to work with",
+        agent="Who is to do it",
+    )
+    async def run(
+        interaction: AnyInteraction,
+        prompt: app_commands.Range[str, 1, PROMPT_MAX],
+        attachment: discord.Attachment | None = None,
+        agent: str | None = None,
+    ) -> None:
+        await interactions.run(interaction, prompt, attachment, agent)
+
+    return app_commands.Command(name="run", description="Give the agent a task", callback=run)
+
+
+def _use(
+    interactions: Interactions, choices: Choices
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @_choosing("name", choices)
+    @app_commands.describe(name="Who is to work in this thread; empty: tell who there is")
+    async def use(interaction: AnyInteraction, name: str | None = None) -> None:
+        await interactions.command(interaction, "use", argument=name or "")
+
+    return app_commands.Command(
+        name="use", description="Choose the agent for this thread", callback=use
+    )
+
+
+def _choosing(option: str, choices: Choices) -> Callable[[CallbackT], CallbackT]:
+    """A menu for the option, where Discord's has room for all; else the name is typed."""
+    if not 0 < len(choices) <= CHOICES_MAX:
+        return lambda callback: callback
+    return app_commands.choices(**{option: choices})
+
+
+def _knowledge(
+    interactions: Interactions,
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(
+        action="What to do", file="The file to add", name="The name of the file to remove"
+    )
+    async def knowledge(
+        interaction: AnyInteraction,
+        action: Literal["add", "list", "remove"],
+        file: discord.Attachment | None = None,
+        name: app_commands.Range[str, 1, NAME_MAX] | None = None,
+    ) -> None:
+        argument = f"{action} {name or ''}".strip()
+        await interactions.command(interaction, "knowledge", argument=argument, file=file)
+
+    return app_commands.Command(
+        name="knowledge", description="Files that the agent knows here", callback=knowledge
+    )
+
+
+def _plan(
+    interactions: Interactions,
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(
+        action="What to do", step="The words of the step to add, or the number of one"
+    )
+    async def plan(
+        interaction: AnyInteraction,
+        action: Literal["show", "add", "remove", "skip", "stop"],
+        step: app_commands.Range[str, 1, NAME_MAX] | None = None,
+    ) -> None:
+        await interactions.command(interaction, "plan", argument=f"{action} {step or ''}".strip())
+
+    return app_commands.Command(
+        name="plan", description="The plan that the agent works on here", callback=plan
+    )
+
+
+def _plain(
+    interactions: Interactions, name: CommandName, description: str
+) -> "app_commands.Command[app_commands.Group, ..., None]":
+    async def call(interaction: AnyInteraction) -> None:
+        await interactions.command(interaction, name)
+
+    return app_commands.Command(name=name, description=description, callback=call)
+
+
+async def sync(tree: Tree, rest: Rest, application_id: int) -> bool:
+    """Registers the commands where Discord's list differs from ours, or cannot be had; True when it did.
+
+    Discord allows few changes a day. Raises SurfaceError.
+    """
+    ours = [command.to_dict(tree) for command in tree.get_commands()]
+    path, application = "/applications/{application_id}/commands", str(application_id)
+    try:
+        theirs = await rest.call("GET", path, application_id=application)
+    except SurfaceRefused as refusal:
+        log.info("the list of slash commands cannot be read: %s", refusal)
+        theirs = None
+    if is_same(ours, theirs):
+        return False
+    await rest.call("PUT", path, body=ours, application_id=application)
+    return True
+
+
+def is_same(ours: object, theirs: object) -> bool:
+    """Whether Discord's value says the same as ours, whatever it adds; unset equals empty."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
+        return all(is_same(value, other.get(key)) for key, value in mine.items() if key not in _OLD)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        left = sorted(cast(list[object], ours), key=_name)
+        right = sorted(cast(list[object], theirs), key=_name)
+        return len(left) == len(right) and all(map(is_same, left, right))
+    return ours == theirs or (not ours and not theirs)
+
+
+_OLD = frozenset({"dm_permission"})
+"""Replaced by `contexts`, and answered as Discord likes."""
+
+
+def _name(item: object) -> str:
+    return (
+        str(cast(Mapping[str, object], item).get("name"))
+        if isinstance(item, Mapping)
+        else str(item)
+    )

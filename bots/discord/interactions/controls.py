@@ -1,0 +1,133 @@
+"""Buttons, selects and the answer form, recognised by their custom id alone, so that they outlive a restart."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, Self, cast
+
+import discord
+
+from bots.discord.interactions.responses import AnyInteraction, Interactions
+from bots.discord.limits import MODAL_INPUT_MAX
+from bots.discord.render.components import OPTION_ID_FIRST
+
+ASK = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick|write)")
+FORM = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
+RUN = re.compile(r"th:run:(?P<action>stop|retry|continue):(?P<run_id>[\w-]{1,64})")
+_NUMBERED = re.compile(r"^\*\*\d+\.\*\* ")
+
+
+class HasInteractions(Protocol):
+    """The client that the controls belong to."""
+
+    interactions: Interactions
+
+
+AnyItem = discord.ui.Item[discord.ui.LayoutView]
+
+
+class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK):
+    """An option, the select, or "Write an answer" below a question."""
+
+    def __init__(self, item: AnyItem, ask_id: str, part: str) -> None:
+        super().__init__(item)
+        self.ask_id = ask_id
+        self.part = part
+
+    @classmethod
+    async def from_custom_id(
+        cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /
+    ) -> Self:
+        return cls(item, match["ask_id"], match["part"])
+
+    async def callback(self, interaction: AnyInteraction) -> None:
+        if self.part == "write":
+            await send_form(interaction, self.ask_id)
+            return
+        part = self.part if self.part != "pick" else next(iter(_values(interaction)), "")
+        value = chosen_text(interaction.message, self.ask_id, part)
+        client = cast(HasInteractions, interaction.client)
+        await client.interactions.ask_answered(interaction, self.ask_id, value)
+
+
+class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN):
+    """Stop, Retry or Continue below a status."""
+
+    def __init__(self, item: AnyItem, run_id: str, action: str) -> None:
+        super().__init__(item)
+        self.run_id = run_id
+        self.action = action
+
+    @classmethod
+    async def from_custom_id(
+        cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /
+    ) -> Self:
+        return cls(item, match["run_id"], match["action"])
+
+    async def callback(self, interaction: AnyInteraction) -> None:
+        client = cast(HasInteractions, interaction.client)
+        await client.interactions.run_button(interaction, self.run_id, self.action)
+
+
+async def send_form(interaction: AnyInteraction, ask_id: str) -> None:
+    """Opens the answer form. It is kept out of discord.py's memory, so that its answer is found by its id alone."""
+    form = discord.ui.Modal(title="Your answer", custom_id=f"th:ask:{ask_id}:form", timeout=None)
+    field = discord.ui.TextInput[discord.ui.Modal](
+        custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
+    )
+    form.add_item(discord.ui.Label(text="Answer", component=field))
+    form.stop()
+    await interaction.response.send_modal(form)
+
+
+async def form_submitted(interaction: AnyInteraction, interactions: Interactions) -> None:
+    """A form came back; one that is not ours is left alone."""
+    sent = interaction.data or {}
+    match = FORM.fullmatch(str(sent.get("custom_id", "")))
+    if match:
+        value = next((text for name, text in _inputs(sent) if name == "answer"), "")
+        await interactions.ask_answered(interaction, match["ask_id"], value)
+
+
+def chosen_text(message: discord.Message | None, ask_id: str, part: str) -> str:
+    """The text of an option, as it stands in the message: whole if it was listed, else on its button or select."""
+    if message is None or not part.isdigit():
+        return ""
+    sources = {"button": "", "option": "", "listed": ""}
+    for component in _walk(component.to_dict() for component in message.components):
+        if component.get("id") == OPTION_ID_FIRST + int(part) and "content" in component:
+            sources["listed"] = _NUMBERED.sub("", str(component["content"]))
+        elif component.get("custom_id") == f"th:ask:{ask_id}:{part}":
+            sources["button"] = str(component.get("label") or "")
+        elif component.get("custom_id") == f"th:ask:{ask_id}:pick":
+            sources["option"] = next(
+                (
+                    str(o.get("label"))
+                    for o in _walk(component.get("options"))
+                    if o.get("value") == part
+                ),
+                "",
+            )
+    return sources["listed"] or sources["button"] or sources["option"]
+
+
+def _values(interaction: AnyInteraction) -> list[str]:
+    values = (interaction.data or {}).get("values")
+    return [str(value) for value in cast(list[object], values)] if isinstance(values, list) else []
+
+
+def _inputs(sent: object) -> Iterator[tuple[str, str]]:
+    for component in _walk(sent):
+        if "value" in component and "custom_id" in component:
+            yield str(component["custom_id"]), str(component["value"])
+
+
+def _walk(value: object) -> Iterator[dict[str, object]]:
+    """Every object inside a JSON value."""
+    if isinstance(value, Mapping):
+        found = cast(dict[str, object], value)
+        yield found
+        for inner in found.values():
+            yield from _walk(inner)
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in cast(Iterable[object], value):
+            yield from _walk(item)

@@ -1,0 +1,300 @@
+"""Answering interactions: within three seconds, to the right eyes, and as rarely as possible."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import aiohttp
+import discord
+from discord.http import handle_message_parameters
+from discord.webhook.async_ import async_context
+
+from bots.discord.address import Place, place_of
+from bots.discord.gateway.cursors import Lanes
+from bots.discord.gateway.events import MAY_NOT_OPEN
+from bots.discord.gateway.parse import file_of, person, standing_of
+from bots.discord.limits import one_line
+from bots.discord.render.markdown import drawn, neutral
+from bots.discord.rest.client import translated
+from bots.discord.rest.thread_opener import Doors
+from bots.inbound.decide import (
+    NOT_STORED,
+    AskAnswered,
+    CommandCalled,
+    CommandName,
+    IncomingMessage,
+    Outcome,
+    RunButtonPressed,
+    named_agent,
+)
+from bots.inbound.receive import Receive
+from core.domain.errors import StorageUnavailable, SurfaceError
+from core.domain.threads import IncomingFile
+from core.failpoints import Failpoint
+from core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE = Failpoint("discord.acknowledge")
+PATIENCE_SECONDS = 1.5
+"""How long an answer may take before Discord is told to wait (it gives up after 3 s)."""
+BROKEN = "Something broke on our side."
+NOT_HERE = "I cannot work in this channel."
+PROMPT_SHOWN_MAX = 1500
+
+AnyInteraction = discord.Interaction[discord.Client]
+
+
+class Interactions:
+    """Slash commands, buttons, selects and forms."""
+
+    def __init__(self, receive: Receive, doors: Doors, lanes: Lanes) -> None:
+        self._receive = receive
+        self._doors = doors
+        self._lanes = lanes
+
+    async def run(
+        self,
+        interaction: AnyInteraction,
+        prompt: str,
+        attachment: discord.Attachment | None,
+        agent: str | None = None,
+    ) -> None:
+        """`/agent run`: in a channel it opens a thread under its own answer, elsewhere it goes on where it is.
+
+        The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
+        """
+        place = place_of(interaction.channel, interaction.guild_id)
+        if problem := _obstacle(interaction, place):
+            await answer(interaction, _said(Outcome(notice=problem)))
+        if problem or place is None:
+            return
+        message_id = await _deferred(interaction)
+        named, request = (agent, prompt) if agent else named_agent(prompt)
+        files = (file_of(attachment),) if attachment else ()
+        inbound = _request(interaction, place, message_id, request, files, named)
+        async with self._doors.opening(inbound.address.thread_key):
+            try:
+                outcome = await self._receive(inbound)
+            except Exception as error:
+                await _edit_original(interaction, _sorry(error))
+                raise
+            if outcome.is_ignored:
+                await _refuse(interaction, outcome)
+                return
+            await _edit_original(interaction, _on_it(prompt, attachment))
+            if place.kind == "channel":
+                await self._open(inbound, message_id)
+        if outcome.notice:
+            await _say(interaction.followup.send, outcome)
+
+    async def command(
+        self,
+        interaction: AnyInteraction,
+        name: CommandName,
+        *,
+        argument: str = "",
+        file: discord.Attachment | None = None,
+    ) -> None:
+        """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None:
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        called = CommandCalled(
+            address=place.address(place.channel_id),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            name=name,
+            argument=argument,
+            files=(file_of(file),) if file else (),
+            person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
+        )
+        await answer(interaction, self._receive(called))
+
+    async def ask_answered(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
+        """An option was chosen, or the form was sent."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None:
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        answered = AskAnswered(
+            address=place.address(interaction.message.id if interaction.message else 0),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            ask_id=ask_id,
+            value=value,
+            person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
+            sent_at=datetime.now(UTC),
+        )
+        await answer(interaction, self._receive(answered))
+
+    async def run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
+        """Stop, Retry or Continue."""
+        place = place_of(interaction.channel, interaction.guild_id)
+        if place is None or action not in ("stop", "retry", "continue"):
+            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            return
+        pressed = RunButtonPressed(
+            address=place.address(interaction.message.id if interaction.message else 0),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            run_id=run_id,
+            action=action,
+            person=person(interaction.user),
+            standing=standing_of(interaction.user, place, expects_answer=True),
+        )
+        await answer(interaction, self._receive(pressed))
+
+    async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
+        try:
+            await self._doors.open(inbound.address, inbound.text)
+            self._lanes.belongs(message_id, int(inbound.address.workspace_id))
+            await self._lanes.forward(message_id, message_id)
+        except SurfaceError as error:
+            log.warning("a thread could not be opened yet: %s", error)
+
+
+def _obstacle(interaction: AnyInteraction, place: Place | None) -> str:
+    """Why no run can begin here; empty where one can."""
+    if place is None or place.kind == "other":
+        return NOT_HERE
+    allowed = interaction.app_permissions
+    may_open = allowed.create_public_threads and allowed.send_messages_in_threads
+    return MAY_NOT_OPEN if place.kind == "channel" and not may_open else ""
+
+
+def _request(
+    interaction: AnyInteraction,
+    place: Place,
+    message_id: int,
+    text: str,
+    files: tuple[IncomingFile, ...],
+    agent_id: str | None,
+) -> IncomingMessage:
+    """What `/agent run` asks for; the message that answers the command stands for the request."""
+    return IncomingMessage(
+        address=place.address(message_id),
+        dedupe_key=f"discord:interaction:{interaction.id}",
+        message_ref=str(message_id),
+        author=person(interaction.user),
+        standing=standing_of(interaction.user, place, expects_answer=True),
+        text=text,
+        sent_at=interaction.created_at,
+        is_addressed=True,
+        files=files,
+        agent_id=agent_id,
+    )
+
+
+async def _deferred(interaction: AnyInteraction) -> int:
+    """Tells Discord to wait; the id of the message that the answer will be."""
+    with ACKNOWLEDGE:
+        deferred = await interaction.response.defer(thinking=True)
+    message_id = deferred.message_id if deferred else None
+    return message_id or (await interaction.original_response()).id
+
+
+async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
+    """Waits for the outcome and tells it; where it takes long, Discord is asked for patience in between."""
+    pending = spawn(_outcome(work), name="discord interaction")
+    await asyncio.wait({pending}, timeout=PATIENCE_SECONDS)
+    try:
+        with ACKNOWLEDGE:
+            if pending.done():
+                await _respond(interaction, pending.result())
+                return
+            await interaction.response.defer(ephemeral=True)
+        outcome = await pending
+        if _is_command(interaction) and not outcome.is_private:
+            await _aside(interaction, outcome)
+        elif outcome.notice or _is_command(interaction):
+            await _say(interaction.followup.send, outcome)
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        log.warning("an interaction was carried out but not answered: %s", translated(error))
+
+
+async def _outcome(work: Awaitable[Outcome]) -> Outcome:
+    try:
+        return await work
+    except Exception as error:
+        log.exception("an interaction failed")
+        return Outcome(notice=_sorry(error))
+
+
+def _sorry(error: Exception) -> str:
+    return NOT_STORED if isinstance(error, StorageUnavailable) else BROKEN
+
+
+async def _said(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """A click needs no words; a command must have some."""
+    if not outcome.notice and not _is_command(interaction):
+        await interaction.response.defer()
+        return
+    await _say(interaction.response.send_message, outcome)
+
+
+def _is_command(interaction: AnyInteraction) -> bool:
+    return interaction.type is discord.InteractionType.application_command
+
+
+async def _say(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
+    await send(
+        _shown(outcome) or "Done.",
+        ephemeral=outcome.is_private,
+        allowed_mentions=discord.AllowedMentions.none(),
+        suppress_embeds=True,
+    )
+
+
+async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """The deferred answer is public."""
+    if outcome.is_private:
+        await _aside(interaction, outcome)
+    else:
+        await _edit_original(interaction, _shown(outcome) or "…")
+
+
+async def _aside(interaction: AnyInteraction, outcome: Outcome) -> None:
+    """For other eyes than the deferred answer, which the next message would fill: it is filled, then taken away."""
+    await _edit_original(interaction, "…")
+    await _say(interaction.followup.send, outcome)
+    await interaction.delete_original_response()
+
+
+async def _edit_original(interaction: AnyInteraction, text: str) -> None:
+    """Fills the deferred answer, without previews of the links in it: discord.py's own edit cannot carry that flag."""
+    http = interaction.client.http
+    try:
+        with handle_message_parameters(
+            content=text,
+            allowed_mentions=discord.AllowedMentions.none(),
+            flags=discord.MessageFlags(suppress_embeds=True),
+        ) as parameters:
+            await async_context.get().edit_original_interaction_response(
+                interaction.application_id,
+                interaction.token,
+                session=interaction._session,  # noqa: SLF001 - as discord.py's own edit # pyright: ignore[reportPrivateUsage]
+                proxy=http.proxy,
+                proxy_auth=http.proxy_auth,
+                payload=parameters.payload,
+            )
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        # the answer is a courtesy: what it announces happens all the same
+        log.warning("an answer to a command was not shown: %s", translated(error))
+
+
+def _shown(outcome: Outcome) -> str:
+    return drawn(outcome.notice, length_max=2000)[:2000]
+
+
+def _on_it(prompt: str, attachment: discord.Attachment | None) -> str:
+    shown = discord.utils.escape_markdown(one_line(prompt, PROMPT_SHOWN_MAX // 2))
+    text = f"**On it:** {shown}"
+    if attachment:
+        text += f" · 📎 {discord.utils.escape_markdown(one_line(attachment.filename, 100))}"
+    return neutral(text)

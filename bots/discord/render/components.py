@@ -1,0 +1,194 @@
+"""What a Discord message looks like: content becomes the body of a request. Pure."""
+
+from typing import Literal, assert_never
+
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.discord.limits import (
+    BUTTON_LABEL_MAX,
+    BUTTONS_PER_ROW_MAX,
+    CONTENT_MAX,
+    PLACEHOLDER_MAX,
+    SELECT_OPTION_MAX,
+    SELECT_OPTIONS_MAX,
+    TEXT_MAX,
+    clip,
+    encodable,
+    length,
+    one_line,
+)
+from bots.discord.render.markdown import drawn, neutral
+from bots.discord.render.status import ACCENT, sections
+from bots.discord.rest import delivery_marker
+from core.domain.approval import APPROVE_ONCE, DENY, is_allowed
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask
+
+ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
+PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
+SUPPRESS_EMBEDS = 1 << 2
+COMPONENTS_V2 = 1 << 15
+OPTION_ID_FIRST = 1000
+"""The text display of option n of an ask has this component id plus n, so that a click can find its text."""
+
+ASK_TEXT_MAX = 2200
+ANSWER_SHOWN_MAX = 600
+OPTION_TEXT_MAX = 1000
+OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
+ASK_COLOUR = 0x5865F2
+ANSWERED_COLOUR = 0x57F287
+WORDS_INVITED = {
+    "question": ("Write an answer", "…or just reply in this thread."),
+    "approval": ("Deny with a reason", "Any reply in this thread counts as a no, too."),
+}
+LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
+    "info": "ℹ️",
+    "warning": "⚠️",
+    "error": "❌",
+}
+
+
+def payload(content: Content, *, delivery_id: str = "") -> JsonObject:
+    """The body to post, or to edit with; with a delivery id it carries the footprint."""
+    match content:
+        case RunStatus():
+            return _layout(_status(content), delivery_id)
+        case AskPrompt(ask=ask):
+            return _layout(_question(ask), delivery_id)
+        case AnswerPart(markdown=markdown):
+            return plain(markdown, delivery_id)
+        case Notice(markdown=markdown, level=level):
+            return plain(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
+        case _:
+            assert_never(content)
+
+
+def plain(markdown: str, delivery_id: str = "") -> JsonObject:
+    """An ordinary message of at most 2,000 characters, without previews of its links."""
+    room = CONTENT_MAX - delivery_marker.TEXT_LENGTH
+    text = clip(drawn(markdown, length_max=room).strip(), room) or "…"
+    return {
+        "content": text + (delivery_marker.hidden(delivery_id) if delivery_id else ""),
+        "flags": SUPPRESS_EMBEDS,
+        "allowed_mentions": {"parse": []},
+    }
+
+
+def _layout(container: JsonObject, delivery_id: str) -> JsonObject:
+    if delivery_id:
+        container = {**container, "id": delivery_marker.number(delivery_id)}
+    return {
+        "components": [container],
+        "flags": COMPONENTS_V2,
+        "allowed_mentions": {"parse": []},
+    }
+
+
+def text_display(text: str) -> JsonObject:
+    """A block of Markdown."""
+    return {"type": TEXT_DISPLAY, "content": text}
+
+
+def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
+    """A button; the label is clipped to Discord's limit."""
+    return {
+        "type": BUTTON,
+        "custom_id": custom_id,
+        "label": one_line(label, BUTTON_LABEL_MAX) or "…",
+        "style": style,
+    }
+
+
+def row(*items: JsonObject) -> JsonObject:
+    """Up to five buttons, or one select."""
+    return {"type": ACTION_ROW, "components": list(items)}
+
+
+def _container(colour: int, children: list[JsonObject]) -> JsonObject:
+    return {"type": CONTAINER, "accent_color": colour, "components": list(children)}
+
+
+def _status(status: RunStatus) -> JsonObject:
+    view = status.view
+    children = [text_display(text) for text in sections(view)]
+    buttons: list[JsonObject] = []
+    if view.can_stop:
+        buttons.append(button(f"th:run:stop:{status.run_id}", "Stop", DANGER))
+    if view.can_retry:
+        buttons.append(button(f"th:run:retry:{status.run_id}", "Retry", PRIMARY))
+    if view.can_continue:
+        buttons.append(button(f"th:run:continue:{status.run_id}", "Continue", PRIMARY))
+    if buttons:
+        children.append(row(*buttons))
+    return _container(ACCENT[view.state], children)
+
+
+def _question(ask: Ask) -> JsonObject:
+    question = clip(drawn(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX)
+    if ask.state != "open":
+        return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
+    children = [text_display(f"❓ {question}")]
+    cleaned = [one_line(option, OPTION_TEXT_MAX) for option in ask.options]
+    options = [option for option in cleaned if option][:SELECT_OPTIONS_MAX]
+    fit_buttons = len(options) <= BUTTONS_PER_ROW_MAX and all(
+        length(option) <= BUTTON_LABEL_MAX for option in options
+    )
+    if options and fit_buttons:
+        children.append(row(*_option_buttons(ask, options)))
+    elif options:
+        children += _listed_options(options)
+        children.append(row(_select(ask, options)))
+    write, hint = WORDS_INVITED[ask.kind]
+    children.append(row(button(f"th:ask:{ask.ask_id}:write", write)))
+    children.append(text_display(f"-# {hint}"))
+    return _container(ASK_COLOUR, children)
+
+
+def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
+    return [
+        button(f"th:ask:{ask.ask_id}:{index}", option, _option_style(ask, option))
+        for index, option in enumerate(options)
+    ]
+
+
+def _option_style(ask: Ask, option: str) -> int:
+    """A yes and a no to an approval look like what they are."""
+    styles = {APPROVE_ONCE: SUCCESS, DENY: DANGER}
+    return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
+
+
+def _select(ask: Ask, options: list[str]) -> JsonObject:
+    return {
+        "type": SELECT,
+        "custom_id": f"th:ask:{ask.ask_id}:pick",
+        "placeholder": clip("Choose an answer", PLACEHOLDER_MAX),
+        "options": [
+            {"label": one_line(option, SELECT_OPTION_MAX), "value": str(index)}
+            for index, option in enumerate(options)
+        ],
+    }
+
+
+def _listed_options(options: list[str]) -> list[JsonObject]:
+    """Options that a select would cut, each whole in a text display of its own, while there is room."""
+    if all(length(option) <= SELECT_OPTION_MAX for option in options):
+        return []
+    share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
+    return [
+        {
+            **text_display(f"**{index + 1}.** {neutral(one_line(option, share))}"),
+            "id": OPTION_ID_FIRST + index,
+        }
+        for index, option in enumerate(options)
+    ]
+
+
+def _closing(ask: Ask) -> str:
+    if ask.state == "withdrawn":
+        return "-# This question is no longer open."
+    if ask.state == "expired":
+        return "-# Nobody answered in time."
+    who = one_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
+    answer = neutral(clip(encodable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
+    quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
+    is_no = ask.kind == "approval" and not is_allowed(ask)
+    return f"{'❌' if is_no else '✅'} **{neutral(who)}** answered:\n{quoted}"

@@ -1,0 +1,109 @@
+"""The texts of a run's status message, newest matters first to stay, all within Discord's limits. Pure."""
+
+from bots.delivery.run_view import RunView, Task, TaskState, ViewState
+from bots.discord.limits import clip, encodable, length, one_line
+from bots.discord.render.markdown import neutral
+from core.domain.events import ChecklistItem
+
+ACCENT: dict[ViewState, int] = {
+    "queued": 0x99AAB5,
+    "working": 0x5865F2,
+    "waiting": 0xFEE75C,
+    "completed": 0x57F287,
+    "asking": 0xFEE75C,
+    "stopped": 0x99AAB5,
+    "failed": 0xED4245,
+    "limited": 0xE67E22,
+}
+TITLE: dict[ViewState, str] = {
+    "queued": "⏳ Waiting for its turn",
+    "working": "⚙️ Working",
+    "waiting": "❓ Waiting for approval",
+    "completed": "✅ Done",
+    "asking": "❓ Asked a question",
+    "stopped": "⏹️ Stopped",
+    "failed": "❌ Failed",
+    "limited": "⚠️ A limit was reached",
+}
+SIGN: dict[TaskState, str] = {"running": "▸", "done": "✓", "failed": "✗"}
+BOX: dict[str, str] = {"pending": "☐", "active": "▣", "done": "☑", "blocked": "⛔"}
+
+TASKS_SHOWN = 10
+TASKS_SHOWN_AT_END = 6
+CHECKLIST_SHOWN = 15
+HEADER_MAX = 260
+CHECKLIST_MAX = 1300
+TASKS_MAX = 1300
+PREVIEW_MAX = 330
+MESSAGE_MAX = 600
+
+
+def sections(view: RunView) -> list[str]:
+    """Header, checklist, tasks, preview and message, those that there are. Together under 4,000 characters."""
+    texts = [_header(view), _checklist(view), _tasks(view), _preview(view), _message(view)]
+    return [neutral(text) for text in texts if text]
+
+
+def _header(view: RunView) -> str:
+    header = f"**{TITLE[view.state]}**"
+    if view.activity and view.state in ("queued", "working", "waiting"):
+        header += f" · {one_line(view.activity, 160)}"
+    if view.turn > 1 and view.state == "working":
+        header += f"\n-# step {view.turn}"
+    return clip(header, HEADER_MAX)
+
+
+def _checklist(view: RunView) -> str:
+    if not view.checklist:
+        return ""
+    items = view.checklist
+    first = _first_open(items)
+    start = max(0, min(first - 3, len(items) - CHECKLIST_SHOWN))
+    shown = items[start : start + CHECKLIST_SHOWN]
+    lines = [f"**{one_line(view.checklist_title, 100) or 'Plan'}**"]
+    if start:
+        lines.append(f"-# {start} done before")
+    lines += [f"{BOX[item.state]} {one_line(item.text, 120)}" for item in shown]
+    rest = len(items) - start - len(shown)
+    if rest:
+        lines.append(f"-# and {rest} more")
+    return _fitting(lines, CHECKLIST_MAX)
+
+
+def _first_open(items: tuple[ChecklistItem, ...]) -> int:
+    return next((n for n, item in enumerate(items) if item.state != "done"), len(items))
+
+
+def _tasks(view: RunView) -> str:
+    if not view.tasks:
+        return ""
+    shown_max = TASKS_SHOWN if view.state == "working" else TASKS_SHOWN_AT_END
+    shown = view.tasks[-shown_max:]
+    while len(shown) > 1 and length("\n".join(map(_task, shown))) > TASKS_MAX - 40:
+        shown = shown[1:]
+    earlier = view.tasks_dropped + len(view.tasks) - len(shown)
+    lines = [f"-# {earlier} earlier step{'s' * (earlier != 1)}"] if earlier else []
+    return clip("\n".join([*lines, *map(_task, shown)]), TASKS_MAX)
+
+
+def _task(task: Task) -> str:
+    line = f"{SIGN[task.state]} {one_line(task.title, 140) or 'A step'}"
+    detail = one_line(task.detail.replace("`", "'"), 120)
+    return f"{line}\n-# {detail}" if detail else line
+
+
+def _preview(view: RunView) -> str:
+    if view.state != "working" or not view.preview.strip():
+        return ""
+    text = encodable(view.preview).replace("```", "'''").strip()
+    return clip("\n".join(f"> {line}" for line in text.split("\n")[-4:]), PREVIEW_MAX)
+
+
+def _message(view: RunView) -> str:
+    return clip(encodable(view.message).strip(), MESSAGE_MAX)
+
+
+def _fitting(lines: list[str], length_max: int) -> str:
+    while len(lines) > 1 and length("\n".join(lines)) > length_max:
+        lines = lines[:-1]
+    return clip("\n".join(lines), length_max)

@@ -1,0 +1,135 @@
+"""Discord's REST interface through discord.py's own client, with every failure translated in one table."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+import aiohttp
+import discord
+from discord.http import HTTPClient, Route
+from pydantic import JsonValue
+
+from bots.delivery.last_look import last_look
+from bots.discord.rest.rate_limits import Turns
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.messages import JsonObject
+from core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_CHANNEL = "10003"
+NOT_THERE = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
+"""Unknown channel, unknown message, or a channel that holds no messages (a forum)."""
+THREAD_ARCHIVED = "50083"
+THREAD_EXISTS = "160004"
+TOO_LARGE = "too_large"
+UPLOAD_PATIENCE = 20
+"""An upload may take so many times as long as another call."""
+
+
+class Rest:
+    """Calls that outlive their caller: discord.py leaves its global rate limit locked when a call is cancelled while it
+    waits for it, so a cancelled caller leaves the call to end by itself.
+
+    Each waits for its turn first; whoever is cancelled by then makes no call. discord.py sleeps out rate limits up to
+    30 s and repeats server faults five times; `attempt_seconds` bounds each attempt.
+    """
+
+    def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
+        self._http = http
+        self.attempt_seconds = attempt_seconds
+        self.turns = Turns(http)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | list[JsonObject] | None = None,
+        query: dict[str, str] | None = None,
+        **parameters: str,
+    ) -> JsonValue:
+        """The decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        options: dict[str, object] = {"timeout": self._timeout(1)}
+        if body is not None:
+            options["json"] = body
+        if query is not None:
+            options["params"] = query
+        return await self._shielded(Route(method, path, **parameters), options)
+
+    async def upload(
+        self, path: str, *, body: JsonObject, files: Sequence[discord.File], **parameters: str
+    ) -> JsonValue:
+        """Posts a message with files, as multipart. Raises as `call` does."""
+        form: list[object] = [
+            {"name": "payload_json", "value": discord.utils._to_json(body)}  # noqa: SLF001 - discord.py's own encoder # pyright: ignore[reportPrivateUsage]
+        ]
+        form += [
+            {
+                "name": f"files[{index}]",
+                "value": file.fp,
+                "filename": file.filename,
+                "content_type": "application/octet-stream",
+            }
+            for index, file in enumerate(files)
+        ]
+        options: dict[str, object] = {
+            "timeout": self._timeout(UPLOAD_PATIENCE),
+            "files": files,
+            "form": form,
+        }
+        return await self._shielded(Route("POST", path, **parameters), options)
+
+    def _timeout(self, factor: int) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
+
+    async def _shielded(self, route: Route, options: dict[str, object]) -> JsonValue:
+        await self.turns.wait(route)
+        if route.method != "GET":
+            await last_look()
+        work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")
+        outcome = await asyncio.shield(work)
+        if isinstance(outcome, SurfaceError):
+            raise outcome
+        return outcome
+
+    async def _outcome(self, route: Route, options: dict[str, object]) -> JsonValue | SurfaceError:
+        try:
+            return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
+        except (discord.DiscordException, aiohttp.ClientError, OSError, RuntimeError) as error:
+            return translated(error)
+
+
+def translated(error: Exception) -> SurfaceError:
+    """The one table from discord.py's errors to ours."""
+    match error:
+        case discord.RateLimited():
+            return SurfaceRateLimited(
+                "Discord asks for patience.", retry_after_seconds=error.retry_after
+            )
+        case discord.HTTPException(status=429):
+            header = error.response.headers.get("Retry-After", "")
+            seconds = float(header) if header.replace(".", "", 1).isdecimal() else 60.0
+            return SurfaceRateLimited("Discord asks for patience.", retry_after_seconds=seconds)
+        case discord.HTTPException(status=413) | discord.HTTPException(code=40005):
+            return SurfaceRefused("The file is larger than Discord takes here.", code=TOO_LARGE)
+        case discord.HTTPException(status=status) if status >= 500:
+            return SurfaceUnclear(f"Discord answered {status}.")
+        case discord.HTTPException(status=status, code=code, text=text):
+            return SurfaceRefused(f"Discord answered {status}: {text}", code=str(code or status))
+        case _:
+            return SurfaceUnclear(f"Discord did not answer: {type(error).__name__}.")
+
+
+def objects(value: JsonValue) -> list[JsonObject]:
+    """The objects of a JSON array; nothing for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: JsonValue, key: str) -> str:
+    """A field of an object as text, empty when it is not there. Raises SurfaceUnclear where no object came."""
+    if not isinstance(value, dict):
+        raise SurfaceUnclear("Discord answered something that is no object.")
+    found = value.get(key)
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,81 @@
+"""What people said in a Discord thread beside the agent."""
+
+import re
+from datetime import datetime
+
+import discord
+
+from bots.discord.address import channel_of, is_direct
+from bots.discord.rest.client import Rest, objects, text_of
+from core.domain.errors import SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, Heard, Person
+from core.failpoints import Failpoint
+
+READ = Failpoint("discord.read_talk")
+UNKNOWN_CHANNEL = "10003"
+PAGE_MAX = 100
+"""The most messages that one answer holds."""
+MENTION = re.compile(r"<@!?(\d+)>")
+
+
+class DiscordTalk:
+    """ThreadTalk for Discord; what bots write is not counted as said."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        if (
+            not is_direct(address)
+            and discord.utils.snowflake_time(int(address.thread_key)) >= before
+        ):
+            return ()
+        messages = [self._heard(one) for one in await self._messages(address, before, limit)]
+        heard = [
+            one for one in messages if one is not None and (after is None or one.sent_at > after)
+        ]
+        return tuple(sorted(heard, key=lambda one: one.sent_at))
+
+    async def _messages(self, address: Address, before: datetime, limit: int) -> list[JsonObject]:
+        query = {
+            "limit": str(min(limit, PAGE_MAX)),
+            "before": str(discord.utils.time_snowflake(before)),
+        }
+        try:
+            with READ:
+                answer = await self._rest.call(
+                    "GET",
+                    "/channels/{channel_id}/messages",
+                    query=query,
+                    channel_id=channel_of(address),
+                )
+        except SurfaceRefused as error:
+            # a thread that is still to be opened
+            if error.code == UNKNOWN_CHANNEL:
+                return []
+            raise
+        return objects(answer)
+
+    def _heard(self, message: JsonObject) -> Heard | None:
+        author = message.get("author")
+        content = text_of(message, "content")
+        if not isinstance(author, dict) or not content or author.get("bot"):
+            return None
+        return Heard(
+            author=Person(person_id=text_of(author, "id"), name=_name(author)),
+            text=MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", content),
+            sent_at=datetime.fromisoformat(text_of(message, "timestamp")),
+            message_ref=text_of(message, "id"),
+        )
+
+
+def _mentioned(message: JsonObject, person_id: str) -> str:
+    people = objects(message.get("mentions"))
+    return next((_name(one) for one in people if one.get("id") == person_id), "somebody")
+
+
+def _name(person: JsonObject) -> str:
+    return text_of(person, "global_name") or text_of(person, "username")

@@ -1,0 +1,67 @@
+"""Opening the thread under a message: once, whoever asks first, and never in each other's way."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from bots.discord.limits import THREAD_NAME_MAX, one_line
+from bots.discord.rest.client import THREAD_EXISTS, Rest
+from core.domain.errors import SurfaceRefused
+from core.domain.threads import Address
+from core.failpoints import Failpoint
+
+OPEN_THREAD = Failpoint("discord.open_thread")
+ARCHIVE_MINUTES = 1440
+
+
+class Doors:
+    """The threads that this process is just opening; whoever posts into one of them waits for it.
+
+    A thread that is opened under a message has the message's id, so its address is known before it exists.
+    """
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._opening: dict[str, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def opening(self, thread_key: str) -> AsyncGenerator[None]:
+        """While entered, `settled` waits for the thread."""
+        event = self._opening.setdefault(thread_key, asyncio.Event())
+        try:
+            yield
+        finally:
+            event.set()
+            if self._opening.get(thread_key) is event:
+                del self._opening[thread_key]
+
+    def opened(self, thread_key: str) -> None:
+        """Discord says that the thread is there. discord.py answers a call later than that where it used up a limit."""
+        event = self._opening.get(thread_key)
+        if event is not None:
+            event.set()
+
+    async def settled(self, address: Address) -> None:
+        """Returns once nobody in this process is opening the thread."""
+        event = self._opening.get(address.thread_key)
+        if event is not None:
+            await event.wait()
+
+    async def open(self, address: Address, title: str) -> None:
+        """Opens the thread under the message that its address names; one that is open already is fine.
+
+        Raises SurfaceError.
+        """
+        name = one_line(title, THREAD_NAME_MAX) or "Agent"
+        try:
+            with OPEN_THREAD:
+                await self._rest.call(
+                    "POST",
+                    "/channels/{channel_id}/messages/{message_id}/threads",
+                    body={"name": name, "auto_archive_duration": ARCHIVE_MINUTES},
+                    channel_id=address.channel_id,
+                    message_id=address.thread_key,
+                )
+        except SurfaceRefused as error:
+            if error.code != THREAD_EXISTS:
+                raise

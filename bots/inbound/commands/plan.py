@@ -1,0 +1,132 @@
+"""The word `plan`: the plan that is carried out in a thread, shown and changed by people."""
+
+from collections.abc import Callable
+from functools import partial
+
+from bots.inbound.decide import CommandCalled, Outcome
+from core.domain.plans import MARKS, Plan, Plans, PlanStore, Step
+from core.domain.threads import Run, ThreadSnapshot
+from core.flow.steps import (
+    NOTE_CHARACTERS_MAX,
+    STEPS_MAX,
+    Change,
+    at_work,
+    changed,
+    closed,
+    edited_in,
+    edited_out,
+    flow_plan,
+    is_over,
+    skipped,
+)
+
+TEXT_CHARACTERS_MAX = 500
+USAGE = (
+    "`plan` shows it; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER` change it; "
+    "`plan stop` gives it up."
+)
+NO_PLAN = "There is no plan here."
+OVER = "This plan is over. Write what you need, and I make a new one."
+NOT_OURS = "The agent keeps this list itself: tell it in your own words what to change."
+
+
+class _No(Exception):
+    """The change cannot be made; the text is for the person."""
+
+
+async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore) -> Outcome:
+    """What the word does, told in the thread; a plan that is only shown goes to the person alone. The outcome names the
+    run that is to stop with its plan."""
+    verb, _, rest = called.argument.strip().partition(" ")
+    thread_id, run = snapshot.thread.thread_id, snapshot.active_run
+    who, verb = " ".join(called.person.name.split())[:40] or "somebody", verb.lower()
+    if verb in ("", "show"):
+        return Outcome(notice=_shown(await plans.read(thread_id)))
+    edit = _edits(who).get(verb)
+    if edit is None:
+        return Outcome(notice=USAGE)
+    try:
+        after = await plans.change(
+            thread_id,
+            lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
+        )
+    except _No as no:
+        return Outcome(notice=str(no))
+    stopped = run.run_id if run is not None and verb == "stop" else None
+    return Outcome(notice=_shown(after), is_private=False, run_id=stopped)
+
+
+Edit = Callable[[Plan, str], Change]
+
+
+def _edits(who: str) -> dict[str, Edit]:
+    return {
+        "add": _added,
+        "remove": _removed,
+        "skip": partial(_skipped, who),
+        "stop": lambda _plan, _rest: partial(_stopped, who),
+    }
+
+
+def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bool) -> Plans:
+    """Raises _No. Run again after a race, it looks at the plan as it then is. A plan may be given up once more as long
+    as its run goes on: a crash may have come between the two."""
+    plan = flow_plan(known)
+    if plan is None:
+        raise _No(NOT_OURS if known else NO_PLAN)
+    is_running = run is not None and run.run_id == plan.run_id
+    is_in_hand = is_running and (is_stop or plan.stage != "closed")
+    if is_over(plan) and not is_in_hand:
+        raise _No(OVER)
+    return changed(known, plan.plan_id, edit(plan, rest))
+
+
+def _added(plan: Plan, rest: str) -> Change:
+    text = " ".join(rest.split())
+    if not text:
+        raise _No("Say what to add: `plan add TEXT`.")
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise _No(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
+    if len(plan.steps) >= STEPS_MAX:
+        raise _No(f"A plan has at most {STEPS_MAX} steps.")
+    return lambda plan: edited_in(plan, text)
+
+
+def _removed(plan: Plan, rest: str) -> Change:
+    step = _numbered(plan, rest)
+    if step is at_work(plan):
+        raise _No(f"It is being worked on just now; `plan skip {rest}` leaves it.")
+    return lambda plan: edited_out(plan, step)
+
+
+def _skipped(who: str, plan: Plan, rest: str) -> Change:
+    step = _numbered(plan, rest)
+    return lambda plan: skipped(plan, step, f"skipped by {who}"[:NOTE_CHARACTERS_MAX])
+
+
+def _stopped(who: str, plan: Plan) -> Plan:
+    return closed(plan, f"stopped by {who}")
+
+
+def _numbered(plan: Plan, rest: str) -> Step:
+    """The step that people mean, if it is still to be done. Raises _No."""
+    is_number = rest.isascii() and rest.isdigit() and len(rest) <= 3
+    if not is_number or not 1 <= int(rest) <= len(plan.steps):
+        raise _No(f"Name a step by its number, 1 to {len(plan.steps)}.")
+    step = plan.steps[int(rest) - 1]
+    if step.status in ("completed", "skipped"):
+        raise _No("That step is over already.")
+    return step
+
+
+def _shown(known: Plans) -> str:
+    plan = flow_plan(known) or next((one for one in known if one.is_active), None)
+    if plan is None:
+        return NO_PLAN
+    done = sum(step.status == "completed" for step in plan.steps)
+    is_given_up = " It was given up." if plan.stage == "closed" else ""
+    lines = [f"**{plan.title}**: {done} of {len(plan.steps)} steps are done.{is_given_up}"]
+    for number, step in enumerate(plan.steps, start=1):
+        note = f" ({step.notes})" if step.notes else ""
+        lines.append(f"{number}. {MARKS[step.status]} {step.text}{note}")
+    return "\n".join(lines)

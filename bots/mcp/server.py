@@ -1,0 +1,111 @@
+"""`threadhand mcp`: the agent's own tools for other MCP clients, with a machine of their own."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bots.bootstrap.embeddings import semantics
+from bots.bootstrap.mcp_sessions import mcp_sessions
+from bots.bootstrap.messaging import Wires
+from bots.bootstrap.model_clients import brain
+from bots.bootstrap.sandboxes import machines
+from bots.bootstrap.stores import Stores
+from bots.bootstrap.web_access import offered, outside_services
+from bots.settings import Settings
+from core import failpoints
+from core.agents.definition import DEFAULT_AGENT
+from core.domain.errors import ConfigurationError, SandboxUnavailable
+from core.knowledge.model_question import asking
+from core.knowledge.ports import Ask
+from core.knowledge.run_knowledge import KnowledgeDesk
+from core.mcp.server import serve_http, serve_stdio
+from core.ports import Sandbox, SandboxProvider
+from core.tools.knowledge import ask_document
+from core.tools.tool import Toolbox, ToolContext
+from storage.sql.open_database import open_database
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+FENCE = 1
+OF_A_THREAD = frozenset({"expand_message", "search_conversation", "planning"})
+"""Tools about a conversation with people, of which there is none here."""
+
+
+async def serve(settings: Settings, *, http_port: int | None) -> None:
+    """Serves the client on stdin and stdout until it goes, or with a port those that have the token until cancelled.
+
+    Raises ConfigurationError. The machine and its files last as long as the serving.
+    """
+    failpoints.arm(settings.failpoints)
+    token = settings.api_token.get_secret_value()
+    if http_port is not None and not token:
+        raise ConfigurationError(
+            "Whoever reaches the port may run tools: set THREADHAND_API_TOKEN, which clients then send as a bearer "
+            "token, or serve over stdio."
+        )
+    async with _session(settings) as (tools, context):
+        if http_port is None:
+            _told("stdin and stdout")
+            await serve_stdio(tools, lambda: context)
+        else:
+            await serve_http(
+                tools, lambda: context, host=HOST, port=http_port, token=token, on_ready=_told
+            )
+
+
+def _told(place: str) -> None:
+    log.info("MCP is served at %s", place)
+
+
+@asynccontextmanager
+async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolContext], None]:
+    """The tools, and what they may touch: a thread of their own, which is forgotten at the end."""
+    async with AsyncExitStack() as stack:
+        database = await open_database(settings.storage_url)
+        stack.push_async_callback(database.close)
+        meaning = await stack.enter_async_context(semantics(settings, database))
+        stores = Stores(database, Wires(), meaning)
+        sandboxes = await machines(settings, stores.sandboxes)
+        for sentence in sandboxes.lacks:
+            log.warning(sentence)
+        provider = sandboxes.provider
+        if provider is not None:
+            stack.push_async_callback(provider.close)
+        sessions = mcp_sessions(settings, stores, provider)
+        thread_id = await stack.enter_async_context(sessions.begun())
+        ask = await _ask(settings, stack)
+        outside = outside_services(settings)
+        stack.push_async_callback(outside.close)
+        left_out = OF_A_THREAD if ask else OF_A_THREAD | {ask_document.name}
+        tools = offered(
+            outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser
+        )
+        context = ToolContext(
+            thread_id=thread_id,
+            run_id=thread_id,
+            sandbox=lambda: _opened(provider, thread_id),
+            knowledge=KnowledgeDesk(
+                library=stores.library, thread_id=thread_id, agent_id=DEFAULT_AGENT, ask=ask
+            ),
+            outside=outside,
+        )
+        yield (
+            Toolbox({name: tool for name, tool in tools.tools.items() if name not in left_out}),
+            context,
+        )
+
+
+async def _ask(settings: Settings, stack: AsyncExitStack) -> Ask | None:
+    """A model to read documents with. No run pays for it here, so there is none where a budget is to hold."""
+    if not settings.model or settings.budget.is_set:
+        return None
+    mind = brain(settings)
+    stack.push_async_callback(mind.close)
+    return asking(mind.ask_model, settings.model)
+
+
+async def _opened(provider: SandboxProvider | None, thread_id: str) -> Sandbox:
+    if provider is None:
+        raise SandboxUnavailable("There is no sandbox on this machine.")
+    return await provider.open(thread_id, fence=FENCE)

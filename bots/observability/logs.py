@@ -1,0 +1,180 @@
+"""The program's log: one line an entry on stderr, as text or JSON, without anything that looks like a secret, and
+without the texts of errors that others raise."""
+
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Literal, TextIO
+
+from bots.observability.log_redaction import trace_of, without_texts
+from core.log_context import marks
+
+log = logging.getLogger(__name__)
+
+_SECRET_SHAPES = re.compile(
+    r"""(?x)
+    (?:xox[a-z]|xapp|xoxe\.xox[a-z])-[\w-]{6,}          # Slack
+    | \b[MNO][A-Za-z\d_-]{22,28}\.[\w-]{5,8}\.[\w-]{25,}  # Discord
+    | \bsk-[\w-]{8,} | \b(?:tvly|gsk|AIza|ghp|glpat)[-_]?[\w-]{16,}     # model, search and code hosts
+    | \bfc-[\w-]{16,}                                     # Firecrawl; without the dash, part of an id
+    | (?<=://)[^\s/:@]*:[^\s/@]+(?=@)                     # user:password in a URL
+    """
+)
+_BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
+_INPUT_VALUES = re.compile(r"input_value=.*?, input_type=", re.DOTALL)
+_INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
+"""What did not fit, as pydantic's errors quote it, ours and those of services: mostly what people or models wrote."""
+_QUIET = (
+    "discord",
+    "saq",
+    "slack_bolt",
+    "slack_sdk",
+    "aiohttp.access",
+    "litellm",
+    "httpx",
+    "alembic",
+)
+REDACTED = "[redacted]"
+SECRET_CHARACTERS_MIN = 8
+"""Shorter values stand in ordinary lines too."""
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without the given secrets and without anything shaped like one."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    text = _INPUT_VALUES.sub("input_value=..., input_type=", text)
+    return _BEARER.sub(rf"\1 {REDACTED}", _SECRET_SHAPES.sub(REDACTED, text))
+
+
+class OneLine(logging.Formatter):
+    """`time level logger message key=value`, the keys being marks; a traceback is joined to its entry by ⏎.
+
+    `with_texts`: errors are told with all that they say.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
+        super().__init__()
+        self._with_texts = with_texts
+        self._secrets: tuple[str, ...] = ()
+        self.keep_out(secrets)
+
+    def keep_out(self, secrets: Iterable[str]) -> None:
+        """Takes these out, too; longer ones first, since one may be part of another."""
+        known = {secret for secret in secrets if len(secret) >= SECRET_CHARACTERS_MIN}
+        self._secrets = tuple(sorted(known | set(self._secrets), key=lambda one: (-len(one), one)))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole entry on one line, redacted last so that no part of it is missed."""
+        text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
+        text += "".join(f" {name}={value}" for name, value in marks().items())
+        if trace := self._trace(record):
+            text += "\n" + trace
+        return self._clean(text).replace("\r", "").replace("\n", " ⏎ ")
+
+    def _clean(self, text: str) -> str:
+        return redact(text, self._secrets)
+
+    def _message(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if self._with_texts:
+            return message
+        # libraries put the error that they handle into their words, often without handing it over
+        error = _raised(record) or sys.exc_info()[1]
+        return _INPUTS.sub(r"\1...", without_texts(record.name, message, error))
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        error = _raised(record)
+        if error is None or record.exc_info is None:
+            trace = ""
+        else:
+            trace = self.formatException(record.exc_info) if self._with_texts else trace_of(error)
+        return "\n".join(part for part in (trace, record.stack_info) if part)
+
+
+class JsonLines(OneLine):
+    """An object a line: `time`, `level`, `logger`, `message`, the marks, and `trace` where something was raised."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._message(record),
+            **marks(),
+        }
+        if trace := self._trace(record):
+            entry["trace"] = trace
+        return json.dumps({name: self._clean(value) for name, value in entry.items()})
+
+
+class _Output(logging.StreamHandler[TextIO]):
+    """Of an entry that cannot be written, since its words do not fit together, the place is told and not the words."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        told = "an entry of the log was lost (%s), made at %s:%d"
+        facts = (type(sys.exc_info()[1]).__name__, record.pathname, record.lineno)
+        lost = logging.LogRecord(__name__, logging.ERROR, "", 0, told, facts, None)
+        with suppress(OSError, ValueError):
+            self.stream.write(f"{self.format(lost)}\n")
+
+
+def _raised(record: logging.LogRecord) -> BaseException | None:
+    return record.exc_info[1] if record.exc_info else None
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def configure(
+    level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
+) -> None:
+    """Sends the log of the whole process to stderr. Libraries speak from WARNING on, and texts of errors are left out,
+    unless the level is DEBUG."""
+    output = _Output(sys.stderr)
+    lines = JsonLines if log_format == "json" else OneLine
+    output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
+    root = logging.getLogger()
+    root.handlers[:] = [output]
+    root.setLevel(level)
+    logging.captureWarnings(capture=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(
+            logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level)
+        )
+
+
+def log_uncaught() -> None:
+    """What nobody catches goes to the log too, instead of to stderr as it is."""
+    previous = sys.excepthook
+
+    def of_program(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            log.critical("the program broke", exc_info=(kind, error, trace))
+        else:
+            previous(kind, error, trace)
+
+    def of_thread(told: threading.ExceptHookArgs) -> None:
+        if told.exc_value is not None:
+            log.error("a thread broke", exc_info=told.exc_value)
+
+    def of_nobody(told: "sys.UnraisableHookArgs") -> None:
+        log.error("an error could not be raised", exc_info=told.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = of_program, of_thread, of_nobody
+
+
+def keep_out(secrets: Iterable[str]) -> None:
+    """Takes secrets out of the log that were not known when it was configured."""
+    for output in logging.getLogger().handlers:
+        if isinstance(output.formatter, OneLine):
+            output.formatter.keep_out(secrets)

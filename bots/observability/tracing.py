@@ -1,0 +1,101 @@
+"""Traces of runs for OpenTelemetry: an extra, imported only where an endpoint for them is set."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from bots.observability.metrics import kind_of
+from core.domain.errors import ConfigurationError
+from core.domain.threads import Usage
+from core.metrics import Figures, Step, Timing
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+NO_EXTRA = (
+    "Traces are wanted (THREADHAND_OTEL_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT is set), but what sends them is not"
+    " installed: pip install 'threadhand[otel]', or take the setting away."
+)
+CLOSE_MILLISECONDS = 5_000
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def traces(endpoint: str) -> AsyncGenerator["Traces"]:
+    """Sends spans to the endpoint (`http://host:4318`) while entered. Raises ConfigurationError without the extra."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigurationError(NO_EXTRA) from error
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "threadhand"}), shutdown_on_exit=False
+    )
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield Traces(provider)
+    finally:
+        await asyncio.to_thread(provider.force_flush, CLOSE_MILLISECONDS)
+        await asyncio.to_thread(provider.shutdown)
+
+
+class Traces:
+    """`core.metrics.Figures` as spans: each step a span below the one around it. They hold ids and words of ours."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._tracer: Tracer = provider.get_tracer("threadhand")
+
+    @contextmanager
+    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
+        from opentelemetry.trace import StatusCode, use_span
+
+        timing = Timing(labels)
+        span = self._tracer.start_span(step)
+        try:
+            if step == "model":
+                # its answer is read by a generator, between whose pieces others work: none of that is below it
+                yield timing
+            else:
+                with use_span(span, record_exception=False, set_status_on_exception=False):
+                    yield timing
+        except BaseException as error:
+            # the kind alone: what an error says may hold words of people
+            span.set_status(StatusCode.ERROR, kind_of(error))
+            raise
+        finally:
+            for name, value in timing.labels.items():
+                span.set_attribute(f"threadhand.{name}", value)
+            if timing.first_seconds is not None:
+                span.set_attribute("threadhand.first_token_seconds", timing.first_seconds)
+            span.end()
+
+    def used(self, model: str, usage: Usage) -> None:
+        """Is counted, not traced."""
+
+
+class Both:
+    """Two `Figures` that are told the same."""
+
+    def __init__(self, one: Figures, other: Figures) -> None:
+        self._one = one
+        self._other = other
+
+    @contextmanager
+    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
+        with self._one.timed(step, **labels) as first, self._other.timed(step, **labels) as second:
+            try:
+                yield first
+            finally:
+                second.labels |= first.labels
+                second.first_seconds = first.first_seconds
+
+    def used(self, model: str, usage: Usage) -> None:
+        self._one.used(model, usage)
+        self._other.used(model, usage)

@@ -1,0 +1,31 @@
+"""The settings of what is told to whoever runs the program, and of what its processes share."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
+
+from bots.settings.value_types import NO_SECRET, WebUrl, lower, upper
+
+LINK_SECRET_CHARACTERS_MIN = 32
+
+
+def _is_long(value: SecretStr) -> SecretStr:
+    if 0 < len(value.get_secret_value()) < LINK_SECRET_CHARACTERS_MIN:
+        raise ValueError(
+            f"it needs at least {LINK_SECRET_CHARACTERS_MIN} characters that nobody can guess"
+            " (`openssl rand -hex 32` makes some)"
+        )
+    return value
+
+
+class WatchSettings(BaseModel):
+    """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT is read as the endpoint too."""
+
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
+        "INFO"
+    )
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
+    audit_days: int = Field(default=365, ge=0, le=36_500)
+    worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
+    otel_endpoint: WebUrl = ""
+    link_secret: Annotated[SecretStr, AfterValidator(_is_long)] = NO_SECRET

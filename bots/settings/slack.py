@@ -1,0 +1,73 @@
+"""The settings of Slack."""
+
+from typing import Annotated, Literal
+
+from cryptography.fernet import Fernet
+from pydantic import AfterValidator, BaseModel, SecretStr
+
+from bots.settings.value_types import NO_SECRET, WebUrl, secret_starts_with
+from core.domain.errors import ConfigurationError
+
+
+def _are_keys(value: SecretStr) -> SecretStr:
+    for key in _keys(value):
+        try:
+            Fernet(key)
+        except ValueError as error:
+            raise ValueError("each key must be 32 bytes in url-safe base64") from error
+    return value
+
+
+def _keys(value: SecretStr) -> tuple[str, ...]:
+    return tuple(key.strip() for key in value.get_secret_value().split(",") if key.strip())
+
+
+class SlackSettings(BaseModel):
+    """Part of `bots.settings.Settings`. One workspace needs its bot token; an app that workspaces install themselves
+    needs its client id and secret, `public_url` and `encryption_keys`, the newest first."""
+
+    slack_bot_token: Annotated[SecretStr, secret_starts_with("xoxb-")] = NO_SECRET
+    slack_app_token: Annotated[SecretStr, secret_starts_with("xapp-")] = NO_SECRET
+    slack_signing_secret: SecretStr = NO_SECRET
+    slack_client_id: str = ""
+    slack_client_secret: SecretStr = NO_SECRET
+    slack_api_url: WebUrl = "https://slack.com/api"
+    encryption_keys: Annotated[SecretStr, AfterValidator(_are_keys)] = NO_SECRET
+    public_url: WebUrl = ""
+
+    @property
+    def token_keys(self) -> tuple[str, ...]:
+        """The keys that stored tokens are sealed with, the newest first."""
+        return _keys(self.encryption_keys)
+
+    @property
+    def slack_mode(self) -> Literal["off", "socket", "http"]:
+        """How Slack is connected. Raises ConfigurationError where its settings are incomplete."""
+        bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
+        self._check_install()
+        if not (bot or self.slack_client_id) and (app or self.slack_signing_secret):
+            raise ConfigurationError(
+                "Slack is set up without its bot token: set THREADHAND_SLACK_BOT_TOKEN (xoxb-...)."
+            )
+        if not (bot or self.slack_client_id):
+            return "off"
+        if not app and not self.slack_signing_secret:
+            name = "THREADHAND_SLACK_BOT_TOKEN" if bot else "THREADHAND_SLACK_CLIENT_ID"
+            raise ConfigurationError(
+                f"{name} is set alone: add THREADHAND_SLACK_APP_TOKEN for Socket Mode,"
+                " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
+            )
+        return "socket" if app else "http"
+
+    def _check_install(self) -> None:
+        needed = {
+            "THREADHAND_SLACK_CLIENT_ID": self.slack_client_id,
+            "THREADHAND_SLACK_CLIENT_SECRET": self.slack_client_secret.get_secret_value(),
+            "THREADHAND_ENCRYPTION_KEYS": self.encryption_keys.get_secret_value(),
+            "THREADHAND_PUBLIC_URL": self.public_url,
+        }
+        missing = [name for name, value in needed.items() if not value]
+        if missing and (self.slack_client_id or self.slack_client_secret.get_secret_value()):
+            raise ConfigurationError(
+                f"For workspaces that install the bot themselves, set {', '.join(missing)}, too."
+            )

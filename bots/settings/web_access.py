@@ -1,0 +1,29 @@
+"""The settings of services outside: searches, pages, data, pictures, websites."""
+
+from pydantic import BaseModel, Field, SecretStr
+
+from bots.settings.value_types import NO_SECRET, Endpoints, WebUrl
+
+
+class OutsideSettings(BaseModel):
+    """Part of `bots.settings.Settings`. A service without its key is off, or works without one."""
+
+    tavily_api_key: SecretStr = NO_SECRET
+    tavily_api_url: WebUrl = "https://api.tavily.com"
+    search_url: WebUrl = "https://html.duckduckgo.com/html"
+    firecrawl_api_key: SecretStr = NO_SECRET
+    firecrawl_api_url: WebUrl = "https://api.firecrawl.dev"
+    rapidapi_key: SecretStr = NO_SECRET
+    rapidapi_url: WebUrl = ""
+    image_model: str = ""
+    image_api_key: SecretStr = NO_SECRET
+    image_api_url: WebUrl = ""
+    cloudflare_api_token: SecretStr = NO_SECRET
+    cloudflare_account_id: str = Field(
+        default="", pattern="^[A-Za-z0-9_-]*$", examples=["0123456789abcdef"]
+    )
+    cloudflare_api_url: WebUrl = "https://api.cloudflare.com/client/v4"
+    fetch_allow: Endpoints = ()
+    expose_domain: str = Field(
+        default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$", examples=["apps.example.org"]
+    )

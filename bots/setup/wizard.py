@@ -1,0 +1,207 @@
+"""Guided set-up: asks for keys one module at a time, tests each, and writes what was given to `.env`."""
+
+import getpass
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cryptography.fernet import Fernet
+
+from bots.settings import PREFIX, Settings, amended, load_process
+from bots.setup import env_file as env
+from bots.setup import probes as probes
+from core.domain.errors import ConfigurationError
+
+GENERATE = "generate"
+
+
+class Dialog(Protocol):
+    """Somebody who answers questions."""
+
+    def say(self, text: str) -> None: ...
+
+    def ask(self, question: str, *, is_secret: bool = False) -> str:
+        """The answer without spaces around it; empty to skip. Raises EOFError when nobody answers any more."""
+        ...
+
+
+class Terminal:
+    """Asks on the terminal; secrets are not echoed."""
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+
+    def ask(self, question: str, *, is_secret: bool = False) -> str:
+        prompt = f"{question}: "
+        return (getpass.getpass(prompt) if is_secret else input(prompt)).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    variable: str
+    text: str
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One thing that is set up on its own and may be left out."""
+
+    title: str
+    explanation: str
+    questions: tuple[Question, ...]
+    probe: probes.Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several modules. `usual` names the one that Enter takes."""
+
+    question: str
+    modules: Mapping[str, Module]
+    usual: Callable[[Settings], str]
+
+
+_APP_TOKEN = Question("THREADHAND_SLACK_APP_TOKEN", "App token (xapp-...)", is_secret=True)
+_SIGNING_SECRET = Question("THREADHAND_SLACK_SIGNING_SECRET", "Signing secret", is_secret=True)
+_ONE_WORKSPACE = Module(
+    "Slack",
+    "`threadhand slack manifest` prints the app manifest. Give the app token for Socket Mode (no public address"
+    " needed), or the signing secret for HTTP mode.",
+    (
+        Question("THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True),
+        _APP_TOKEN,
+        _SIGNING_SECRET,
+    ),
+    probes.slack,
+)
+_SEVERAL_WORKSPACES = Module(
+    "Slack for several workspaces",
+    "Each workspace installs the bot at your public address, and gets a token of its own, which is stored encrypted."
+    " `threadhand slack manifest --public-url https://your.address` prints the app manifest. Give the signing secret"
+    " for HTTP mode, or the app token for Socket Mode.",
+    (
+        Question("THREADHAND_SLACK_CLIENT_ID", "Client id"),
+        Question("THREADHAND_SLACK_CLIENT_SECRET", "Client secret", is_secret=True),
+        Question("THREADHAND_PUBLIC_URL", "Public address (https://...)"),
+        Question(
+            "THREADHAND_ENCRYPTION_KEYS",
+            f"Keys that tokens are encrypted with ({GENERATE}: makes one, and keeps those that are there)",
+            is_secret=True,
+        ),
+        _SIGNING_SECRET,
+        _APP_TOKEN,
+    ),
+    probes.slack_app,
+)
+
+
+MODULES: tuple[Module | Choice, ...] = (
+    Module(
+        "Language model",
+        "Any model that litellm knows, or an OpenAI-compatible endpoint.",
+        (
+            Question("THREADHAND_MODEL", "Model, for example anthropic/claude-sonnet-4-5"),
+            Question("THREADHAND_LLM_BASE_URL", "Base URL of the endpoint (Enter: the provider's)"),
+            Question("THREADHAND_LLM_API_KEY", "API key", is_secret=True),
+        ),
+        probes.model,
+    ),
+    Choice(
+        "Slack: one workspace, or several that install the bot themselves",
+        {"one": _ONE_WORKSPACE, "several": _SEVERAL_WORKSPACES},
+        lambda settings: "several" if settings.slack_client_id else "one",
+    ),
+    Module(
+        "Discord",
+        "Make a bot at discord.com/developers and switch on its Message Content intent.",
+        (Question("THREADHAND_DISCORD_TOKEN", "Bot token", is_secret=True),),
+        probes.discord,
+    ),
+    Module(
+        "Access",
+        "Nobody may talk to the agent until you say who: ids separated by commas, or * for all. Every list that is"
+        " set must fit.",
+        (
+            Question("THREADHAND_ALLOWED_WORKSPACES", "Workspaces and servers"),
+            Question("THREADHAND_ALLOWED_CHANNELS", "Channels"),
+            Question("THREADHAND_ALLOWED_USERS", "People"),
+        ),
+        probes.nothing,
+    ),
+    Module(
+        "HTTP API",
+        "Without a token it answers programs on this machine only.",
+        (Question("THREADHAND_API_TOKEN", f"Token ({GENERATE}: makes one)", is_secret=True),),
+        probes.nothing,
+    ),
+)
+
+
+async def set_up(dialog: Dialog, env_file: Path) -> None:
+    """Goes through the modules. Each is written as soon as it works, so that an interrupted set-up goes on there."""
+    dialog.say(f"Settings go to {env_file}. Enter keeps what is there; Ctrl-D ends.")
+    try:
+        for step in MODULES:
+            module = _chosen(dialog, step, env_file) if isinstance(step, Choice) else step
+            await _set_up_module(dialog, module, env_file)
+    except EOFError:
+        dialog.say("\nEnded here; run `threadhand setup` again to go on.")
+        return
+    dialog.say("\nDone. `threadhand doctor` checks the whole, `threadhand up` starts it.")
+
+
+def _chosen(dialog: Dialog, choice: Choice, env_file: Path) -> Module:
+    usual = choice.usual(load_process(env_file))
+    names = ", ".join(choice.modules)
+    while True:
+        answer = dialog.ask(f"\n{choice.question} ({names}; Enter: {usual})").lower() or usual
+        if answer in choice.modules:
+            return choice.modules[answer]
+        dialog.say(f"One of these, please: {names}.")
+
+
+async def _set_up_module(dialog: Dialog, module: Module, env_file: Path) -> None:
+    settings = load_process(env_file)
+    dialog.say(f"\n{module.title}\n{module.explanation}")
+    while answers := _answers(dialog, module, settings):
+        verdict = await _verdict(module, settings, answers)
+        if verdict.works:
+            env.write(env_file, answers)
+            dialog.say(f"{verdict.text} Saved.")
+            return
+        dialog.say(f"{verdict.text} Not saved; once more, or Enter to leave it out.")
+
+
+def _new_keys(settings: Settings) -> str:
+    """What was sealed with an older key could not be read without it."""
+    return ",".join((Fernet.generate_key().decode(), *settings.token_keys))
+
+
+_GENERATED: Mapping[str, Callable[[Settings], str]] = {
+    "THREADHAND_API_TOKEN": lambda _: secrets.token_urlsafe(32),
+    "THREADHAND_ENCRYPTION_KEYS": _new_keys,
+}
+
+
+def _answers(dialog: Dialog, module: Module, settings: Settings) -> dict[str, str]:
+    answers: dict[str, str] = {}
+    for question in module.questions:
+        is_set = bool(getattr(settings, question.variable.removeprefix(PREFIX).lower()))
+        text = f"{question.text} [set]" if is_set else question.text
+        answer = dialog.ask(text, is_secret=question.is_secret)
+        if answer == GENERATE and question.variable in _GENERATED:
+            answer = _GENERATED[question.variable](settings)
+        if answer:
+            answers[question.variable] = answer
+    return answers
+
+
+async def _verdict(module: Module, settings: Settings, answers: dict[str, str]) -> probes.Verdict:
+    try:
+        return await module.probe(amended(settings, answers))
+    except ConfigurationError as error:
+        return probes.Verdict(False, str(error))

@@ -1,0 +1,275 @@
+"""Reading what was said while nobody listened, in the channels that the program knows."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bots.inbound.decide import CommandCalled, IncomingMessage, StopWished
+from bots.slack.events.cursors import PLATFORM, Marks, Past, is_mark
+from bots.slack.events.handler import Doorway, guarded
+from bots.slack.events.history import History
+from bots.slack.events.parse import Known, parse_event
+from bots.slack.events.payload import text
+from bots.slack.events.unread_channels import Unheard
+from bots.slack.web_api.client import Identity
+from bots.slack.workspaces import Teams
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import JoinedThread
+from core.tasks import cancel, spawn
+
+AGE_SECONDS_MAX = 3 * 86_400
+"""Whoever asked longer ago does not wait for the answer any more."""
+OVERLAP_SECONDS = 600
+"""Slack tries for some six minutes to deliver an event, so a later one may have come before it. Requests of that time
+are looked at once more; of all else only what came after the mark."""
+CHANNELS_MAX = 200
+"""Channels of one workspace, the last heard first."""
+THREADS_MAX = 200
+"""Threads of one workspace that the agent is in, the last used first."""
+SCAN_SECONDS_MAX = 1800.0
+TEAMS_AT_ONCE = 4
+AWAY_SECONDS = 30.0
+"""What is missed in a shorter absence Slack delivers again."""
+RETRY_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A channel that was heard until `mark`, and has to be read after `oldest`. `is_cut`: the age allows no more."""
+
+    scope: str
+    channel_id: str
+    mark: str
+    oldest: str
+    is_cut: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """What came of one workspace's gaps: messages behind the marks, those of them that ask for something, channels
+    with more than was read, and channels that were not read, by the reason."""
+
+    heard: int = 0
+    asked: int = 0
+    cut: list[str] = field(default_factory=list[str])
+    skipped: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def skip(self, reason: str, channel_id: str) -> None:
+        self.skipped.setdefault(reason, []).append(channel_id)
+
+    def tell(self, team_id: str) -> None:
+        """One line for each thing that an operator may want to know."""
+        for reason, channels in self.skipped.items():
+            told = (len(channels), team_id, reason, _some(channels))
+            log.warning("slack: %s channels of workspace %s are not caught up on (%s): %s", *told)
+        if self.cut:
+            told = (len(self.cut), team_id, _some(self.cut))
+            log.warning("slack: in %s channels of workspace %s too much was missed: %s", *told)
+        if self.heard:
+            told = (team_id, self.heard, self.asked)
+            log.info("slack: caught up in workspace %s: %s messages, %s for the agent", *told)
+
+
+class CatchUp:
+    """Reads the gaps of all workspaces after a start and after each absence, beside the live events.
+
+    Every message goes through the doorway as if it came now: its key tells whether it was taken before.
+    """
+
+    def __init__(
+        self, past: Past, marks: Marks, teams: Teams, *, away_seconds: float = AWAY_SECONDS
+    ) -> None:
+        self._past = past
+        self._marks = marks
+        self._teams = teams
+        self._unheard = Unheard(past, teams)
+        self._away_seconds = away_seconds
+        self._seen_at: float | None = None
+        self._is_away = False
+        self._scan: asyncio.Task[None] | None = None
+
+    def prepare(self) -> None:
+        """To be called before the first event can come."""
+        self._marks.hold()
+
+    def begin(self) -> None:
+        """Starts reading, in the background; what is being read already begins anew."""
+        self._marks.hold()
+        self._seen_at = time.time()
+        self._scan = spawn(self._run(self._scan), name="slack catch-up")
+
+    def seen(self, *, is_connected: bool) -> None:
+        """Told every few seconds. By the clock of the wall, which goes on while a machine sleeps."""
+        now = time.time()
+        if not is_connected:
+            if not self._is_away:
+                self._is_away = True
+                self._marks.hold()
+            return
+        was_away = self._seen_at is not None and now - self._seen_at >= self._away_seconds
+        if was_away or (self._is_away and self._is_reading):
+            self.begin()
+        elif self._is_away:
+            self._marks.release()
+        self._is_away = False
+        self._seen_at = now
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._scan is not None and not self._scan.done()
+
+    async def close(self) -> None:
+        """Gives up what is being read; the marks stand before it still."""
+        if self._scan is not None:
+            await cancel(self._scan)
+
+    async def _run(self, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await cancel(earlier)
+        gaps = await self._gaps()
+        await self._marks.open([gap.scope for found in gaps.values() for gap in found])
+        seats = asyncio.Semaphore(TEAMS_AT_ONCE)
+        await asyncio.gather(*(self._guarded(team_id, gaps[team_id], seats) for team_id in gaps))
+
+    async def _gaps(self) -> Mapping[str, list[Gap]]:
+        """By workspace, the channels that were heard last first."""
+        while True:
+            try:
+                cursors = await self._unheard.marked(
+                    await self._past.cursors(PLATFORM),
+                    age_seconds_max=AGE_SECONDS_MAX - OVERLAP_SECONDS,
+                )
+                break
+            except StorageUnavailable as error:
+                log.warning("slack: catching up waits for the database: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+        return gaps_of(cursors, now=time.time())
+
+    async def _guarded(self, team_id: str, gaps: list[Gap], seats: asyncio.Semaphore) -> None:
+        """One workspace that cannot be read keeps no other from being read."""
+        tally = _Tally()
+        async with seats:
+            try:
+                async with asyncio.timeout(SCAN_SECONDS_MAX):
+                    await self._workspace(team_id, gaps, tally)
+            except TimeoutError:
+                tally.skip("no time is left", "those that are left")
+            except Exception:
+                log.exception("slack: catching up in workspace %s failed", team_id)
+        tally.tell(team_id)
+
+    async def _workspace(self, team_id: str, gaps: list[Gap], tally: _Tally) -> None:
+        team = await self._teams.find(team_id)
+        if team is None or team.doorway is None:
+            return
+        for gap in gaps[CHANNELS_MAX:]:
+            tally.skip(f"more than {CHANNELS_MAX}", gap.channel_id)
+            await self._marks.fill(gap.scope)
+        joined = await self._past.joined(PLATFORM, team_id, limit=THREADS_MAX)
+        history = History.of(team.client)
+        retelling = Retelling(team.client.identity, team.doorway, self._marks, joined)
+        newest = max(gap.mark for gap in gaps)
+        for gap in gaps[:CHANNELS_MAX]:
+            try:
+                read_until = await self._channel(gap, history, retelling, tally)
+                # where nothing was said, nothing is missed up to a moment that Slack has named
+                await self._marks.fill(gap.scope, read_until or newest)
+            except SurfaceRefused as error:
+                tally.skip(error.code, gap.channel_id)
+                await self._marks.fill(gap.scope)
+            except (SurfaceError, StorageUnavailable) as error:
+                tally.skip(f"{error}; tried again at the next start", gap.channel_id)
+
+    async def _channel(
+        self, gap: Gap, history: History, retelling: "Retelling", tally: _Tally
+    ) -> str:
+        said = await history.read(gap.channel_id, gap.oldest, retelling.threads_in(gap.channel_id))
+        for event in said.messages:
+            was_retold = await retelling.retell(event, mark=gap.mark)
+            if text(event, "ts") > gap.mark:
+                tally.heard += 1
+                tally.asked += was_retold
+        if said.is_cut or gap.is_cut:
+            tally.cut.append(gap.channel_id)
+        return said.newest
+
+
+def gaps_of(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Gap]]:
+    """What is to be read of each workspace, by how far its channels were heard."""
+    gaps: dict[str, list[Gap]] = defaultdict(list)
+    for scope, mark in sorted(cursors.items(), key=lambda item: item[1], reverse=True):
+        team_id, _, channel_id = scope.partition(":")
+        if team_id and channel_id and is_mark(mark):
+            eldest = now - AGE_SECONDS_MAX
+            gap = Gap(
+                scope=scope,
+                channel_id=channel_id,
+                mark=mark,
+                oldest=f"{max(float(mark) - OVERLAP_SECONDS, eldest):017.6f}",
+                is_cut=float(mark) < eldest,
+            )
+            gaps[team_id].append(gap)
+    return gaps
+
+
+class Retelling:
+    """Puts messages of the history through the doorway: only those that were for the agent when they were said.
+
+    What was heard live and left alone comes again here, so a message needs more than live: in a thread it has to stand
+    behind what brought the agent in, and a stop behind everything that it may not stop.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        doorway: Doorway,
+        marks: Marks,
+        joined: Sequence[JoinedThread],
+    ) -> None:
+        self._known = Known(identity=identity)
+        self._doorway = doorway
+        self._marks = marks
+        self._joined = {(one.channel_id, one.thread_key): one for one in joined}
+        self._opened: set[tuple[str, str]] = set()
+
+    def threads_in(self, channel_id: str) -> list[str]:
+        return [thread_key for channel, thread_key in self._joined if channel == channel_id]
+
+    async def retell(self, event: JsonObject, *, mark: str) -> bool:
+        """False: it is not for the agent. Raises what the doorway raises."""
+        inbound, ts = guarded(partial(parse_event, event, self._known)), text(event, "ts")
+        match inbound:
+            case IncomingMessage(is_addressed=True):
+                is_for_us = not await self._marks.is_left(inbound.dedupe_key)
+                if is_for_us:
+                    self._opened.add(_place(inbound))
+            case IncomingMessage() | StopWished():
+                is_for_us = ts > mark and self._belongs(inbound, ts)
+            case CommandCalled():
+                is_for_us = ts > mark
+            case _:
+                is_for_us = False
+        if is_for_us:
+            await self._doorway.on_event(event)
+        return is_for_us
+
+    def _belongs(self, inbound: IncomingMessage | StopWished, ts: str) -> bool:
+        joined = self._joined.get(_place(inbound))
+        if isinstance(inbound, StopWished):
+            return joined is None or joined.last_ref < ts
+        return _place(inbound) in self._opened or bool(joined and joined.first_ref < ts)
+
+
+def _place(inbound: IncomingMessage | StopWished) -> tuple[str, str]:
+    return inbound.address.channel_id, inbound.address.thread_key
+
+
+def _some(channels: Sequence[str]) -> str:
+    return ", ".join(channels[:5]) + (", ..." if len(channels) > 5 else "")

@@ -1,0 +1,192 @@
+"""Installing the bot in a workspace: to Slack's page and back, bound to one browser, once, for ten minutes."""
+
+import hashlib
+import hmac
+import html
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+from yarl import URL
+
+from bots.slack.install.grants import Grant, facts_of, grant_of, workspaces_of
+from bots.slack.install.manifest import BOT_SCOPES, REDIRECT_PATH
+from bots.slack.install.oauth import OAuthClient
+from bots.slack.install.token_cipher import Vault
+from bots.slack.web_api.client import SlackClient
+from core.domain.errors import StorageUnavailable, SurfaceError
+from core.domain.installations import Installation, Installations
+from core.domain.threads import Person
+
+INSTALL_PATH = "/slack/install"
+COOKIE = "threadhand_slack_install"
+STATE_SECONDS = 600
+_STATE_CHARACTERS_MAX = 300
+STALE = "This link is used up or too old. Begin again at /slack/install."
+NOT_HERE = "This bot does not take workspaces that its operator has not named."
+FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
+DONE = "The bot is installed. You can close this page."
+DONE_EVERYWHERE = "The bot is installed in the organisation. It works in the workspaces that it is added to in Slack."
+DECLINED = "The bot was not installed."
+AWAY = "This cannot be kept just now. Try again in a moment."
+
+log = logging.getLogger(__name__)
+
+
+class Claims(Protocol):
+    async def claim(self, dedupe_key: str) -> bool:
+        """False: claimed before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """The two pages. `admits` says whether a workspace or organisation may install the bot; `secret` signs states."""
+
+    oauth: OAuthClient
+    vault: Vault
+    installations: Installations
+    claims: Claims
+    public_url: str
+    secret: bytes
+    admits: Callable[[str], bool]
+    new_client: Callable[[str], SlackClient]
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [web.get(INSTALL_PATH, self.begin), web.get(REDIRECT_PATH, self.end)]
+
+    @property
+    def redirect_uri(self) -> str:
+        return self.public_url.rstrip("/") + REDIRECT_PATH
+
+    async def begin(self, request: web.Request) -> web.StreamResponse:
+        """Sends the browser to Slack's page, with a cookie that the way back must bring along."""
+        browser, nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        state = signed_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
+        page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
+            client_id=self.oauth.client_id,
+            scope=",".join(BOT_SCOPES),
+            state=state,
+            redirect_uri=self.redirect_uri,
+        )
+        response = web.Response(status=302, headers={"Location": str(page), **_HEADERS})
+        response.set_cookie(
+            COOKIE,
+            browser,
+            max_age=STATE_SECONDS,
+            path="/slack",
+            secure=URL(self.public_url).scheme == "https",
+            httponly=True,
+            samesite="Lax",
+        )
+        return response
+
+    async def end(self, request: web.Request) -> web.StreamResponse:
+        """The way back: 200 where the workspace has a token now, else why not."""
+        nonce = nonce_of(
+            self.secret,
+            request.query.get("state", ""),
+            request.cookies.get(COOKIE, ""),
+            now=time.time(),
+        )
+        if nonce is None:
+            return _page(STALE, 400)
+        try:
+            if not await self.claims.claim(f"slack:install:{nonce}"):
+                return _page(STALE, 400)
+            if request.query.get("error") or not request.query.get("code"):
+                return _page(DECLINED, 200)
+            return await self._exchanged(request.query["code"])
+        except StorageUnavailable:
+            log.exception("slack: an installation could not be kept")
+            return _page(AWAY, 503)
+
+    async def _exchanged(self, code: str) -> web.Response:
+        try:
+            answer = await self.oauth.exchange(code, self.redirect_uri)
+        except SurfaceError as error:
+            log.warning("slack: an installation was not confirmed: %s", error)
+            return _page(FAILED, 502)
+        grant = grant_of(answer)
+        if grant is None:
+            return _page(FAILED, 502)
+        client = self.new_client(grant.token.access_token)
+        client.connect()
+        try:
+            return await self._granted(grant, client)
+        except SurfaceError as error:
+            log.warning("slack: a new token does not work: %s", error)
+            return _page(FAILED, 502)
+        finally:
+            await client.close()
+
+    async def _granted(self, grant: Grant, client: SlackClient) -> web.Response:
+        workspace_id = grant.workspace_id
+        facts = await facts_of(grant, client)
+        if facts is None:
+            return _page(FAILED, 502)
+        if not await self._is_admitted(grant, client):
+            await _give_back(client)
+            log.warning("slack: workspace %s wanted to install the bot, and may not", workspace_id)
+            return _page(NOT_HERE, 403)
+        installation = Installation(
+            platform="slack",
+            workspace_id=workspace_id,
+            sealed_token=self.vault.seal(workspace_id, grant.token),
+            facts=facts,
+        )
+        by = Person(person_id=grant.installer_id, name=grant.installer_id)
+        await self.installations.save(installation, by=by)
+        log.info("slack: workspace %s has installed the bot", workspace_id)
+        return _page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
+
+    async def _is_admitted(self, grant: Grant, client: SlackClient) -> bool:
+        """An organisation comes in with its own id, or with one of its workspaces, for which alone it then installs."""
+        if self.admits(grant.workspace_id) or self.admits(grant.organisation_id):
+            return True
+        return grant.is_organisation and any(map(self.admits, await workspaces_of(client)))
+
+
+async def _give_back(client: SlackClient) -> None:
+    try:
+        await client.write("auth.revoke", {})
+    except SurfaceError as error:
+        log.warning("slack: a token that nobody wants was not given back: %s", error)
+
+
+def signed_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:
+    """A state that holds until then, in that browser alone."""
+    words = f"{nonce}.{int(expires_at)}"
+    return f"{words}.{_signature(secret, words, browser)}"
+
+
+def nonce_of(secret: bytes, state: str, browser: str, *, now: float) -> str | None:
+    """The nonce of a state that holds; None for every other."""
+    words, _, signature = state[:_STATE_CHARACTERS_MAX].rpartition(".")
+    nonce, _, expires_at = words.rpartition(".")
+    expected = _signature(secret, words, browser)
+    if not (browser and nonce and hmac.compare_digest(expected.encode(), signature.encode())):
+        return None
+    return nonce if now < int(expires_at) else None
+
+
+def _signature(secret: bytes, words: str, browser: str) -> str:
+    return hmac.new(secret, f"slack-install:{words}:{browser}".encode(), hashlib.sha256).hexdigest()
+
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+def _page(sentence: str, status: int) -> web.Response:
+    body = f"<!doctype html><meta charset=utf-8><title>Threadhand</title><p>{html.escape(sentence)}"
+    response = web.Response(text=body, content_type="text/html", status=status, headers=_HEADERS)
+    response.del_cookie(COOKIE, path="/slack")
+    return response

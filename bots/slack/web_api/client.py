@@ -1,0 +1,267 @@
+"""The connection to Slack's Web API: one session, one retry policy, one table of errors."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from yarl import URL
+
+from bots.delivery.last_look import last_look
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateLimiter
+from bots.slack.events.payload import text
+from bots.slack.web_api.rate_limits import STALE_WHEN_LATE, WAIT_SECONDS_MAX, Turns
+from bots.slack.web_api.retries import RepeatableRetry, UncountedRetry, retry_after
+from core.domain.errors import (
+    ConfigurationError,
+    SurfaceError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnclear,
+)
+from core.domain.messages import JsonObject
+from core.web_access.loopback import is_loopback
+
+API_URL = "https://slack.com/api/"
+CALL_SECONDS_MAX = 15
+RATE_LIMIT_ATTEMPTS = 4
+
+log = logging.getLogger(__name__)
+
+_UNCLEAR_CODES = frozenset(
+    {"fatal_error", "internal_error", "request_timeout", "service_unavailable"}
+)
+_RATE_CODES = frozenset({"ratelimited", "rate_limited"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the bot is: `team_id` is the workspace that it is in, `organisation_id` that of the workspace, if known."""
+
+    team_id: str
+    user_id: str
+    bot_id: str
+    organisation_id: str = ""
+
+
+Parameters = Mapping[str, str | int | bool]
+
+
+class _Answer(Protocol):
+    data: object
+    headers: Mapping[str, str]
+    status_code: int
+
+
+class _Calls(Protocol):
+    """The one method of the SDK's client that everything goes through, with its types."""
+
+    async def api_call(
+        self,
+        api_method: str,
+        *,
+        http_verb: str = "POST",
+        params: Parameters | None = None,
+        json: JsonObject | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> _Answer: ...
+
+
+class SlackClient:
+    """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one.
+
+    Calls wait at `limiter` for their turn. `paces_ahead`: also before Slack has refused any. A stand-in on this machine
+    has limits of its own, or none, so there that is off.
+    """
+
+    def __init__(
+        self,
+        *,
+        bot_token: str,
+        api_url: str = API_URL,
+        trace: aiohttp.TraceConfig | None = None,
+        limiter: RateLimiter | None = None,
+        paces_ahead: bool | None = None,
+    ) -> None:
+        self._trace = trace
+        self.api_url = URL(api_url)
+        is_ahead = not is_loopback(self.api_url) if paces_ahead is None else paces_ahead
+        self._turns = Turns(limiter or RateLimiter(MemoryRateBudget()), paces_ahead=is_ahead)
+        self.bot_token = bot_token
+        self._identity: Identity | None = None
+        self.web = AsyncWebClient(
+            token=bot_token,
+            base_url=api_url,
+            timeout=CALL_SECONDS_MAX,
+            retry_handlers=[
+                UncountedRetry(max_retry_count=RATE_LIMIT_ATTEMPTS - 1),
+                RepeatableRetry(max_retry_count=2),
+            ],
+        )
+        if is_loopback(self.api_url):
+            # The SDK takes any proxy of the environment, NO_PROXY or not.
+            self.web.proxy = None
+
+    @property
+    def identity(self) -> Identity:
+        """Who the bot is. Raises RuntimeError before `open`."""
+        if self._identity is None:
+            raise RuntimeError("the Slack client is not open")
+        return self._identity
+
+    def tokenless(self) -> AsyncWebClient:
+        """A client for Bolt, which makes no calls of its own: it gets the token with each authorisation."""
+        return AsyncWebClient(base_url=str(self.api_url), proxy=self.web.proxy)
+
+    @property
+    def proxy(self) -> str | None:
+        return self.web.proxy
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The shared session. Raises RuntimeError before `open` and after `close`."""
+        if self.web.session is None or self.web.session.closed:
+            raise RuntimeError("the Slack client is not open")
+        return self.web.session
+
+    async def open(self) -> Identity:
+        """Opens the session and asks Slack who the token belongs to.
+
+        Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
+        """
+        self.connect()
+        try:
+            answer = await self.checked("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
+        except BaseException:
+            await self.close()
+            raise
+        self._identity = Identity(
+            team_id=text(answer, "team_id"),
+            user_id=text(answer, "user_id"),
+            bot_id=text(answer, "bot_id"),
+        )
+        return self._identity
+
+    def connect(self, identity: Identity | None = None) -> None:
+        """Opens the session alone, for a client without a token, or one whose `identity` is known already."""
+        self._identity = identity
+        self.web.session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+            trace_configs=[self._trace] if self._trace else None,
+        )
+
+    def take_token(self, bot_token: str) -> None:
+        """The token that calls carry from now on."""
+        self.bot_token = self.web.token = bot_token
+
+    async def close(self) -> None:
+        if self.web.session is not None:
+            await self.web.session.close()
+
+    async def checked(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
+        """A call of the start: its failure is told to the operator, naming the setting of the token.
+
+        A limit of Slack's is no failure, and is waited for as long as it lasts.
+        """
+        while True:
+            try:
+                return await self._call(method, "POST", token=token)
+            except SurfaceRateLimited as limit:
+                log.warning("slack asks for patience: the start waits")
+                await asyncio.sleep(limit.retry_after_seconds)
+            except SurfaceRefused as error:
+                raise ConfigurationError(
+                    f"Slack refuses the token in {setting} ({error.code}):"
+                    " copy it again from your app's page at api.slack.com/apps."
+                ) from error
+            except SurfaceError as error:
+                raise ConfigurationError(
+                    f"Slack cannot be reached at {self.api_url}:"
+                    " check the network, the proxy and THREADHAND_SLACK_API_URL."
+                ) from error
+
+    async def read(self, method: str, parameters: Parameters) -> JsonObject:
+        """Asks for something. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        return await self._call(method, "GET", params=parameters)
+
+    async def write(self, method: str, body: JsonObject) -> JsonObject:
+        """Changes something, arguments as JSON. Raises as `read` does."""
+        return await self._call(method, "POST", body=body)
+
+    async def write_form(self, method: str, parameters: Parameters) -> JsonObject:
+        """Changes something by a method that takes no JSON (files, reactions). Raises as `read` does."""
+        return await self._call(method, "POST", params=parameters)
+
+    async def _call(
+        self,
+        method: str,
+        verb: str,
+        *,
+        params: Parameters | None = None,
+        body: JsonObject | None = None,
+        token: str | None = None,
+    ) -> JsonObject:
+        """When it is its turn. A call that Slack refuses for its limits was not carried out: it waits for another."""
+        channel = str((body or params or {}).get("channel", ""))
+        counted = (token or self.bot_token, method, channel)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        attempts = 1 if method in STALE_WHEN_LATE else RATE_LIMIT_ATTEMPTS
+        while True:
+            await self._turns.wait(*counted)
+            if verb != "GET":
+                await last_look()
+            attempts -= 1
+            try:
+                return await self._answer(method, verb, params, body, headers)
+            except SurfaceRateLimited as limit:
+                seconds = limit.retry_after_seconds
+                await self._turns.refused(*counted, seconds=seconds)
+                if not attempts or seconds > WAIT_SECONDS_MAX:
+                    raise
+
+    async def _answer(
+        self,
+        method: str,
+        verb: str,
+        params: Parameters | None,
+        body: JsonObject | None,
+        headers: dict[str, str] | None,
+    ) -> JsonObject:
+        calls = cast(_Calls, self.web)
+        try:
+            answer = await calls.api_call(
+                method, http_verb=verb, params=params, json=body, headers=headers
+            )
+        except SlackApiError as error:
+            raise _translated(cast(object, error.response)) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
+        except (SlackClientError, AttributeError, ValueError) as error:
+            # AttributeError: the SDK reads `.get` of an answer in plain text, as a broken proxy sends it.
+            raise SurfaceUnclear(
+                f"Slack's answer cannot be read ({type(error).__name__})"
+            ) from error
+        return _object(answer.data)
+
+
+def _translated(response: object) -> SurfaceError:
+    if isinstance(response, aiohttp.ClientResponse):
+        return SurfaceUnclear(f"Slack's answer is no JSON (status {response.status})")
+    answer = cast(_Answer, response)
+    status, code = answer.status_code, text(_object(answer.data), "error")
+    if status == 429 or code in _RATE_CODES:
+        return SurfaceRateLimited(
+            "Slack asks for patience", retry_after_seconds=retry_after(answer.headers)
+        )
+    if status >= 500 or code in _UNCLEAR_CODES or not code:
+        return SurfaceUnclear(f"Slack failed ({code or status})")
+    return SurfaceRefused(f"Slack refused ({code})", code=code)
+
+
+def _object(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}

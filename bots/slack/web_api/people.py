@@ -1,0 +1,131 @@
+"""Who people are by their ids: asked for once, remembered for a while, and never worth a long delay."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bots.inbound.decide import Standing
+from bots.slack.events.payload import child, strings, text
+from bots.slack.web_api.client import SlackClient
+from core.domain.errors import SurfaceError
+from core.domain.messages import JsonObject
+from core.tasks import spawn
+
+LOOKUP_SECONDS_MAX = 0.8
+REMEMBERED_SECONDS = 3600
+STANDING_REMEMBERED_SECONDS = 60
+FAILURE_REMEMBERED_SECONDS = 60
+LOOKUPS_MAX = 10
+_REMEMBERED_MAX = 5000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """`standing` is None where Slack did not tell; moments are those of the monotonic clock."""
+
+    name: str
+    standing: Standing | None
+    asked_at: float
+    expires_at: float
+
+
+class People:
+    """Names and standings by users.info. Who cannot be looked up in time goes by the id; the lookup goes on for the
+    next time."""
+
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def names(self, ids: Iterable[str]) -> dict[str, str]:
+        """The names of those who are known after at most LOOKUP_SECONDS_MAX."""
+        wanted = set(ids)
+        missing = [person for person in sorted(wanted) if self._is_missing(person)]
+        lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
+        if lookups:
+            await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
+        return {person: self._known[person].name for person in wanted if person in self._known}
+
+    async def standing(
+        self, person: str, *, age_seconds_max: float, patience_seconds: float
+    ) -> Standing:
+        """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
+        oldest = time.monotonic() - age_seconds_max
+        for _ in range(2):  # the first lookup may be one that was under way before
+            if self._asked_at(person) < oldest:
+                await asyncio.wait([self._lookup(person)], timeout=patience_seconds)
+        known = self._known.get(person)
+        if known is None or known.standing is None or known.asked_at < oldest:
+            return Standing(is_known=False)
+        return known.standing
+
+    def _asked_at(self, person: str) -> float:
+        return self._known[person].asked_at if person in self._known else -math.inf
+
+    def _is_missing(self, person: str) -> bool:
+        return person not in self._known or self._known[person].expires_at < time.monotonic()
+
+    def _lookup(self, person: str) -> asyncio.Task[None]:
+        if person not in self._asking:
+            self._asking[person] = spawn(self._ask(person), name="slack-users-info")
+        return self._asking[person]
+
+    async def _ask(self, person: str) -> None:
+        asked_at = time.monotonic()
+        standing: Standing | None = None
+        try:
+            user = child(await self._client.read("users.info", {"user": person}), "user")
+            name = _shown_name(user) or person
+            standing = standing_of(user, self._client.identity.team_id)
+            seconds = REMEMBERED_SECONDS
+        except SurfaceError as error:
+            log.info("slack does not tell who a person is: %s", error)
+            name, seconds = person, FAILURE_REMEMBERED_SECONDS
+        finally:
+            del self._asking[person]
+        if len(self._known) >= _REMEMBERED_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[person] = _Known(
+            name=name,
+            standing=standing,
+            asked_at=asked_at,
+            expires_at=time.monotonic() + seconds,
+        )
+
+    async def close(self) -> None:
+        """Ends the lookups under way."""
+        for task in list(self._asking.values()):
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(list(self._asking.values()))
+
+
+def standing_of(user: JsonObject, team_id: str) -> Standing:
+    """What a `user` object says. In an organisation of several workspaces people belong to each that they are in.
+
+    Slack names everybody's workspace; a stand-in that names none has no others, unless it says that this is a stranger.
+    """
+    home = text(user, "team_id")
+    teams = strings(user, "enterprise_user", "teams")
+    is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True
+    is_here = home == team_id or team_id in teams
+    is_stranger = user.get("is_stranger") is True
+    if not home:
+        return Standing(is_known=bool(text(user, "id")) and not is_stranger, is_guest=is_guest)
+    is_stranger = is_stranger or not is_here
+    return Standing(is_guest=is_guest, home_id=home if is_stranger else "")
+
+
+def _shown_name(user: JsonObject) -> str:
+    return (
+        text(user, "profile", "display_name")
+        or text(user, "profile", "real_name")
+        or text(user, "real_name")
+        or text(user, "name")
+    ).strip()

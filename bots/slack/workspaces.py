@@ -1,0 +1,258 @@
+"""The workspaces that one app serves: for each a client with its own token, and what hangs on it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from weakref import WeakValueDictionary
+
+from bots.delivery.content import Content
+from bots.slack import limits
+from bots.slack.events.handler import Doorway
+from bots.slack.events.origin import Origin
+from bots.slack.install.tokens import Access, Tokens
+from bots.slack.surface import SlackSurface
+from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.file_names import FileNames
+from bots.slack.web_api.files import SlackFiles
+from bots.slack.web_api.thread_history import SlackTalk
+from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.threads import Address, Heard, IncomingFile
+from core.ports import OutgoingFile, Reaction
+
+LOOK_AGAIN_SECONDS = 30.0
+"""So long a process may go on with a token that another one has changed or taken away."""
+NOT_ITS_CHANNEL = "channel_not_found"
+IDLE_SECONDS = 3600.0
+"""A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
+_CHANNELS_REMEMBERED_MAX = 5000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Team:
+    """One workspace. `looked_at`: when its token was last read; None for one that is set. `installed_by`: the workspace
+    itself, or its organisation, whose token serves it; then `channels` are those that are known to be its own."""
+
+    client: SlackClient
+    surface: SlackSurface
+    files: SlackFiles
+    talk: SlackTalk
+    doorway: Doorway | None
+    installed_by: str = ""
+    looked_at: float | None = None
+    channels: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_organisations(self) -> bool:
+        return self.installed_by not in ("", self.client.identity.team_id)
+
+
+class Teams:
+    """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set.
+
+    A look for one workspace's token may take as long as Slack needs to renew it, and holds up no other workspace.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens | None,
+        new_client: Callable[[str], SlackClient],
+        new_doorway: Callable[[SlackClient], Doorway | None],
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._tokens = tokens
+        self._new_client = new_client
+        self._new_doorway = new_doorway
+        self._idle_seconds = idle_seconds
+        self._teams: dict[str, Team] = {}
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    def team_with(self, client: SlackClient) -> Team:
+        """What hangs on the client."""
+        return Team(
+            client=client,
+            surface=SlackSurface(client),
+            files=SlackFiles(client),
+            talk=SlackTalk(client),
+            doorway=self._new_doorway(client),
+        )
+
+    def add(self, team_id: str, team: Team) -> None:
+        """A workspace whose token is set."""
+        self._teams[team_id] = team
+
+    @property
+    def at_hand(self) -> tuple[str, ...]:
+        """The workspaces that are served just now."""
+        return tuple(self._teams)
+
+    async def find(self, team_id: str) -> Team | None:
+        """None: the bot is not installed there. Raises StorageUnavailable."""
+        if (team := self._fresh(team_id)) is not None or self._tokens is None:
+            return team
+        async with self._locks.setdefault(team_id, asyncio.Lock()):
+            if (team := self._fresh(team_id)) is not None:
+                return team
+            return await self._taken(team_id, await self._tokens.access(team_id))
+
+    def _fresh(self, team_id: str) -> Team | None:
+        team = self._teams.get(team_id)
+        if team is None or team.looked_at is None:
+            return team
+        return team if time.monotonic() - team.looked_at < LOOK_AGAIN_SECONDS else None
+
+    async def _taken(self, team_id: str, access: Access | None) -> Team | None:
+        team = self._teams.get(team_id)
+        if team is not None and (access is None or access.identity != team.client.identity):
+            await self.forget(team_id)
+            team = None
+        if access is None:
+            return None
+        if team is None:
+            await self._forget_idle()
+            client = self._new_client(access.token)
+            client.connect(access.identity)
+            team = self._teams[team_id] = self.team_with(client)
+        team.client.take_token(access.token)
+        team.installed_by = access.installed_by
+        team.looked_at = time.monotonic()
+        return team
+
+    async def _forget_idle(self) -> None:
+        oldest = time.monotonic() - self._idle_seconds
+        silent = [
+            team_id
+            for team_id, team in self._teams.items()
+            if team.looked_at is not None and team.looked_at < oldest
+        ]
+        # taken away at once: while one is closed, another may speak again
+        for team in [self._teams.pop(team_id) for team_id in silent]:
+            await _closed(team)
+
+    async def heard_from(self, origin: Origin) -> Team | None:
+        """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace
+        without a token of its own is served with the organisation's. Raises StorageUnavailable."""
+        team_id, organisation_id = origin.team_id, origin.organisation_id
+        team = await self.find(team_id)
+        if team is not None or self._tokens is None or not (team_id and organisation_id):
+            return team
+        is_served = await self._tokens.join(team_id, organisation_id)
+        return await self.find(team_id) if is_served else None
+
+    async def of(self, team_id: str) -> Team:
+        """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
+        team = await self.find(team_id)
+        if team is None:
+            raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
+        return team
+
+    async def at(self, address: Address) -> Team:
+        """As `of`. An organisation's token opens the channels of all its workspaces, so it is used for a workspace only
+        where that has talked before."""
+        team = await self.of(address.workspace_id)
+        channel_id = address.channel_id
+        if not team.is_organisations or self._tokens is None or channel_id in team.channels:
+            return team
+        if not await self._tokens.talks_in(address.workspace_id, channel_id):
+            raise SurfaceRefused("the channel is none of this workspace's", code=NOT_ITS_CHANNEL)
+        if len(team.channels) >= _CHANNELS_REMEMBERED_MAX:
+            team.channels.clear()
+        team.channels.add(channel_id)
+        return team
+
+    async def forget(self, team_id: str) -> None:
+        """The workspace has taken the bot away, or the organisation with all that it installed for."""
+        gone = [
+            one for one, team in self._teams.items() if team_id in {one, team.installed_by} - {""}
+        ]
+        for team in [self._teams.pop(one) for one in gone]:
+            await _closed(team)
+
+    async def close(self) -> None:
+        for team in self._teams.values():
+            await _closed(team)
+        self._teams.clear()
+
+
+async def _closed(team: Team) -> None:
+    if team.doorway is not None:
+        await team.doorway.close()
+    await team.client.close()
+
+
+class TeamSurfaces:
+    """ChatSurface and ChatPresence of all workspaces: each address leads to its own workspace's token."""
+
+    platform = "slack"
+    answer_limit: int = limits.ANSWER_MAX
+    file_bytes_max: int = limits.FILE_BYTES_MAX
+    edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
+
+    def __init__(self, teams: Teams) -> None:
+        self._teams = teams
+
+    async def _of(self, address: Address) -> SlackSurface:
+        return (await self._teams.at(address)).surface
+
+    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+        return await (await self._of(address)).post(address, content, delivery_id=delivery_id)
+
+    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+        await (await self._of(address)).edit(address, message_ref, content)
+
+    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+        return await (await self._of(address)).upload(address, file, delivery_id=delivery_id)
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        return await (await self._of(address)).find(address, delivery_id)
+
+    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+        await (await self._of(address)).react(address, message_ref, reaction)
+
+    @asynccontextmanager
+    async def typing(self, address: Address) -> AsyncGenerator[None]:
+        try:
+            surface = await self._of(address)
+        except SurfaceRefused:
+            yield
+            return
+        async with surface.typing(address):
+            yield
+
+
+class TeamFiles:
+    """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
+
+    def __init__(self, teams: Teams, names: FileNames) -> None:
+        self._teams = teams
+        self._names = names
+
+    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        named = self._names.read(file)
+        team = await self._teams.find(named.team_id) if named else None
+        if named is None or team is None or (team.is_organisations and not named.is_sealed):
+            raise AgentError(
+                f"The file {file.name!r} cannot be read from Slack.",
+                detail="its workspace has not installed the bot",
+            )
+        async for piece in team.files.open(named.file, bytes_max=bytes_max):
+            yield piece
+
+
+class TeamTalk:
+    """ThreadTalk of all workspaces."""
+
+    def __init__(self, teams: Teams) -> None:
+        self._teams = teams
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        team = await self._teams.at(address)
+        return await team.talk.read(address, before=before, limit=limit, after=after)

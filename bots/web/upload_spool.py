@@ -1,0 +1,124 @@
+"""Uploaded files wait in a folder until a run takes them up."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator
+from io import BufferedWriter
+from pathlib import Path
+
+from core.domain.errors import AgentError
+from core.domain.ids import new_id
+from core.domain.threads import IncomingFile
+from core.failpoints import Failpoint
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS = 7 * 24 * 3600
+SWEEP_PAUSE_SECONDS = 3600.0
+_PIECE_BYTES = 256 * 1024
+_STORE = Failpoint("web.spool")
+
+
+class TooLarge(Exception):
+    """The upload went over its limit; nothing of it is kept."""
+
+
+async def store(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:
+    """Writes the upload to a new file and answers its reference and size. Raises TooLarge, or OSError of the disk."""
+    file_id = new_id()
+    part = folder / f"{file_id}.part"
+    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+    try:
+        with _STORE:
+            size = await _write(part, pieces, bytes_max)
+            await asyncio.to_thread(part.replace, folder / file_id)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return f"spool:{file_id}", size
+
+
+async def _write(part: Path, pieces: AsyncIterator[bytes], bytes_max: int) -> int:
+    size = 0
+    file = await asyncio.to_thread(_create, part)
+    try:
+        async for piece in pieces:
+            size += len(piece)
+            if size > bytes_max:
+                raise TooLarge
+            await asyncio.to_thread(file.write, piece)
+    finally:
+        await asyncio.to_thread(file.close)
+    return size
+
+
+def _create(part: Path) -> BufferedWriter:
+    part.touch(mode=0o600, exist_ok=False)
+    return part.open("wb")
+
+
+def discard(folder: Path, file_ref: str) -> None:
+    """Removes one upload, if it is there."""
+    _locate(folder, file_ref).unlink(missing_ok=True)
+
+
+def sweep(folder: Path, *, kept_seconds: float = KEPT_SECONDS) -> int:
+    """Removes uploads that no run can want any more; answers how many."""
+    if not folder.is_dir():
+        return 0
+    oldest = time.time() - kept_seconds
+    stale = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime < oldest]
+    for file in stale:
+        file.unlink(missing_ok=True)
+    return len(stale)
+
+
+async def keep_swept(folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS) -> None:
+    """Sweeps at once and from time to time, until it is cancelled: the program may run for months."""
+    while True:
+        try:
+            if removed := await asyncio.to_thread(sweep, folder):
+                log.info("removed %d old uploads", removed)
+        except OSError as error:
+            log.warning("old uploads were not removed: %s", error.strerror)
+        await asyncio.sleep(pause_seconds)
+
+
+class SpoolFiles:
+    """Opens uploads by the reference that `store` gave them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        """Yields the content. Raises AgentError when it is gone or larger than `bytes_max`."""
+        path = _locate(self._folder, file.file_ref)
+        try:
+            opened = await asyncio.to_thread(path.open, "rb")
+        except OSError as error:
+            raise AgentError(
+                f"The file {file.name} is no longer there; please send it again.",
+                detail=f"{error}: workers on other machines need the same THREADHAND_DATA_DIR",
+            ) from error
+        try:
+            if path.stat().st_size > bytes_max:
+                raise AgentError(
+                    f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken."
+                )
+            while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
+                yield piece
+        finally:
+            opened.close()
+
+
+def _locate(folder: Path, file_ref: str) -> Path:
+    scheme, _, file_id = file_ref.partition(":")
+    try:
+        name = str(uuid.UUID(file_id))
+    except ValueError:
+        name = ""
+    if scheme != "spool" or not name:
+        raise AgentError("This file cannot be opened.", detail=f"no upload: {file_ref[:80]!r}")
+    return folder / name

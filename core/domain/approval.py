@@ -1,0 +1,116 @@
+"""Calls that people must allow: what they are asked, the answers that count, and what the model is told."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask
+
+APPROVE_ONCE = "Approve once"
+APPROVE_ALWAYS = "Always in this thread"
+DENY = "Deny"
+CHOICES = (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
+NOBODY_APPROVED = "Not run: nobody has approved it. Call it again if it is still needed."
+EXPIRED = "Nobody has approved it in time, so I did not do it. Press Retry if it is still needed."
+REASONS_CHARACTERS_MAX = 1600
+"""All of it must fit a message of each platform: nobody may allow what was cut off."""
+REASONS_SHOWN_MAX = 16
+ARGUMENTS_CHARACTERS_MAX = 1200
+VALUE_CHARACTERS_MAX = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """What a run waits for: the calls of one turn that need a yes. `reasons` are lines for people."""
+
+    turn_id: str
+    tools: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The question as people see it."""
+        lines = "\n".join(f"- {line}" for line in _shown(self.reasons))
+        return f"May I do this?\n{lines}"
+
+    @property
+    def summary(self) -> str:
+        """What is waited for, in one line."""
+        first = self.reasons[0] if self.reasons else "a tool"
+        more = f" and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
+        return f"{_cut(first, 120)}{more}"
+
+    @property
+    def subject(self) -> str:
+        """As it is stored with the ask."""
+        return " ".join((self.turn_id, *dict.fromkeys(self.tools)))
+
+
+def described(title: str, arguments: JsonObject) -> str:
+    """A call with its arguments, in one line of Markdown for whoever has to allow it; long values are cut."""
+    parts: list[str] = []
+    room = ARGUMENTS_CHARACTERS_MAX
+    for at, (name, value) in enumerate(arguments.items()):
+        part = f"{_cut(_plain(name), 60)} `{_cut(_plain(value), VALUE_CHARACTERS_MAX)}`"
+        room -= len(part)
+        if room < 0 and parts:
+            parts.append(f"and {len(arguments) - at} more values that do not fit here")
+            break
+        parts.append(part)
+    return f"{title}, with {', '.join(parts)}" if parts else title
+
+
+def tools_always_allowed(ask: Ask) -> frozenset[str]:
+    """What the answer allows for the rest of the thread."""
+    is_always = ask.kind == "approval" and choice_of(ask.answer or "") == APPROVE_ALWAYS
+    return frozenset(ask.subject.split()[1:]) if is_always else frozenset()
+
+
+def choice_of(answer: str) -> str | None:
+    """The button that the words are those of; None: a no, in the person's own words."""
+    said = " ".join(answer.split()).casefold()
+    return next((choice for choice in CHOICES if choice.casefold() == said), None)
+
+
+def is_allowed(ask: Ask) -> bool:
+    """Whether the answer is a yes."""
+    return ask.state == "answered" and choice_of(ask.answer or "") in (APPROVE_ONCE, APPROVE_ALWAYS)
+
+
+def was_asked(ask: Ask | None, turn_id: str) -> bool:
+    """Whether the question was about the calls of that turn."""
+    return ask is not None and ask.subject.startswith(f"{turn_id} ")
+
+
+def objection(ask: Ask | None, turn_id: str) -> str | None:
+    """Why the calls of the turn may not run, for the model; None: they may."""
+    if ask is None or ask.state != "answered" or not was_asked(ask, turn_id):
+        return NOBODY_APPROVED
+    if is_allowed(ask):
+        return None
+    who = ask.answered_by.name if ask.answered_by else "A person"
+    if choice_of(ask.answer or "") == DENY:
+        return f"Not run: {who} denied it. Do not try it again; find another way or ask."
+    return f"Not run: {who} denied it, with the words: {ask.answer}"
+
+
+def _shown(reasons: Sequence[str]) -> Iterator[str]:
+    """A line for each, shortened alike, so that a long one hides no other."""
+    shown = reasons[:REASONS_SHOWN_MAX]
+    share = REASONS_CHARACTERS_MAX // max(1, len(shown))
+    yield from (_cut(reason, share) for reason in shown)
+    if len(reasons) > len(shown):
+        yield f"and {len(reasons) - len(shown)} more calls that do not fit here"
+
+
+def _plain(value: JsonValue) -> str:
+    """On one line, and without what would end a piece of code in Markdown."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.split()).replace("`", "'") or " "
+
+
+def _cut(text: str, length_max: int) -> str:
+    return text if len(text) <= length_max else f"{text[: length_max - 1]}…"

@@ -1,0 +1,164 @@
+"""The child process that reads one document: `python -m core.knowledge.parsing.child <file name> <limits as JSON>`.
+
+The file is standard input. Standard output is JSON, one value a line: the head, the pages, an end; or one error.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import PurePosixPath
+
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits
+from core.knowledge.formats.unreadable import Reason, Unreadable
+from core.knowledge.parsing.limits import confine
+
+_READERS: dict[str, tuple[str, str]] = {
+    "pdf": ("pdf", "read_pdf"),
+    "docx": ("word", "read_docx"),
+    "pptx": ("slides", "read_pptx"),
+    "xlsx": ("sheets", "read_xlsx"),
+    "xls": ("sheets", "read_xls"),
+    "csv": ("plain", "read_separated"),
+    "tsv": ("plain", "read_separated"),
+    "html": ("html", "read_html"),
+    "md": ("plain", "read_markdown"),
+    "txt": ("plain", "read_text"),
+}
+"""Kind to module and function: a library is loaded only for the kind that needs it."""
+
+_ENDINGS: dict[str, DocumentKind] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".htm": "html",
+    ".html": "html",
+    ".xhtml": "html",
+    ".md": "md",
+    ".markdown": "md",
+}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
+"""The first record of an Excel file from before there were containers."""
+_NICENESS = 5
+_SLICE_CHARACTERS = 50_000
+_HEADER_CHARACTERS_MAX = 5_000
+_SLICE_ENDS = ("\n\n", "\n", " ", "。")
+_XML_NO_MEMORY = 2
+"""XML_ERR_NO_MEMORY of libxml2."""
+
+
+def kind_of(content: bytes, name: str) -> DocumentKind:
+    """By what the content says; only among kinds of text the name decides. Raises Unreadable."""
+    if b"%PDF-" in content[:1024]:
+        return "pdf"
+    if content.startswith(b"PK\x03\x04"):
+        package = importlib.import_module("core.knowledge.formats.package")
+        kind: DocumentKind | None = package.package_kind(content)
+        if kind is None:
+            raise Unreadable("unsupported")
+        return kind
+    if content.startswith(_OLE):
+        return _old_office(content)
+    ending = PurePosixPath(name).suffix.lower()
+    if ending == ".xls" and content.startswith(_BARE_EXCEL):
+        return "xls"
+    if ending in (".pdf", ".docx", ".pptx", ".xlsx", ".xls"):
+        raise Unreadable("broken" if content.strip() else "empty")
+    return _ENDINGS.get(ending) or ("html" if _is_page(content) else "txt")
+
+
+def _old_office(content: bytes) -> DocumentKind:
+    """Excel's old files, and new files with a password, are both kept in this container."""
+    if _named(content, "EncryptedPackage"):
+        raise Unreadable("protected")
+    if _named(content, "Workbook") or _named(content, "Book"):
+        return "xls"
+    raise Unreadable("old_office")
+
+
+def _named(content: bytes, stream: str) -> bool:
+    return stream.encode("utf-16-le") in content
+
+
+def _is_page(content: bytes) -> bool:
+    return (
+        content[:256]
+        .lstrip(b"\xef\xbb\xbf \t\r\n")
+        .lower()
+        .startswith((b"<!doctype html", b"<html"))
+    )
+
+
+def read(content: bytes, name: str, limits: ParseLimits) -> Document:
+    """Raises Unreadable, or whatever a library does not catch."""
+    if not content.strip():
+        raise Unreadable("empty")
+    kind = kind_of(content, name)
+    module, function = _READERS[kind]
+    reader = getattr(importlib.import_module(f"core.knowledge.formats.{module}"), function)
+    document: Document = (
+        reader(content, limits, kind) if function == "read_separated" else reader(content, limits)
+    )
+    if not any(page.text.strip() for page in document.pages):
+        raise Unreadable("empty")
+    if sum(len(page.text) for page in document.pages) > limits.text_characters_max:
+        raise Unreadable("text", str(limits.text_characters_max))
+    return document
+
+
+def _reason_of(error: Exception) -> Reason:
+    has_no_memory = (
+        type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
+    )
+    if isinstance(error, MemoryError) or has_no_memory:
+        return "memory"
+    return "nested" if isinstance(error, RecursionError) else "broken"
+
+
+def main() -> None:
+    name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
+    confine(limits)
+    os.nice(_NICENESS)
+    try:
+        document = read(sys.stdin.buffer.read(), name, limits)
+    except Unreadable as reason:
+        _say({"error": reason.reason, "fact": reason.fact})
+    except Exception as error:
+        # the edge of this process: whatever a library trips over in a foreign file
+        _say({"error": _reason_of(error), "fact": type(error).__name__})
+    else:
+        _tell(document)
+
+
+def _tell(document: Document) -> None:
+    _say({"title": document.title, "kind": document.kind})
+    for page in document.pages:
+        for part in slices(page):
+            _say(asdict(part))
+    _say({"end": True})
+
+
+def slices(page: Page) -> Iterator[Page]:
+    """A very long page in parts, so that nobody has to hold or search megabytes at once; a table keeps its header."""
+    text, start = page.text, 0
+    header = "".join(text.splitlines(keepends=True)[:2]) if text.startswith("|") else ""
+    if len(header) > _HEADER_CHARACTERS_MAX:
+        header = ""
+    while len(text) - start > _SLICE_CHARACTERS:
+        ends = (text.rfind(mark, start + 1, start + _SLICE_CHARACTERS) for mark in _SLICE_ENDS)
+        end = next((end for end in ends if end > start), start + _SLICE_CHARACTERS)
+        yield Page(page.number, page.place, (header if start else "") + text[start:end])
+        start = end + 1 if header else end
+    yield Page(page.number, page.place, (header if start else "") + text[start:])
+
+
+def _say(value: dict[str, object]) -> None:
+    line = json.dumps(value, ensure_ascii=False) + "\n"
+    sys.stdout.buffer.write(line.encode("utf-8", errors="replace"))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Reading a document of any supported format, in a child process that cannot take more than its limits."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import signal
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import IO
+
+from pydantic import TypeAdapter, ValidationError
+
+from core.child_process import ChildStopped, run_child
+from core.domain.errors import DocumentError
+from core.failpoints import Failpoint
+from core.knowledge.document import Document, Page, ParseLimits
+
+log = logging.getLogger(__name__)
+
+_PARSE = Failpoint("knowledge.parse")
+_BYTES_PER_CHARACTER = 4
+_TITLE_CHARACTERS_MAX = 300
+_PAGE = TypeAdapter(Page)
+_DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
+
+_SENTENCES = {
+    "broken": "The file is damaged, or is not what its name says; it cannot be read.",
+    "protected": "The file is protected by a password. Remove the password and send it again.",
+    "empty": "There is no text in the file.",
+    "scanned": "There is no text in the PDF: its pages seem to be pictures. Send one with recognised text.",
+    "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, CSV, HTML, Markdown and text can.",
+    "old_office": "Old Word and PowerPoint files cannot be read. Save it as docx, pptx or PDF and send it again.",
+    "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
+    "cells": "The tables have more than {fact} cells; that is too many. Send the part that matters.",
+    "unpacked": "The file unpacks to far more than a document holds; it was not read.",
+    "hostile": "The file declares entities, which no office program writes; it was not read.",
+    "nested": "The file is nested too deeply to be read.",
+    "text": "The file holds more than {fact} characters of text; that is too many. Send the part that matters.",
+    "memory": "Reading the file takes more memory than a document may. Send a smaller part of it.",
+    "time": "Reading the file takes too long. Send a smaller part of it, or another format.",
+    "size": "The file is larger than {fact} MB. Send a smaller part of it.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spooled:
+    """A file that came in whole. `content_hash` is SHA-256 in hexadecimal."""
+
+    file: IO[bytes]
+    content_hash: str
+    size_bytes: int
+
+
+@asynccontextmanager
+async def spooled(
+    pieces: AsyncIterator[bytes], limits: ParseLimits
+) -> AsyncGenerator[Spooled, None]:
+    """Keeps the pieces in a nameless temporary file while entered. Raises DocumentError for too many bytes."""
+    digest, size = hashlib.sha256(), 0
+    with tempfile.TemporaryFile() as file:
+        async for piece in pieces:
+            size += len(piece)
+            if size > limits.file_bytes_max:
+                raise _error("size", str(limits.file_bytes_max // 1_000_000))
+            digest.update(piece)
+            await asyncio.to_thread(file.write, piece)
+        file.seek(0)
+        yield Spooled(file=file, content_hash=digest.hexdigest(), size_bytes=size)
+
+
+async def parse(file: IO[bytes], *, name: str, limits: ParseLimits | None = None) -> Document:
+    """Reads the open file from where it stands. `name` only helps to tell kinds of text apart.
+
+    Raises DocumentError with a sentence for people: broken, protected, empty, too large, hostile. However the call
+    ends, the child is gone.
+    """
+    limits = limits or ParseLimits()
+    with _PARSE:
+        try:
+            output, code = await run_child(
+                "core.knowledge.parsing.child",
+                *(_argument(name), json.dumps(asdict(limits))),
+                stdin=file,
+                seconds_max=limits.wall_seconds_max,
+                bytes_max=limits.text_characters_max * _BYTES_PER_CHARACTER,
+            )
+        except ChildStopped as error:
+            if error.reason == "time":
+                raise _error("time") from error
+            raise _error("text", str(limits.text_characters_max)) from error
+    return await asyncio.to_thread(_document, output, code)
+
+
+def _argument(name: str) -> str:
+    return name.replace("\0", "")[-200:].encode("utf-8", "replace").decode()
+
+
+def _document(output: bytes, code: int) -> Document:
+    """What the child wrote is untrusted: shapes are checked line by line, and the end must be there."""
+    lines = output.split(b"\n")
+    try:
+        head: dict[str, object] = json.loads(lines[0])
+        if reason := head.get("error"):
+            raise _error(str(reason), str(head.get("fact", "")))
+        if len(lines) < 3 or json.loads(lines[-2]) != {"end": True}:
+            raise _cut_off(code)
+        pages = tuple(_PAGE.validate_json(line) for line in lines[1:-2])
+        title = " ".join(str(head.get("title", "")).split())[:_TITLE_CHARACTERS_MAX]
+        return _DOCUMENT.validate_python({"title": title, "kind": head.get("kind"), "pages": pages})
+    except (ValidationError, ValueError, RecursionError, AttributeError) as error:
+        raise _cut_off(code) from error
+
+
+def _cut_off(code: int) -> DocumentError:
+    """The child ended without its last word: a limit of the system, or a library that crashed."""
+    match -code:
+        case signal.SIGXCPU:
+            return _error("time")
+        case signal.SIGKILL:
+            return _error("memory")
+        case _:
+            return _error("broken", f"exit code {code}")
+
+
+def _error(reason: str, fact: str = "") -> DocumentError:
+    sentence = _SENTENCES.get(reason, _SENTENCES["broken"])
+    return DocumentError(sentence.format(fact=fact), detail=f"{reason} {fact}".strip())

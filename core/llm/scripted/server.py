@@ -1,0 +1,270 @@
+"""The scripted model behind a real OpenAI-compatible HTTP endpoint on this machine."""
+
+import asyncio
+import json
+import logging
+import zlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+from aiohttp import web
+
+from core import server_shutdown
+from core.domain.messages import JsonObject
+from core.llm.scripted.answer import deltas, finish_reason, size_of, usage, whole_message
+from core.llm.scripted.match import Play, Sent, Unexpected, choose
+from core.llm.scripted.requests import Requests
+from core.llm.scripted.scenario import Fault, Scenario
+
+log = logging.getLogger(__name__)
+
+MODEL_NAME = "scripted"
+REQUEST_BYTES_MAX = 64 * 1024 * 1024
+CREATED = 1_700_000_000
+DIMENSIONS = 64
+
+
+class ScriptedServer:
+    """Plays one scenario to any number of clients. State: what was played, and what came unexpected."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._plays: Counter[tuple[str, int]] = Counter()
+        self.base_url = ""
+        self.problems: list[str] = []
+        """Why requests had no answer, in order."""
+        self.requests = Requests()
+
+    def leftovers(self) -> tuple[str, ...]:
+        """The steps that were never played to anybody, as "conversation, step 2"."""
+        return tuple(
+            f"{conversation.name}, step {number + 1}"
+            for conversation in self._scenario.conversations
+            for number, step in enumerate(conversation.steps)
+            if not step.optional and not self._plays[conversation.name, number]
+        )
+
+    def check(self) -> None:
+        """Raises AssertionError for anything unexpected and for steps left over."""
+        if self.problems:
+            raise AssertionError("unexpected: " + "; ".join(self.problems))
+        if left := self.leftovers():
+            raise AssertionError("never played: " + "; ".join(left))
+
+    async def models(self, _request: web.Request) -> web.Response:
+        """`GET /v1/models`"""
+        return web.json_response(
+            {"object": "list", "data": [{"id": MODEL_NAME, "object": "model"}]}
+        )
+
+    async def embed(self, request: web.Request) -> web.Response:
+        """`POST /v1/embeddings`: texts with the same words get near vectors."""
+        body = cast(object, await request.json())
+        asked = cast(JsonObject, body) if isinstance(body, dict) else {}
+        texts = asked.get("input")
+        if not isinstance(texts, list) or not texts:
+            return _error(400, "input must be a list of texts")
+        vectors = [
+            {"object": "embedding", "index": index, "embedding": vector_of(str(text))}
+            for index, text in enumerate(texts)
+        ]
+        counted = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+        model = str(asked.get("model") or MODEL_NAME)
+        return web.json_response(
+            {"object": "list", "model": model, "data": vectors, "usage": counted}
+        )
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        """`POST /v1/chat/completions`"""
+        try:
+            text = await request.text()
+            body = cast(object, json.loads(text))
+            sent = _sent(body)
+            body = cast(JsonObject, body)
+            self.requests.add(text)
+            play = choose(self._scenario, sent)
+            pieces = list(deltas(play, is_native=bool(sent.tools)))
+        except (Unexpected, ValueError) as error:
+            self.problems.append(str(error))
+            log.warning("the scenario has no answer: %s", error)
+            return _error(400, f"The scenario has no answer: {error}", code="scenario")
+        played = self._plays[play.conversation.name, play.number]
+        self._plays[play.conversation.name, play.number] += 1
+        fault = play.step.fault if play.step.fault and played < play.step.fault.times else None
+        await asyncio.sleep(play.step.delay_seconds)
+        if fault is not None and fault.kind == "status":
+            return _error(
+                fault.status, fault.message, code=fault.code, retry_after=fault.retry_after_seconds
+            )
+        answer = _Answer(play, pieces, fault, is_native=bool(sent.tools), body=body)
+        if body.get("stream"):
+            return await answer.stream(request)
+        return await answer.whole(request)
+
+
+class _Answer:
+    """One answer on its way."""
+
+    def __init__(
+        self,
+        play: Play,
+        pieces: Sequence[JsonObject],
+        fault: Fault | None,
+        *,
+        is_native: bool,
+        body: JsonObject,
+    ) -> None:
+        self._play = play
+        self._pieces = pieces
+        self._fault = fault
+        self._reason = finish_reason(play, is_native=is_native)
+        self._model = str(body.get("model") or MODEL_NAME)
+        options = body.get("stream_options")
+        self._tells_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        self._usage = usage(
+            play,
+            input_characters=len(json.dumps(body.get("messages"))),
+            output_characters=sum(map(size_of, pieces)),
+        )
+
+    async def whole(self, request: web.Request) -> web.StreamResponse:
+        """Faults that need a stream break the connection."""
+        if self._fault is not None:
+            await self._break(request)
+        choice = {
+            "index": 0,
+            "message": whole_message(list(self._pieces)),
+            "finish_reason": self._reason,
+        }
+        return web.json_response(
+            {**self._envelope("chat.completion"), "choices": [choice], "usage": self._usage}
+        )
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events, one per delta, then the finish reason, the usage and [DONE]."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        written = 0
+        await self._send_delta(response, {"role": "assistant", "content": ""})
+        for piece in self._pieces:
+            if self._fault is not None and written >= self._fault.after_characters:
+                break
+            written += size_of(piece)
+            await self._send_delta(response, piece)
+            if self._play.step.chunk_delay_seconds:
+                await asyncio.sleep(self._play.step.chunk_delay_seconds)
+        if self._fault is not None:
+            return await self._fail(request, response, self._fault)
+        await self._send_delta(response, {}, self._reason)
+        if self._tells_usage:
+            told = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": self._usage}
+            await _send(response, json.dumps(told))
+        await _send(response, "[DONE]")
+        await response.write_eof()
+        return response
+
+    async def _fail(
+        self, request: web.Request, response: web.StreamResponse, fault: Fault
+    ) -> web.StreamResponse:
+        if fault.kind == "garbage":
+            await _send(response, '{"choices": [{"delta": {"content": "hal')
+        elif fault.kind == "error":
+            error = {"message": fault.message, "code": fault.code}
+            await _send(response, json.dumps({"error": error}))
+        elif fault.kind != "end":
+            await self._break(request)
+        await response.write_eof()
+        return response
+
+    async def _break(self, request: web.Request) -> None:
+        if self._fault is not None and self._fault.kind == "hang":
+            await asyncio.sleep(self._fault.hang_seconds)
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError
+
+    async def _send_delta(
+        self, response: web.StreamResponse, delta: JsonObject, reason: str | None = None
+    ) -> None:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        told = {**self._envelope("chat.completion.chunk"), "choices": [choice]}
+        await _send(response, json.dumps(told, ensure_ascii=False))
+
+    def _envelope(self, kind: str) -> JsonObject:
+        return {"id": "chatcmpl-scripted", "object": kind, "created": CREATED, "model": self._model}
+
+
+@asynccontextmanager
+async def serve(
+    scenario: Scenario, *, port: int = 0, host: str = "127.0.0.1"
+) -> AsyncGenerator[ScriptedServer]:
+    """The scenario on a port (0: a free one) while entered; `base_url` is what a client is given."""
+    server = ScriptedServer(scenario)
+    app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+    app.router.add_post("/v1/chat/completions", server.complete)
+    app.router.add_post("/v1/embeddings", server.embed)
+    app.router.add_get("/v1/models", server.models)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        server.base_url = f"http://{host}:{runner.addresses[0][1]}/v1"
+        yield server
+    finally:
+        await server_shutdown.end(runner)
+
+
+def vector_of(text: str) -> list[float]:
+    """How often its words are there, each word at a place of its own."""
+    vector = [0.01] * DIMENSIONS
+    for word in text.lower().split():
+        vector[zlib.crc32(word.strip(".,:;?!").encode()) % DIMENSIONS] += 1
+    return vector
+
+
+async def _send(response: web.StreamResponse, content: str) -> None:
+    await response.write(f"data: {content}\n\n".encode("utf-8", "replace"))
+
+
+def _error(
+    status: int, message: str, *, code: str | int | None = None, retry_after: float | None = None
+) -> web.Response:
+    headers = {"Retry-After": f"{retry_after:g}"} if retry_after is not None else None
+    error = {"error": {"message": message, "code": code, "type": None}}
+    return web.json_response(error, status=status, headers=headers)
+
+
+def _sent(body: object) -> Sent:
+    """Raises Unexpected for a body that no real endpoint would take."""
+    if not isinstance(body, dict):
+        raise Unexpected("the body is not a JSON object")
+    request = cast(dict[str, object], body)
+    messages = request.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise Unexpected("there are no messages")
+    tools = cast(list[object], request.get("tools") or [])
+    return Sent(
+        messages=tuple(_checked(message) for message in cast(list[object], messages)),
+        tools=frozenset(map(_tool_name, tools)),
+    )
+
+
+def _checked(message: object) -> dict[str, object]:
+    found = cast(dict[str, object], message) if isinstance(message, dict) else {}
+    if found.get("role") not in ("system", "user", "assistant", "tool", "developer"):
+        raise Unexpected(f"a message has the role {found.get('role')!r}")
+    if found["role"] == "tool" and not isinstance(found.get("tool_call_id"), str):
+        raise Unexpected("a tool message has no tool_call_id")
+    if "tool_calls" in found and not found["tool_calls"]:
+        raise Unexpected("a message has empty tool_calls")
+    return found
+
+
+def _tool_name(tool: object) -> str:
+    function = cast(dict[str, object], tool).get("function") if isinstance(tool, dict) else None
+    name = cast(dict[str, object], function).get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise Unexpected("a tool has no name")
+    return name

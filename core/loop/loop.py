@@ -1,0 +1,224 @@
+"""The agent's loop: ask the model, run what it calls, until it answers, asks, or a limit or a person ends it."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from core.context.tokens import count_message, count_tools
+from core.context.window import ContextPolicy, Window
+from core.dialects.dialect import Dialect
+from core.dialects.retold import retold
+from core.domain.approval import Approval
+from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected
+from core.domain.events import RunFinished
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.threads import FinishReason, Reply, Usage
+from core.interrupt import Stopped, StopSwitch, first_leaf
+from core.loop.calls import RunLog
+from core.loop.policy import LoopPolicy
+from core.loop.stuck import GOING_IN_CIRCLES, CircleWatch
+from core.loop.turn import AskModel, Turn
+from core.loop.turn_end import TurnEnd
+from core.model_usage import metered
+from core.ports import ModelDelta, ModelRequest, TextDelta
+from core.stores import UsageEntry
+from core.tools.tool import Toolbox, ToolContext
+
+log = logging.getLogger(__name__)
+
+TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
+"""Messages that people wrote since the last turn, stored and emitted, oldest first."""
+
+CheckBudget = Callable[[], Awaitable[None]]
+"""Raises BudgetExceeded where no more may be spent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Everything that a run's turns share."""
+
+    model: str
+    system_prompt: str
+    dialect: Dialect
+    toolbox: Toolbox
+    context: ToolContext
+    policy: LoopPolicy
+    run_log: RunLog
+    ask_model: AskModel
+    take_steering: TakeSteering
+    check_budget: CheckBudget
+    switch: StopSwitch
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+
+
+async def run_agent(
+    history: Sequence[Message], around: Surroundings, *, turns_done: int = 0
+) -> RunFinished | Approval:
+    """Plays turns on the history until the run may end, and says how it ended, or what it waits for.
+
+    The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
+    that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
+    """
+    blank = blank_request(around)
+    window = new_window(blank, around)
+    await window.load(history)
+    continuations, carried = 0, ""
+    watch = CircleWatch()
+    for number in range(turns_done + 1, around.policy.turns_max + 1):
+        end = await _ended_turn(new_turn(number, around, window), blank, around, window, watch)
+        if not isinstance(end, TurnEnd):
+            return end
+        window.add(end.messages)
+        if end.reply is not None:
+            return finished(end, carried)
+        if end.finish_reason == "length" and continuations < around.policy.continuations_max:
+            continuations, carried = continuations + 1, carried + end.text
+        elif not end.has_calls:
+            return finished(end, carried)
+        if watch.is_stuck_after(end.text, end.outcomes):
+            return _cut_off("stop", GOING_IN_CIRCLES)
+    return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
+
+
+async def _ended_turn(
+    turn: Turn, blank: ModelRequest, around: Surroundings, window: Window, watch: CircleWatch
+) -> TurnEnd | RunFinished | Approval:
+    """Plays one turn; the end of the run where there was none, or what the turn waits for."""
+    try:
+        async with around.switch.stoppable():
+            heard = await around.take_steering()
+            await around.check_budget()
+        window.add(heard)
+        async with around.switch.stoppable():
+            request = await window.request(blank, watch.notes(heard))
+        with around.context.figures.timed("turn"):
+            end = await _played(turn, request, around.switch)
+        return end.approval or end
+    except BudgetExceeded as limit:
+        return _cut_off("budget", str(limit), can_continue=False)
+    except Stopped:
+        turn.cut_short("Stopped by a person before it was finished.")
+        return RunFinished(
+            status="stopped", finish_reason="stopped", message=stop_summary(turn.number)
+        )
+
+
+def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
+    """The end of a run that had not come to one by itself."""
+    return RunFinished(
+        status="completed", finish_reason=reason, message=message, can_continue=can_continue
+    )
+
+
+async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnEnd:
+    ends: list[TurnEnd] = []
+
+    async def play() -> None:
+        ends.append(await turn.play(request))
+
+    async with switch.stoppable():
+        await first_leaf(play())
+    return ends[0]
+
+
+def new_turn(number: int, around: Surroundings, window: Window) -> Turn:
+    return Turn(
+        number=number,
+        dialect=around.dialect,
+        toolbox=around.toolbox,
+        context=around.context,
+        policy=around.policy,
+        run_log=around.run_log,
+        ask_model=partial(_asked, around=around, window=window),
+        notes=window.notes,
+    )
+
+
+def new_window(blank: ModelRequest, around: Surroundings) -> Window:
+    """An empty window that counts what every call carries besides the conversation."""
+    system = sum(count_message(one) for one in blank.messages)
+    return Window(
+        model=around.model,
+        run_id=around.context.run_id,
+        policy=around.context_policy,
+        overhead_tokens=system + count_tools(blank.tools),
+        complete=partial(_completed, around=around),
+        emit=around.run_log.emit,
+    )
+
+
+async def _asked(
+    request: ModelRequest, *, around: Surroundings, window: Window
+) -> AsyncGenerator[ModelDelta, None]:
+    """The model's answer; a request that it finds too long is made shorter and sent once more, one that it refuses with
+    pictures goes without them."""
+    has_begun = False
+    try:
+        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
+            async for delta in deltas:
+                has_begun = True
+                yield delta
+            return
+    except (ContextOverflow, ModelRejected) as error:
+        if has_begun:
+            raise
+        request = await _otherwise(request, error, window)
+    try:
+        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
+            async for delta in deltas:
+                yield delta
+    except ContextOverflow as error:
+        raise window.refused(error) from error
+
+
+async def _otherwise(
+    request: ModelRequest, error: ContextOverflow | ModelRejected, window: Window
+) -> ModelRequest:
+    """What may be sent in place of a request that was refused. Raises the error where nothing may."""
+    if isinstance(error, ContextOverflow):
+        log.warning("the request is too long for %s: %s", request.model, error.detail)
+        return await window.smaller(request)
+    if not window.shows_pictures:
+        raise error
+    log.warning("%s refused a request with pictures: %s", request.model, error.detail)
+    return await window.blind(request)
+
+
+async def _completed(request: ModelRequest, *, around: Surroundings) -> str:
+    """One call beside the turns: its text alone; what it cost goes to the ledger."""
+
+    def charge(model: str, usage: Usage) -> None:
+        around.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
+
+    async with aclosing(metered(around.ask_model(request), request, charge)) as deltas:
+        return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
+
+
+def blank_request(around: Surroundings) -> ModelRequest:
+    """A model call but for the conversation: the system prompt with the dialect's part, and the tools."""
+    schemas, tools_text = around.dialect.request_parts(tuple(around.toolbox.specs.values()))
+    system = "\n\n".join(part for part in (around.system_prompt, tools_text) if part)
+    return ModelRequest(
+        model=around.model,
+        messages=({"role": "system", "content": system},),
+        tools=schemas,
+        stop_sequences=around.dialect.stop_sequences,
+        is_streamed=around.policy.is_streamed,
+    )
+
+
+def finished(end: TurnEnd, carried: str) -> RunFinished:
+    """How a run ends whose last turn left an answer or a question."""
+    text = (carried + end.text).strip()
+    reply = end.reply or Reply(kind="answer", text=text)
+    if reply.kind == "answer" and not reply.text:
+        reply = replace(reply, text=text)
+    return RunFinished(status="completed", finish_reason=end.finish_reason, reply=reply)
+
+
+def stop_summary(turns: int) -> str:
+    """One factual sentence for the thread."""
+    return f"Stopped in turn {turns}. What was done so far is kept; write to go on."

@@ -1,0 +1,151 @@
+"""What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from core.agents.definition import AgentDefinition
+from core.dialects.dialect import Dialect
+from core.dialects.pick import pick
+from core.domain.budget import day_start, exhausted
+from core.domain.errors import BudgetExceeded
+from core.domain.threads import Run, Thread, Usage
+from core.interrupt import Stopped, StopSwitch
+from core.knowledge.model_question import asking
+from core.knowledge.run_knowledge import KnowledgeDesk
+from core.model_usage import till
+from core.prompt.system_prompt import PromptLayers, layered
+from core.run.engine import Engine
+from core.run.recorder import Charge, RunRecorder
+from core.stores import UsageEntry
+from core.tools.tool import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """`agent` None: an engine without agents."""
+
+    agent: AgentDefinition | None
+    model: str
+    system_prompt: str
+    dialect: Dialect
+    toolbox: Toolbox
+    desk: KnowledgeDesk | None
+
+
+async def equipped(
+    run: Run, thread: Thread, engine: Engine, recorder: RunRecorder, switch: StopSwitch
+) -> Equipment:
+    """A run that began goes on with the version of its agent that it began with. Raises AgentError."""
+    agent: AgentDefinition | None = None
+    if engine.roster is not None:
+        version = await engine.roster.version_for(run, thread)
+        recorder.sign(version, is_new=run.agent_version_id is None)
+        agent = version.definition
+    return await kit_of(agent, run, engine, recorder, switch)
+
+
+async def kit_of(
+    agent: AgentDefinition | None,
+    run: Run,
+    engine: Engine,
+    recorder: RunRecorder,
+    switch: StopSwitch,
+) -> Equipment:
+    """What the agent works with in this run. A stop cuts short what takes long, and is left for the loop to find."""
+    model = _model_of(agent, engine)
+    with suppress(Stopped):
+        async with switch.stoppable():
+            await _learn(agent, engine)
+    return Equipment(
+        agent=agent,
+        model=model,
+        system_prompt=_prompt(agent, engine),
+        dialect=_dialect(agent, model, engine),
+        toolbox=await _toolbox(agent, engine),
+        desk=_desk(agent, model, run.thread_id, engine, recorder),
+    )
+
+
+async def dialect_of(run: Run, thread: Thread, engine: Engine) -> Dialect:
+    """How the run's agent writes calls. Raises AgentError."""
+    agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
+    return _dialect(agent, _model_of(agent, engine), engine)
+
+
+def _model_of(agent: AgentDefinition | None, engine: Engine) -> str:
+    return (agent and agent.model) or engine.model
+
+
+def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:
+    role = PromptLayers(agent=agent.prompt if agent else "")
+    return layered(engine.system_prompt(), role)
+
+
+def _dialect(agent: AgentDefinition | None, model: str, engine: Engine) -> Dialect:
+    if agent and agent.dialect:
+        return pick(model, agent.dialect)
+    is_by_model = engine.dialect_setting == "auto" and model != engine.model
+    return pick(model, "auto") if is_by_model else engine.dialect
+
+
+async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:
+    """The tools of this run: ours, and those that tool servers offer just now."""
+    box = engine.toolbox
+    if agent is not None:
+        box = box.only(agent.tools.has)
+    if engine.more_tools is None:
+        return box
+    servers = agent.mcp_servers if agent else None
+    return box.and_also(await engine.more_tools(None if servers is None else frozenset(servers)))
+
+
+async def _learn(agent: AgentDefinition | None, engine: Engine) -> None:
+    if agent is not None and agent.knowledge and engine.learn is not None:
+        await engine.learn(agent.agent_id)
+
+
+def _desk(
+    agent: AgentDefinition | None,
+    model: str,
+    thread_id: str,
+    engine: Engine,
+    recorder: RunRecorder,
+) -> KnowledgeDesk | None:
+    if engine.library is None:
+        return None
+    spent = booking(recorder)
+    return KnowledgeDesk(
+        library=engine.library.charged_to(spent),
+        thread_id=thread_id,
+        agent_id=agent.agent_id if agent and agent.knowledge else None,
+        ask=asking(engine.ask_model, model, on_usage=spent),
+    )
+
+
+def booking(recorder: RunRecorder) -> Callable[[str, Usage], None]:
+    """Books what a model has cost the run beside its turns."""
+
+    def book(model: str, usage: Usage) -> None:
+        recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
+
+    return book
+
+
+def charging(engine: Engine) -> Charge:
+    """Prices what is booked, and counts it."""
+
+    charge = till(engine.price_of, engine.figures)
+    return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
+
+
+async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> None:
+    """Raises BudgetExceeded where no more may be spent."""
+    budget, ledger = engine.budget, engine.ledger
+    if ledger is None or not budget.is_set:
+        return
+    await recorder.commit()
+    spent = await ledger.spending(run_id, since=day_start(datetime.now(UTC)))
+    if (why := exhausted(budget, spent)) is not None:
+        raise BudgetExceeded(why)

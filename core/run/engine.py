@@ -1,0 +1,66 @@
+"""What runs are executed with: everything that all runs of a process share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.agents.roster import Roster
+from core.context.window import ContextPolicy
+from core.dialects.dialect import Dialect
+from core.domain.budget import NO_BUDGET, Budget, Ledger, PriceOf
+from core.domain.plans import PlanStore
+from core.knowledge.run_knowledge import Library
+from core.loop.policy import LoopPolicy
+from core.loop.turn import AskModel
+from core.metrics import NO_FIGURES, Figures
+from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
+from core.stores import Conversations, RunClaims, RunJournal
+from core.tools.tool import Tool, Toolbox
+from core.web_access.services import Outside
+
+MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
+"""The tools of these tool servers, by the servers' names, that can be had just now; None: of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Put together once by the bootstrap. `model`, `dialect` and `toolbox` are for agents that say nothing else.
+
+    `dialect_setting` is the word of the setting that `dialect` was picked by. `learn` sees to it that the library
+    knows what the files of an agent's knowledge say now. Without a `roster` every run is nobody's in particular.
+    Once `draining` is set, runs are handed over where a turn ends.
+    """
+
+    worker_id: str
+    claims: RunClaims
+    journal: RunJournal
+    conversations: Conversations
+    bus: EventBus
+    signals: StopSignals
+    sandboxes: SandboxProvider | None
+    file_sources: Mapping[str, FileSource]
+    file_bytes_max: int
+    model: str
+    system_prompt: Callable[[], str]
+    dialect: Dialect
+    dialect_setting: str = "auto"
+    toolbox: Toolbox
+    more_tools: MoreTools | None = None
+    policy: LoopPolicy
+    ask_model: AskModel
+    roster: Roster | None = None
+    library: Library | None = None
+    learn: Callable[[str], Awaitable[None]] | None = None
+    budget: Budget = NO_BUDGET
+    ledger: Ledger | None = None
+    price_of: PriceOf = lambda _model: None
+    figures: Figures = NO_FIGURES
+    plans: PlanStore | None = None
+    preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
+    port_url: Callable[[str, int], str | None] = lambda _thread_id, _port: None
+    takeover_url: Callable[[str], str | None] = lambda _thread_id: None
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    outside: Outside = field(default_factory=Outside)
+    thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])

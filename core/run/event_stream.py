@@ -1,0 +1,132 @@
+"""A run's events from any place on: the stored ones, then the live ones, each once and in order."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+from core.domain.events import Cursor, RunEvent, is_terminal
+from core.ports import EventBus
+from core.stores import Conversations
+from core.tasks import cancel, spawn
+
+RECHECK_SECONDS = 5.0
+"""After that much silence the store is read again: a bus may lose events, and some runs end without a word on it."""
+AHEAD_MAX = 8
+
+
+async def follow(
+    run_id: str,
+    after: Cursor | None,
+    *,
+    conversations: Conversations,
+    bus: EventBus,
+    recheck_seconds: float = RECHECK_SECONDS,
+) -> AsyncGenerator[RunEvent, None]:
+    """Yields everything after the cursor up to the terminal event, and then ends.
+
+    Ends without one where the run is unknown, or over with its events deleted. Chunks come only while they are new;
+    one that lies before an event already yielded is dropped. Close the generator when you leave it early.
+    """
+    last = after or Cursor(0, 0)
+    while True:
+        async with bus.subscribe(run_id) as live, _Arriving(live) as arriving:
+            async for event in _heard(run_id, last, conversations, arriving, recheck_seconds):
+                if event.cursor <= last:
+                    continue
+                last = event.cursor
+                yield event
+                if is_terminal(event.event):
+                    return
+            if not arriving.has_ended:
+                return
+
+
+async def _heard(
+    run_id: str,
+    last: Cursor,
+    conversations: Conversations,
+    arriving: "_Arriving",
+    silence_seconds: float,
+) -> AsyncGenerator[RunEvent, None]:
+    """Stored events, then live ones, which may repeat them; after silence the store again.
+
+    Ends when the bus ends, or when the run is over and all that is stored was told.
+    """
+    while not arriving.has_ended:
+        is_over = await _is_over(run_id, conversations)
+        for event in await conversations.events(run_id, after=last):
+            last = event.cursor
+            yield event
+        if is_over:
+            return
+        while (event := await arriving.next(silence_seconds)) is not None:
+            if _leaves_a_gap(last, event.cursor):
+                for missed in await conversations.events(run_id, after=last):
+                    if missed.cursor < event.cursor:
+                        yield missed
+            last = max(last, event.cursor)
+            yield event
+
+
+def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
+    """Whether something may lie between them: the bus did not take it, or a reader came later than it."""
+    if following.attempt > last.attempt:
+        return (last, following) != (Cursor(0, 0), Cursor(1, 1))
+    return following > Cursor(last.attempt, last.n + 1)
+
+
+async def _is_over(run_id: str, conversations: Conversations) -> bool:
+    """Asked before the events are read: those of a run that is over by then are all there."""
+    run = await conversations.run(run_id)
+    return run is None or run.status not in ("queued", "running", "waiting")
+
+
+class _Arriving:
+    """Waits for the next live event without losing it where the wait is given up.
+
+    One task reads ahead, a little: a task for each event would cost more than all that is done with it.
+    """
+
+    def __init__(self, live: AsyncIterator[RunEvent]) -> None:
+        self._live = live
+        self._ahead: deque[RunEvent] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "_Arriving":
+        self._reading = spawn(self._read(), name="read live events")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._reading is not None:
+            await cancel(self._reading)
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._ahead and (self._reading is None or self._reading.done())
+
+    async def next(self, silence_seconds: float) -> RunEvent | None:
+        if not self._ahead and not self.has_ended:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(silence_seconds):
+                    await self._changed.wait()
+        if not self._ahead:
+            if self._reading is not None and self._reading.done():
+                self._reading.result()
+            return None
+        self._room.set()
+        return self._ahead.popleft()
+
+    async def _read(self) -> None:
+        try:
+            async for event in self._live:
+                self._ahead.append(event)
+                self._changed.set()
+                while len(self._ahead) >= AHEAD_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._changed.set()

@@ -1,0 +1,299 @@
+"""Executing a run: lease the thread, make its history whole, let the loop play, and end it in one transaction."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from core.context.summary import turns_in
+from core.domain.approval import Approval
+from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
+from core.domain.events import MessageAdded, RunFailed
+from core.domain.messages import Message
+from core.domain.threads import Address, Lease, Run, Thread, ThreadInput
+from core.flow.planner import Ended
+from core.flow.play import Mend, play_flow, put_down
+from core.flow.resume import ended_before
+from core.flow.team import flow_of
+from core.interrupt import StopSwitch
+from core.log_context import mark
+from core.loop.loop import Surroundings, run_agent
+from core.run.agent_config import Equipment, booking, charging, check_budget, equipped
+from core.run.briefing import with_knowledge, with_todo
+from core.run.engine import Engine
+from core.run.finish import DRAWING_TOOL, ending_of, with_pictures
+from core.run.history_repair import Workshop, end_open_turns, mend
+from core.run.inputs import Uploads, unread_message, user_message
+from core.run.poison_runs import refuse_the_deadly
+from core.run.recorder import RunRecorder
+from core.run.thread_history import Listener
+from core.run.thread_sandbox import Machine
+from core.tasks import cancel, spawn
+from core.tools.tool import ToolContext
+
+log = logging.getLogger(__name__)
+RELEASE_PAUSE_SECONDS = 2.0
+STOP_LOOK_SECONDS = 5.0
+"""So late a stop is seen whose signal was lost."""
+HANDED_BACK = "handed_back"
+BROKEN = "Something broke on our side. The operator has the details; you can try again."
+
+
+async def execute(run_id: str, engine: Engine) -> None:
+    """Runs it to its end, unless it is over, held by another worker, or handed over by cancellation."""
+    lease = await engine.claims.claim(run_id, engine.worker_id)
+    if lease is None:
+        return
+    mark(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
+    with engine.figures.timed("run", run_id=run_id, thread_id=lease.thread_id) as timing:
+        timing.labels["state"] = await _executed(lease, engine)
+
+
+async def _executed(lease: Lease, engine: Engine) -> str:
+    """How this attempt ended: as the run's status, or `handed_back`."""
+    run_id = lease.run_id
+    log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
+    run = await engine.conversations.run(run_id)
+    if run is None:
+        return HANDED_BACK
+    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=charging(engine))
+    execution = _Execution(lease, run, engine, recorder)
+    watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
+    try:
+        await execution.play()
+    except LeaseLost:
+        log.warning("run %s belongs to another worker now", run_id)
+    except StorageUnavailable as error:
+        log.warning("run %s is given back until the database is well again: %s", run_id, error)
+        await _released(lease, engine)
+    except asyncio.CancelledError:
+        await asyncio.shield(spawn(engine.claims.release(lease), name=f"release {run_id}"))
+        raise
+    finally:
+        await cancel(watcher)
+        execution.rest()
+    return execution.state
+
+
+async def _released(lease: Lease, engine: Engine) -> None:
+    """Gives the run back as soon as the database takes it; a sweeper finds it then."""
+    while True:
+        try:
+            await engine.claims.release(lease)
+        except StorageUnavailable:
+            await asyncio.sleep(RELEASE_PAUSE_SECONDS)
+        else:
+            return
+
+
+class _Execution:
+    """One attempt at a run."""
+
+    def __init__(self, lease: Lease, run: Run, engine: Engine, recorder: RunRecorder) -> None:
+        self.state = HANDED_BACK
+        self._lease = lease
+        self._run = run
+        self._engine = engine
+        self._recorder = recorder
+        self._switch = StopSwitch()
+        self._machine = Machine(
+            engine.sandboxes,
+            lease.thread_id,
+            lease.fence,
+            recorder,
+            bind=recorder.bind_sandbox,
+            figures=engine.figures,
+        )
+        self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
+        self._address: Address | None = None
+        self._has_read = False
+        self._is_informed = False
+
+    def rest(self) -> None:
+        self._machine.rest()
+
+    async def watch_for_stop(self) -> None:
+        """Stops the run once a request to stop is stored. A signal only says that it is time to look."""
+        while True:
+            signal = spawn(self._engine.signals.wait(self._lease.run_id), name="stop signal")
+            try:
+                if await self._is_unwanted():
+                    break
+                await asyncio.wait([signal], timeout=STOP_LOOK_SECONDS)
+            finally:
+                signal.cancel()
+        self._switch.turn_on()
+        await self._machine.interrupt()
+
+    async def _is_unwanted(self) -> bool:
+        """Whether people want it stopped, or have it forgotten."""
+        while True:
+            try:
+                run = await self._engine.conversations.run(self._lease.run_id)
+            except StorageUnavailable:
+                await asyncio.sleep(RELEASE_PAUSE_SECONDS)
+            else:
+                return run is None or run.stop_requested
+
+    async def play(self) -> None:
+        """Plays until the run has ended; a failure ends it too, told once in plain words."""
+        try:
+            snapshot = await self._engine.conversations.snapshot(self._lease.thread_id)
+            if snapshot is None:
+                raise LeaseLost(f"the thread of run {self._lease.run_id} is forgotten")
+            self._address = snapshot.thread.address
+            if self._lease.attempt > 1:
+                told = await self._engine.conversations.events(self._lease.run_id)
+                end_open_turns(told, self._recorder)
+            await refuse_the_deadly(
+                self._lease, self._run, snapshot.thread, self._engine, self._recorder
+            )
+            await self._play_to_the_end(snapshot.thread)
+        except (LeaseLost, StorageUnavailable):
+            raise
+        except AgentError as error:
+            log.warning("run %s failed: %s %s", self._lease.run_id, error, error.detail)
+            await self._fail(str(error))
+        except Exception:
+            log.exception("run %s broke", self._lease.run_id)
+            await self._fail(BROKEN)
+
+    async def _play_to_the_end(self, thread: Thread) -> None:
+        kit = await equipped(self._run, thread, self._engine, self._recorder, self._switch)
+        around = await self._surroundings(kit)
+        mend = self._mended if self._lease.attempt > 1 else None
+        while True:
+            history = await self._engine.conversations.recent(self._lease.thread_id)
+            self._listener.remember(history)
+            around = await self._informed(around, history)
+            flow = await flow_of(kit, self._run, around, self._engine, self._recorder)
+            played = play_flow(flow, mend=mend) if flow else self._looped(around, history, mend)
+            ended = await played
+            if isinstance(ended, Approval):
+                await self._recorder.suspend(ended)
+                self.state = "waiting"
+                return
+            if ended.status == "stopped":
+                await self._take_unread()
+            if DRAWING_TOOL in around.toolbox.tools:
+                await self._recorder.commit()
+                calls = await self._engine.journal.calls(self._lease.run_id)
+                ended = with_pictures(ended, calls)
+            if await self._recorder.finish(ended, ending_of(ended)):
+                self.state = ended.status
+                return
+            await self._recorder.commit()
+            mend = None
+
+    async def _looped(
+        self, around: Surroundings, history: Sequence[Message], mend: Mend | None
+    ) -> Ended:
+        """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
+        if mend:
+            ended = await mend(around) or await ended_before(self._lease, self._engine, around)
+            if ended is not None:
+                return ended
+            history = await self._engine.conversations.recent(self._lease.thread_id)
+        turns_done = turns_in(history, self._lease.run_id)
+        return await run_agent(history, with_todo(around, history), turns_done=turns_done)
+
+    async def _mended(self, around: Surroundings) -> Ended | None:
+        history = await self._engine.conversations.history(self._lease.thread_id)
+        shop = Workshop(
+            dialect=around.dialect,
+            toolbox=around.toolbox,
+            context=around.context,
+            run_log=self._recorder,
+            answer=await self._engine.journal.approval(self._lease.run_id),
+        )
+        mended = await mend(history, await self._engine.journal.calls(self._lease.run_id), shop)
+        await self._recorder.commit()
+        return mended.ended
+
+    async def _informed(self, around: Surroundings, history: Sequence[Message]) -> Surroundings:
+        desk = around.context.knowledge
+        if desk is None or self._is_informed:
+            return around
+        self._is_informed = True
+        read_inputs = partial(self._engine.journal.inputs, self._lease)
+        return await with_knowledge(around, desk, history, read_inputs)
+
+    async def _surroundings(self, kit: Equipment) -> Surroundings:
+        engine = self._engine
+        return Surroundings(
+            model=kit.model,
+            system_prompt=kit.system_prompt,
+            dialect=kit.dialect,
+            toolbox=kit.toolbox,
+            context=ToolContext(
+                thread_id=self._lease.thread_id,
+                run_id=self._lease.run_id,
+                approved_tools=await engine.journal.approved_tools(self._lease.thread_id),
+                plans=engine.plans,
+                emit=self._recorder.emit,
+                sandbox=self._machine.sandbox,
+                preview_url=partial(engine.preview_url, self._lease.thread_id),
+                port_url=partial(engine.port_url, self._lease.thread_id),
+                takeover_url=partial(engine.takeover_url, self._lease.thread_id),
+                message=partial(engine.conversations.message, self._lease.thread_id),
+                history=partial(engine.conversations.history, self._lease.thread_id),
+                outside=engine.outside,
+                figures=engine.figures,
+                knowledge=kit.desk,
+                spent=booking(self._recorder),
+            ),
+            policy=engine.policy,
+            run_log=self._recorder,
+            ask_model=engine.ask_model,
+            take_steering=self._take_steering,
+            check_budget=partial(check_budget, self._lease.run_id, engine, self._recorder),
+            switch=self._switch,
+            context_policy=engine.context_policy,
+        )
+
+    async def _take_steering(self) -> Sequence[Message]:
+        uploads = Uploads(
+            sources=self._engine.file_sources,
+            platform=self._address.platform if self._address else "api",
+            bytes_max=self._engine.file_bytes_max,
+            is_repeated=self._lease.attempt > 1,
+        )
+        inputs = await self._recorder.inputs()
+        if self._engine.draining.is_set():
+            raise asyncio.CancelledError("handed over between two turns, with everything stored")
+        messages = await self._overheard(inputs)
+        for one in inputs:
+            message = await user_message(one, self._lease.run_id, self._machine, uploads)
+            self._recorder.emit(MessageAdded(message=message))
+            self._recorder.take([one.input_id])
+            messages.append(message)
+        self._has_read = True
+        return messages
+
+    async def _overheard(self, inputs: Sequence[ThreadInput]) -> list[Message]:
+        if self._address is None:
+            return []
+        message = await self._listener.listen(self._address, inputs)
+        if message is None:
+            return []
+        self._recorder.emit(MessageAdded(message=message))
+        return [message]
+
+    async def _take_unread(self) -> None:
+        """What a stopped run has not got to stays in the history; it starts no run of its own."""
+        await self._recorder.commit()
+        for one in await self._engine.journal.inputs(self._lease):
+            message = unread_message(one, self._lease.run_id)
+            self._recorder.emit(MessageAdded(message=message))
+            self._recorder.take([one.input_id])
+
+    async def _fail(self, public_message: str) -> None:
+        """A message that broke its run before it was read is kept as unread: else each next run would break on it."""
+        failed = RunFailed(public_message=public_message)
+        with suppress(LeaseLost):
+            if not self._has_read:
+                await self._take_unread()
+            await put_down(self._lease, self._engine, self._recorder)
+            await self._recorder.finish(failed, ending_of(failed))
+            self.state = "failed"

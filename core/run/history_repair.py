@@ -1,0 +1,260 @@
+"""Making a history whole that a crash cut off in the middle of a turn: every call gets its result, none runs twice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+from core.context.tokens import counted
+from core.dialects.dialect import Dialect
+from core.domain.approval import EXPIRED, Approval, objection, was_asked
+from core.domain.errors import ApprovalExpired, ToolError
+from core.domain.events import (
+    MessageAdded,
+    RunEvent,
+    RunFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from core.domain.ids import new_id
+from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.threads import Ask, Reply, ToolCallRecord
+from core.loop.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, told_finished
+from core.tools.tool import Prepared, Toolbox, ToolContext, prepare
+
+INTERRUPTED = (
+    "The program was restarted while this ran. It may or may not have done its work: "
+    "check before you repeat it."
+)
+NEVER_STARTED = (
+    "Not run: the program was restarted before it could start. Call it again if it is still needed."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """`ended` is what the run ends with, or what it is suspended for; None: it goes on."""
+
+    messages: tuple[Message, ...] = ()
+    ended: RunFinished | Approval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What mending needs of the run. With `runs_calls` False no call is run, not even one that may run twice."""
+
+    dialect: Dialect
+    toolbox: Toolbox
+    context: ToolContext
+    run_log: RunLog
+    runs_calls: bool = True
+    answer: Ask | None = None
+    """The newest approval that the run has asked for."""
+
+
+async def mend(
+    history: Sequence[Message], records: Sequence[ToolCallRecord], shop: Workshop
+) -> Mended:
+    """Emits what the last attempt could not, and answers it. Calls that are idempotent run again.
+
+    Raises ApprovalExpired, with the history whole, where nobody answered in time.
+    """
+    known = {message.message_id: message for message in history if message.type == "assistant"}
+    added: list[Message] = []
+    reply: Reply | None = None
+    for number, (assistant_id, group) in enumerate(_unanswered(history, records).items(), start=1):
+        assistant = known.get(assistant_id)
+        turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
+        shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
+        unasked = [record for record in group if _is_unasked(record, shop)]
+        outcomes = [await _outcome(record, shop) for record in group if record not in unasked]
+        if assistant is None:
+            assistant = _assistant_again(assistant_id, group, shop)
+            added.append(assistant)
+            shop.run_log.emit(MessageAdded(message=assistant))
+        if unasked:
+            _keep([record for record in group if record not in unasked], outcomes, shop)
+            return Mended(messages=tuple(added), ended=_asked_for(unasked, shop))
+        recorded = {record.call_id for record in group}
+        never = [call for call in _native_calls(assistant) if call.call_id not in recorded]
+        outcomes += [refused(call, NEVER_STARTED) for call in never]
+        added.extend(_results(outcomes, assistant_id, shop))
+        reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
+        shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+    if shop.answer is not None and shop.answer.state == "expired":
+        raise ApprovalExpired(EXPIRED)
+    if reply is None:
+        return Mended(messages=tuple(added))
+    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+    return Mended(messages=tuple(added), ended=ended)
+
+
+def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
+    """Ends what former attempts had begun to tell and did not end, so that turns stay in pairs for whoever listens.
+    One that has calls is opened anew where they are answered."""
+    is_open: list[str] = []
+    for one in events:
+        if isinstance(one.event, TurnStarted):
+            is_open.append(one.event.turn_id)
+        elif isinstance(one.event, TurnFinished) and one.event.turn_id in is_open:
+            is_open.remove(one.event.turn_id)
+    for turn_id in is_open:
+        run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+
+
+def _is_unasked(record: ToolCallRecord, shop: Workshop) -> bool:
+    """Whether the program ended before people could be asked for the call. One that fits no more is refused instead."""
+    if record.state != "awaiting" or was_asked(shop.answer, record.turn_id) or not shop.runs_calls:
+        return False
+    try:
+        prepare(record.name, record.arguments, shop.toolbox)
+    except ToolError:
+        return False
+    return True
+
+
+def _keep(
+    records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], shop: Workshop
+) -> None:
+    """What became of the other calls of the turn, for the next attempt to tell."""
+    for record, outcome in zip(records, outcomes, strict=True):
+        shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+
+
+def _asked_for(unasked: Sequence[ToolCallRecord], shop: Workshop) -> Approval:
+    """The turn ends here for now: its results follow, all at once, when people have answered."""
+    turn_id = unasked[0].turn_id
+    prepared = [prepare(record.name, record.arguments, shop.toolbox) for record in unasked]
+    shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+    return Approval(
+        turn_id=turn_id,
+        tools=tuple(one.tool.name for one in prepared),
+        reasons=tuple(one.approval or one.title for one in prepared),
+    )
+
+
+def _assistant_again(
+    assistant_id: str, records: Sequence[ToolCallRecord], shop: Workshop
+) -> Message:
+    """The message that the crash lost, made from its calls; the text beside them is gone."""
+    calls = [_call_of(record) for record in records]
+    text = "" if shop.dialect.name == "native" else _written(calls)
+    content = shop.dialect.assistant_content(text, calls)
+    return _message("assistant", content, shop.context, message_id=assistant_id)
+
+
+def _results(
+    outcomes: Sequence[CallOutcome], assistant_id: str, shop: Workshop
+) -> Iterator[Message]:
+    for index, outcome in enumerate(outcomes):
+        content = shop.dialect.result_content(outcome.call, outcome.result)
+        message = _message("tool", content, shop.context, assistant_message_id=assistant_id)
+        shop.run_log.emit(told_finished(index, outcome, message.message_id))
+        shop.run_log.emit(MessageAdded(message=message))
+        yield message
+
+
+def _unanswered(
+    history: Sequence[Message], records: Sequence[ToolCallRecord]
+) -> dict[str, list[ToolCallRecord]]:
+    """Assistant message id to the calls on record, for each whose results are missing."""
+    answered = {str(message.metadata.get("assistant_message_id")) for message in history}
+    missing: dict[str, list[ToolCallRecord]] = {}
+    for assistant_id, group in groupby(records, key=lambda record: record.assistant_message_id):
+        if assistant_id not in answered:
+            missing[assistant_id] = list(group)
+    for message in history:
+        if (
+            message.type == "assistant"
+            and message.message_id not in answered
+            and _native_calls(message)
+        ):
+            missing.setdefault(message.message_id, [])
+    return missing
+
+
+async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
+    call = _call_of(record)
+    is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
+    if record.result is not None and is_over:
+        outcome = "completed" if record.result.get("success") else "failed"
+        return CallOutcome(call=call, outcome=outcome, result=record.result)
+    if not shop.runs_calls:
+        return refused(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
+    try:
+        prepared = prepare(record.name, record.arguments, shop.toolbox)
+    except ToolError as error:
+        # one that had begun had its tool then, as that of a server which is not ready now
+        return refused(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
+    if record.state == "awaiting":
+        return await _after_answer(record, call, prepared, shop)
+    if prepared.tool.is_idempotent:
+        return await executed(call, prepared, shop.context)
+    return refused(call, INTERRUPTED)
+
+
+async def _after_answer(
+    record: ToolCallRecord, call: ToolCall, prepared: Prepared, shop: Workshop
+) -> CallOutcome:
+    """Runs what people have allowed, on record as begun, so that a crash does not repeat it."""
+    why_not = objection(shop.answer, record.turn_id)
+    if why_not is not None:
+        return refused(call, why_not)
+    shop.run_log.finish_call(replace(record, state="started"))
+    shop.run_log.emit(
+        ToolStarted(
+            index=record.index, call_id=record.call_id, name=record.name, title=prepared.title
+        )
+    )
+    await shop.run_log.commit()
+    outcome = await executed(call, prepared, shop.context)
+    shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+    return outcome
+
+
+def _call_of(record: ToolCallRecord) -> ToolCall:
+    return ToolCall(
+        name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw
+    )
+
+
+def _written(calls: Sequence[ToolCall]) -> str:
+    """Calls of a text dialect as the model wrote them."""
+    raw = "\n".join(call.raw for call in calls)
+    is_bare = raw.lstrip().startswith("<invoke")
+    return f"<function_calls>\n{raw}\n</function_calls>" if is_bare else raw
+
+
+def _native_calls(message: Message) -> list[ToolCall]:
+    calls = message.content.get("tool_calls")
+    if not isinstance(calls, list):
+        return []
+    return [
+        ToolCall(name=str(function.get("name")), arguments={}, call_id=str(call.get("id")))
+        for call in calls
+        if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
+    ]
+
+
+def _message(
+    kind: Literal["assistant", "tool"],
+    content: JsonObject,
+    context: ToolContext,
+    *,
+    message_id: str | None = None,
+    assistant_message_id: str | None = None,
+) -> Message:
+    metadata: JsonObject = {}
+    if assistant_message_id is not None:
+        metadata["assistant_message_id"] = assistant_message_id
+    message = Message(
+        type=kind,
+        content=content,
+        is_llm_message=True,
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+        metadata=metadata,
+        message_id=message_id or new_id(),
+    )
+    return counted(message)

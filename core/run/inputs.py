@@ -1,0 +1,143 @@
+"""Turning what people sent into user messages: who said it, what was attached, and where the files are now."""
+
+import logging
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from core.context.tokens import counted
+from core.domain.errors import AgentError, SandboxReplaced, ToolError
+from core.domain.messages import Message
+from core.domain.threads import IncomingFile, ThreadInput
+from core.ports import Files, FileSource
+from core.run.thread_sandbox import Machine
+
+log = logging.getLogger(__name__)
+
+UPLOADS = "uploads"
+NAME_BYTES_MAX = 120
+TEXT_CHARACTERS_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploads:
+    """How files get from a platform into the sandbox. `is_repeated`: an earlier attempt may have."""
+
+    sources: Mapping[str, FileSource]
+    platform: str
+    bytes_max: int
+    is_repeated: bool
+
+
+async def user_message(
+    one: ThreadInput, run_id: str, machine: Machine, uploads: Uploads
+) -> Message:
+    """The input as the model reads it. Its files are in the sandbox then, or the text says why not."""
+    taken: set[str] = set()
+    files = [await _file_line(file, taken, machine, uploads) for file in one.files]
+    return as_message(one, run_id, "\n".join(line for line in (said(one), *files) if line))
+
+
+def unread_message(one: ThreadInput, run_id: str) -> Message:
+    """The input of a run that was stopped before it got to it: kept, but its files were not fetched."""
+    lines = [
+        said(one),
+        *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
+    ]
+    return as_message(one, run_id, "\n".join(line for line in lines if line))
+
+
+def as_message(one: ThreadInput, run_id: str, text: str) -> Message:
+    message = Message(
+        type="user",
+        content={"role": "user", "content": text},
+        is_llm_message=True,
+        thread_id=one.thread_id,
+        run_id=run_id,
+        metadata={
+            "author": one.author.name,
+            "author_id": one.author.person_id,
+            "message_ref": one.message_ref,
+        },
+    )
+    return counted(message)
+
+
+def said(one: ThreadInput) -> str:
+    """What was said, with the author inside the same message. API callers have no name to show."""
+    text = one.text[:TEXT_CHARACTERS_MAX]
+    if not one.author.name:
+        return text
+    who = f"{one_line(one.author.name)} ({one.author.person_id})"
+    if one.kind == "edit":
+        return f"{who} changed their message to:\n{text}"
+    return f"{who}:\n{text}" if text else f"{who} sent files:"
+
+
+async def _file_line(
+    file: IncomingFile, taken: set[str], machine: Machine, uploads: Uploads
+) -> str:
+    name = safe_name(file.name)
+    source = uploads.sources.get(uploads.platform)
+    if source is None:
+        return f"[Attached file {name}: it cannot be fetched here]"
+    remark = ""
+    try:
+        try:
+            sandbox = await machine.sandbox()
+        except SandboxReplaced as replaced:
+            remark = f"[{one_line(str(replaced))}]\n"
+            sandbox = await machine.sandbox()
+        name = unique_name(name, taken | await _names_in_use(sandbox.files, file, uploads))
+        taken.add(name)
+        path = f"{UPLOADS}/{name}"
+        size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
+    except (AgentError, ToolError) as error:
+        log.warning("a file was not stored: %s", type(error).__name__)
+        return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
+    return f"{remark}[Attached file: /workspace/{path} ({one_line(file.mime_type)}, {size} bytes)]"
+
+
+async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:
+    """Names that an earlier upload has. A repeated attempt may write its own file again: same name, same size."""
+    try:
+        entries = await files.list(UPLOADS)
+    except ToolError:
+        return set()
+    return {
+        entry.path.rpartition("/")[2]
+        for entry in entries
+        if not (uploads.is_repeated and entry.size_bytes == file.size_bytes)
+    }
+
+
+def safe_name(name: str) -> str:
+    """A name for a file of the workspace: no folders, no control or direction characters, not hidden, not too long."""
+    flat = unicodedata.normalize("NFC", name).replace("\\", "/")
+    base = PurePosixPath(flat).name if flat.strip("/") else ""
+    kept = "".join(
+        character
+        for character in base
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    )
+    cleaned = re.sub(r"\s+", " ", kept).strip(" .") or "file"
+    while len(cleaned.encode()) > NAME_BYTES_MAX:
+        stem, dot, suffix = cleaned.rpartition(".")
+        cleaned = f"{stem[:-1]}{dot}{suffix}" if dot and len(suffix) < 12 and stem else cleaned[:-1]
+    return cleaned
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """The name, or `name-2.txt` where it is taken."""
+    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{stem}-{count}{dot}{suffix}"
+    return candidate
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

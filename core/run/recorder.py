@@ -1,0 +1,300 @@
+"""The one ordered writer of a run: stores what happens in as few transactions as it can, then publishes it in order."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from core.agents.definition import AgentVersion
+from core.domain.approval import Approval
+from core.domain.events import (
+    AgentEvent,
+    ApprovalAsked,
+    Chunk,
+    Cursor,
+    MessageAdded,
+    RunEvent,
+    Terminal,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    is_chunk,
+    last_words,
+)
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.threads import Lease, ThreadInput, ToolCallRecord
+from core.domain.wire import status_message
+from core.ports import EventBus
+from core.stores import NOTHING_NEW, JournalEntry, RunEnding, RunJournal, UsageEntry
+from core.tasks import spawn
+
+Charge = Callable[[UsageEntry], UsageEntry]
+"""Puts a price on what a call has used, where it has none."""
+
+FLUSH_SECONDS = 0.1
+"""How long text may wait to be published: at most ten batches a second reach the bus."""
+
+
+@dataclass(slots=True)
+class _Emitted:
+    event: AgentEvent
+    turn_id: str | None
+    created_at: datetime
+
+
+@dataclass(slots=True)
+class _Pending:
+    emitted: list[_Emitted] = field(default_factory=list[_Emitted])
+    started: list[ToolCallRecord] = field(default_factory=list[ToolCallRecord])
+    finished: list[ToolCallRecord] = field(default_factory=list[ToolCallRecord])
+    usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
+    taken_input_ids: list[str] = field(default_factory=list[str])
+    sandbox_id: str | None = None
+    agent: AgentVersion | None = None
+
+    def before(self, later: "_Pending") -> "_Pending":
+        """This, and then what came later."""
+        return _Pending(
+            self.emitted + later.emitted,
+            self.started + later.started,
+            self.finished + later.finished,
+            self.usage + later.usage,
+            self.taken_input_ids + later.taken_input_ids,
+            later.sandbox_id or self.sandbox_id,
+            self.agent or later.agent,
+        )
+
+
+class RunRecorder:
+    """Implements `core.loop.calls.RunLog` over a journal and a bus. A failed write keeps its entries for the next."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        journal: RunJournal,
+        bus: EventBus,
+        *,
+        charge: Charge = lambda entry: entry,
+    ) -> None:
+        self._lease = lease
+        self._journal = journal
+        self._bus = bus
+        self._charge = charge
+        self._pending = _Pending()
+        self._lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn_id: str | None = None
+        self._agent: AgentVersion | None = None
+        self._n = 0
+        self._chunk_sequence = 0
+
+    def emit(self, event: AgentEvent) -> None:
+        if isinstance(event, TurnStarted):
+            self._turn_id = event.turn_id
+        self._pending.emitted.append(_Emitted(event, self._turn_id, datetime.now(UTC)))
+        if isinstance(event, TurnFinished):
+            self._turn_id = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
+
+    def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
+        """What is recorded from now on bears the agent's name and version; with `is_new` the run does, too."""
+        self._agent = agent
+        if is_new:
+            self._pending.agent = agent
+
+    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
+        self._pending.started.append(record)
+        self.emit(event)
+
+    def finish_call(self, record: ToolCallRecord) -> None:
+        self._pending.finished.append(record)
+
+    def used(self, entry: UsageEntry) -> None:
+        self._pending.usage.append(self._charge(entry))
+
+    def take(self, input_ids: list[str]) -> None:
+        """Marks the inputs as held by the messages that are emitted with them."""
+        self._pending.taken_input_ids.extend(input_ids)
+
+    def bind_sandbox(self, sandbox_id: str) -> None:
+        self._pending.sandbox_id = sandbox_id
+
+    async def commit(self) -> None:
+        """A cancelled caller leaves the transaction to finish."""
+        await asyncio.shield(spawn(self._flush(), name="flush the run log"))
+
+    async def inputs(self) -> tuple[ThreadInput, ...]:
+        """What waits for the run. Everything so far is stored in the same transaction, since a turn ends with both."""
+        return await asyncio.shield(
+            spawn(self._flush(reads_inputs=True), name="read the inputs of the run")
+        )
+
+    async def suspend(self, approval: Approval) -> None:
+        """Stores everything so far with the question, and gives the run back until people have answered."""
+        await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
+
+    async def finish(self, terminal: Terminal, ending: RunEnding) -> bool:
+        """Ends the run with all that is pending in one transaction. False: an input waits, the run goes on."""
+        return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
+
+    async def _finish(self, terminal: Terminal, ending: RunEnding) -> bool:
+        await self._flush_chunks()
+        async with self._lock:
+            self._cancel_timer()
+            batch = self._pending
+            now, turn_id = datetime.now(UTC), self._turn_id
+            said = [_Emitted(one, turn_id, now) for one in last_words(terminal, turn_id)]
+            events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
+            if not await self._journal.finish(self._lease, self._entry(batch, events), ending):
+                return False
+            self._pending = _Pending()
+            self._n += len(events)
+        await self._bus.publish(events)
+        return True
+
+    async def _suspend(self, approval: Approval) -> None:
+        """Whoever hears that the run waits must find the question, so both are stored before that is published."""
+        await self._flush_chunks()
+        async with self._lock:
+            self._cancel_timer()
+            batch, now = self._pending, datetime.now(UTC)
+            asked = ApprovalAsked(text=approval.text, summary=approval.summary)
+            events = self._events([*batch.emitted, _Emitted(asked, self._turn_id, now)])
+            await self._journal.suspend(self._lease, self._entry(batch, events), approval)
+            self._pending = _Pending()
+            self._n += len(events)
+        await self._bus.publish(events)
+
+    async def _flush_chunks(self) -> None:
+        """Chunks are published before the transaction that ends the run, so that nothing follows the terminal event."""
+        if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
+            await self._flush()
+
+    async def _flush(self, *, reads_inputs: bool = False) -> tuple[ThreadInput, ...]:
+        async with self._lock:
+            self._cancel_timer()
+            batch, self._pending = self._pending, _Pending()
+            events = self._events(batch.emitted)
+            try:
+                inputs = await self._stored(self._entry(batch, events), reads_inputs=reads_inputs)
+            except BaseException:
+                self._pending = batch.before(self._pending)
+                raise
+            self._n += len(events)
+            if events:
+                await self._bus.publish(events)
+            return inputs
+
+    async def _stored(self, entry: JournalEntry, *, reads_inputs: bool) -> tuple[ThreadInput, ...]:
+        if reads_inputs:
+            return await self._journal.inputs(self._lease, entry)
+        if entry != NOTHING_NEW:
+            await self._journal.write(self._lease, entry)
+        return ()
+
+    def _flush_soon(self) -> None:
+        self._timer = None
+        spawn(self._flush(), name="flush the run log")
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _events(self, emitted: list[_Emitted]) -> list[RunEvent]:
+        events: list[RunEvent] = []
+        agent_id = self._agent.definition.agent_id if self._agent else None
+        version_id = self._agent.agent_version_id if self._agent else None
+        for one in merged(emitted):
+            event = _signed(one.event, agent_id, version_id)
+            if isinstance(event, TurnStarted):
+                self._chunk_sequence = 0
+            elif isinstance(event, Chunk):
+                event = numbered(event, self._chunk_sequence)
+                self._chunk_sequence += 1
+            events.append(
+                RunEvent(
+                    run_id=self._lease.run_id,
+                    thread_id=self._lease.thread_id,
+                    cursor=Cursor(self._lease.attempt, self._n + len(events) + 1),
+                    event=event,
+                    turn_id=one.turn_id,
+                    message_id=_message_id(event),
+                    agent_id=agent_id,
+                    agent_version_id=version_id,
+                    created_at=one.created_at,
+                )
+            )
+        return events
+
+    def _entry(self, batch: _Pending, events: list[RunEvent]) -> JournalEntry:
+        stored = tuple(event for event in events if not is_chunk(event.event))
+        return JournalEntry(
+            messages=tuple(message for event in stored if (message := _stored_message(event))),
+            started=tuple(batch.started),
+            finished=tuple(batch.finished),
+            events=stored,
+            usage=tuple(batch.usage),
+            taken_input_ids=tuple(batch.taken_input_ids),
+            sandbox_id=batch.sandbox_id,
+            agent=batch.agent,
+        )
+
+
+def merged(emitted: list[_Emitted]) -> list[_Emitted]:
+    """Adjacent pieces of text become one chunk."""
+    whole: list[_Emitted] = []
+    texts: list[str] = []
+    for one in emitted:
+        event, last = one.event, whole[-1].event if whole else None
+        if isinstance(event, TextStreamed | ThinkingStreamed):
+            if type(last) is type(event):
+                texts.append(event.text)
+                continue
+            _close(whole, texts)
+            texts = [event.text]
+        else:
+            _close(whole, texts)
+            texts = []
+        whole.append(one)
+    _close(whole, texts)
+    return whole
+
+
+def _close(whole: list[_Emitted], texts: list[str]) -> None:
+    if len(texts) > 1:
+        last = whole[-1]
+        if isinstance(last.event, TextStreamed | ThinkingStreamed):
+            # written out: `replace` costs more than all else that is done with a piece
+            joined = type(last.event)(text="".join(texts), sequence=last.event.sequence)
+            whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
+
+
+def numbered(chunk: Chunk, sequence: int) -> Chunk:
+    """The chunk in its place of the turn."""
+    if chunk.sequence == sequence:
+        return chunk
+    if isinstance(chunk, TextStreamed | ThinkingStreamed):
+        return type(chunk)(text=chunk.text, sequence=sequence)
+    return replace(chunk, sequence=sequence)
+
+
+def _signed(event: AgentEvent, agent_id: str | None, version_id: str | None) -> AgentEvent:
+    if not isinstance(event, MessageAdded) or agent_id is None:
+        return event
+    message = replace(event.message, agent_id=agent_id, agent_version_id=version_id)
+    return MessageAdded(message=message)
+
+
+def _message_id(event: AgentEvent) -> str | None:
+    if is_chunk(event):
+        return None
+    return event.message.message_id if isinstance(event, MessageAdded) else new_id()
+
+
+def _stored_message(event: RunEvent) -> Message | None:
+    return event.event.message if isinstance(event.event, MessageAdded) else status_message(event)

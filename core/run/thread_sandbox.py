@@ -1,0 +1,76 @@
+"""A run's hold on its sandbox: started at the first need, told to people when it takes long, replaced when lost."""
+
+import asyncio
+from collections.abc import Callable
+
+from core.domain.errors import SandboxUnavailable
+from core.domain.events import ActivityChanged
+from core.loop.calls import RunLog
+from core.metrics import NO_FIGURES, Figures
+from core.ports import Sandbox, SandboxProvider
+from core.tasks import spawn
+
+TOLD_AFTER_SECONDS = 1.0
+INTERRUPT_SECONDS = 2.0
+
+
+class Machine:
+    """One run's way to the thread's sandbox. Concurrent first calls start it once."""
+
+    def __init__(
+        self,
+        provider: SandboxProvider | None,
+        thread_id: str,
+        fence: int,
+        run_log: RunLog,
+        *,
+        bind: Callable[[str], None],
+        figures: Figures = NO_FIGURES,
+    ) -> None:
+        """`bind` is told the sandbox's id (to callers it is the thread's) when it is opened for the first time."""
+        self._provider = provider
+        self._thread_id = thread_id
+        self._fence = fence
+        self._run_log = run_log
+        self._bind = bind
+        self._figures = figures
+        self._lock = asyncio.Lock()
+        self._was_used = False
+
+    async def sandbox(self) -> Sandbox:
+        """The running sandbox; a provider answers at once for one that runs. Raises SandboxUnavailable."""
+        if self._provider is None:
+            raise SandboxUnavailable(
+                "There is no sandbox on this machine, so commands and files are off."
+            )
+        async with self._lock:
+            if self._was_used:
+                return await self._opened(self._provider)
+            with self._figures.timed("sandbox"):
+                sandbox = await self._opened(self._provider)
+            self._was_used = True
+            self._bind(self._thread_id)
+            return sandbox
+
+    async def _opened(self, provider: SandboxProvider) -> Sandbox:
+        opening = spawn(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
+        done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
+        if not done:
+            self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
+        return await opening
+
+    def rest(self) -> None:
+        """The run has ended, as far as this worker goes: what it left in the sandbox may be saved."""
+        if self._was_used and self._provider is not None:
+            self._provider.rest(self._thread_id)
+
+    async def interrupt(self) -> None:
+        """Kills what runs in the sandbox, if this run has used one. Never raises and never hangs."""
+        if not self._was_used or self._provider is None:
+            return
+        try:
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                sandbox = await self._provider.open(self._thread_id, fence=self._fence)
+                await sandbox.interrupt()
+        except (SandboxUnavailable, TimeoutError):
+            return

@@ -1,0 +1,117 @@
+"""A worker: takes runs off the queue, executes many at once, and finds those that were lost or left behind."""
+
+import asyncio
+import logging
+import time
+
+from core.ports import RunQueue
+from core.run.execute import Engine, execute
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
+RUNS_AT_ONCE_MAX = 200
+AILING_SECONDS = 4.0
+"""Without a heartbeat for so long others take its runs away."""
+
+
+class Worker:
+    """Runs until it is closed. A run that is under way then is handed back, and goes on elsewhere or later."""
+
+    def __init__(
+        self, engine: Engine, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._slots = asyncio.Semaphore(runs_at_once_max)
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._chores: list[asyncio.Task[None]] = []
+        self._beat_at = -AILING_SECONDS
+
+    def start(self) -> None:
+        self._chores = [
+            spawn(self._beat(), name="heartbeat"),
+            spawn(self._sweep(), name="sweeper"),
+            spawn(self._take(), name="run taker"),
+        ]
+
+    async def close(self, *, drain_seconds: float = 0.0) -> None:
+        """Hands every run back: at the end of its turn, or where that takes longer, in the middle of it.
+
+        Answers when all have let go, others know of them, and what they used outside is closed.
+        """
+        for chore in self._chores[1:]:
+            await cancel(chore)
+        runs = dict(self._runs)
+        self._engine.draining.set()
+        if runs:
+            log.info("%d runs are handed over", len(runs))
+            await asyncio.wait(runs.values(), timeout=drain_seconds)
+            for task in runs.values():
+                task.cancel()
+            await asyncio.wait(runs.values())
+            await asyncio.gather(*map(self._queue.put, runs))
+        for chore in self._chores[:1]:
+            await cancel(chore)
+        await self._engine.outside.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a new run would have to wait."""
+        return self._slots.locked()
+
+    def ailment(self) -> str:
+        """What keeps it from taking up runs, as a sentence; empty: nothing does."""
+        if not self._chores or any(chore.done() for chore in self._chores):
+            return "It takes up no runs."
+        if time.monotonic() - self._beat_at >= AILING_SECONDS:
+            return "Its heartbeat does not reach the database."
+        return ""
+
+    async def _take(self) -> None:
+        while True:
+            await self._slots.acquire()
+            try:
+                run_id = await self._queue.claim()
+            except BaseException:
+                self._slots.release()
+                raise
+            if run_id in self._runs:
+                self._slots.release()
+                continue
+            task = spawn(execute(run_id, self._engine), name=f"run {run_id}")
+            self._runs[run_id] = task
+            task.add_done_callback(lambda _task, run_id=run_id: self._ended(run_id))
+
+    def _ended(self, run_id: str) -> None:
+        self._runs.pop(run_id, None)
+        self._slots.release()
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._engine.claims.heartbeat(self._engine.worker_id)
+                self._beat_at = time.monotonic()
+            except Exception:
+                log.exception("the heartbeat failed")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._let_go()
+                for run_id in await self._engine.claims.recoverable():
+                    if run_id not in self._runs:
+                        await self._queue.put(run_id)
+            except Exception:
+                log.exception("the sweep failed")
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _let_go(self) -> None:
+        """A claim whose answer was lost, or a run that broke before its end, is held here and executed by nobody."""
+        for lease in await self._engine.claims.held(self._engine.worker_id):
+            if lease.run_id not in self._runs:
+                log.warning("run %s is held here and not executed: it is given back", lease.run_id)
+                await self._engine.claims.release(lease)

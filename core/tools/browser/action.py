@@ -1,0 +1,92 @@
+"""Doing one thing in the browser, and what the thread keeps of it: a state with its picture, and a short result."""
+
+import base64
+from contextlib import suppress
+
+from core.browser_port import PageState, Seen
+from core.context.foreign import line
+from core.domain.errors import AgentError, ToolError
+from core.domain.events import ActivityChanged
+from core.domain.messages import JsonObject, Message
+from core.tools.tool import ToolContext, ToolOutput
+
+ACT_SECONDS = 75.0
+NAME_SECONDS = 3.0
+TITLE_CHARACTERS_MAX = 200
+URL_CHARACTERS_MAX = 1000
+
+
+async def browse(
+    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
+) -> ToolOutput:
+    """Does it and shows what the page is then, also where it was refused. Raises ToolError without a page to show."""
+    seen = await act(context, action, within_seconds=within_seconds, **arguments)
+    return shown(seen, context)
+
+
+async def act(
+    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
+) -> Seen:
+    """Raises ToolError where the browser has nothing to show."""
+    browser = (await context.sandbox()).browser
+    told = {name: value for name, value in arguments.items() if isinstance(value, str | int | bool)}
+    seen = await browser.act(action, {**told}, timeout_seconds=within_seconds)
+    if seen.state is None:
+        raise ToolError(seen.error or "The browser did not do this.")
+    return seen
+
+
+def shown(seen: Seen, context: ToolContext, *, message: str | None = None) -> ToolOutput:
+    """The result for the model, with the state as a message of its own before it."""
+    state = seen.state
+    if state is None:
+        raise ToolError(seen.error or "The browser did not do this.")
+    output: JsonObject = {
+        "message": seen.said if message is None else message,
+        "url": line(state.url, URL_CHARACTERS_MAX),
+        "title": line(state.title, TITLE_CHARACTERS_MAX),
+        "element_count": state.element_count,
+        "pixels_above": state.pixels_above,
+        "pixels_below": state.pixels_below,
+    }
+    if seen.error is not None:
+        output["message"] = seen.error
+    if len(state.tabs) > 1:
+        output["tabs"] = list(state.tabs)
+    if seen.happened:
+        output["happened"] = [line(sentence, 500) for sentence in seen.happened]
+    messages = (_state_message(state, context),)
+    if seen.error is not None:
+        return ToolOutput(output=output, is_success=False, error=seen.error, messages=messages)
+    return ToolOutput(output=output, messages=messages)
+
+
+async def tell(context: ToolContext, doing: str, index: int) -> None:
+    """Names the element on the screen of the people, by what it is called on the page."""
+    if context.emit is None:
+        return
+    with suppress(ToolError, AgentError):
+        browser = (await context.sandbox()).browser
+        seen = await browser.act("name", {"index": index}, timeout_seconds=NAME_SECONDS)
+        if name := line(seen.said, 80):
+            context.emit(ActivityChanged(text=f"{doing} [{index}] {name}"))
+
+
+def _state_message(state: PageState, context: ToolContext) -> Message:
+    content: JsonObject = {
+        "url": line(state.url, URL_CHARACTERS_MAX),
+        "title": line(state.title, TITLE_CHARACTERS_MAX),
+        "tabs": list(state.tabs),
+        "scroll": {"pixels_above": state.pixels_above, "pixels_below": state.pixels_below},
+        "elements": [line(one, 1000) for one in state.elements],
+        "html": state.html,
+    }
+    if state.picture:
+        content["screenshot"] = base64.b64encode(state.picture).decode("ascii")
+    return Message(
+        type="browser_state",
+        content=content,
+        is_llm_message=False,
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+    )

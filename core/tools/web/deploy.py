@@ -1,0 +1,146 @@
+"""Putting a folder of the workspace on the public web."""
+
+from collections.abc import AsyncIterator
+
+from pydantic import BaseModel, Field, field_validator
+
+from core.domain.errors import ToolError
+from core.ports import FileEntry, Files
+from core.tools.tool import Tool, ToolContext
+from core.tools.workspace.paths import about, relative
+from core.web_access.cloudflare import FILE_BYTES_MAX, RULES, SiteFile, project_name
+
+FILES_MAX = 2_000
+BYTES_MAX = 60_000_000
+FOLDERS_MAX = 500
+
+
+class DeployParams(BaseModel):
+    """Put a folder of the workspace on the public web as a static site, for everybody and for good. Only when people
+    asked for it; they are asked once more before it happens. The folder needs an index.html. The same name replaces
+    what was deployed under it before. For a mere look at a page its preview link is enough."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=100,
+        description="Name of the site, part of its address: small letters, digits and dashes.",
+    )
+    directory_path: str = Field(
+        min_length=1, max_length=4096, description="The folder, relative to /workspace."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _as_project(cls, value: str) -> str:
+        try:
+            return project_name(value)
+        except ToolError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("directory_path")
+    @classmethod
+    def _relative(cls, value: str) -> str:
+        return relative(value)
+
+
+async def run_deploy(params: DeployParams, context: ToolContext) -> str:
+    pages = context.outside.sites
+    if pages is None:
+        raise ToolError("Nothing can be deployed here. Hand the files over instead.")
+    files = (await context.sandbox()).files
+    found = await _contents(files, params.directory_path)
+    site = [one for one in found if one.path.removeprefix("/") not in RULES]
+    rules = {one.path[1:]: one.content for one in found if one.path.removeprefix("/") in RULES}
+    if not any(one.path == "/index.html" for one in site):
+        raise ToolError(
+            f"There is no index.html in {params.directory_path}, so nothing was deployed. Name the folder that has it."
+        )
+    done = await pages.deploy(params.name, site, rules)
+    return (
+        f"Deployed {len(site)} files as {params.name}. The site is at {done.url} (this version at {done.version_url});"
+        " it may take a minute until it is there."
+    )
+
+
+async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
+    """The files of the folder and those below it. What is hidden stays here, and so do links."""
+    folders = [folder]
+    for visited, one in enumerate(folders):
+        if visited >= FOLDERS_MAX:
+            raise ToolError(f"{folder} has more than {FOLDERS_MAX} folders. Nothing was deployed.")
+        for entry in await _listed(files, one):
+            name = entry.path.rpartition("/")[2]
+            if name.startswith(".") and name != ".well-known":
+                continue
+            if entry.kind == "folder" and name != "node_modules":
+                folders.append(entry.path)
+            elif entry.kind == "file":
+                yield entry
+
+
+async def _listed(files: Files, folder: str) -> tuple[FileEntry, ...]:
+    try:
+        entries = await files.list(folder)
+    except ToolError as error:
+        raise about(folder, error) from error
+    if len(entries) == 1 and entries[0].path == folder:
+        raise ToolError(f"{folder} is not a folder. Name the folder that the file is in.")
+    return entries
+
+
+async def _contents(files: Files, folder: str) -> list[SiteFile]:
+    entries = await _fitting(files, folder)
+    start = "" if folder == "." else f"{folder}/"
+    found: list[SiteFile] = []
+    left = BYTES_MAX
+    for entry in entries:
+        content = await _content(files, entry, min(left, FILE_BYTES_MAX))
+        left -= len(content)
+        found.append(SiteFile(path=f"/{entry.path.removeprefix(start)}", content=content))
+    return found
+
+
+async def _fitting(files: Files, folder: str) -> list[FileEntry]:
+    """The files, as long as they can be deployed by their own account."""
+    entries: list[FileEntry] = []
+    async for entry in _below(files, folder):
+        entries.append(entry)
+        if len(entries) > FILES_MAX:
+            break
+    too_large = [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]
+    if too_large:
+        raise ToolError(
+            f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was."
+        )
+    if len(entries) > FILES_MAX or sum(entry.size_bytes for entry in entries) > BYTES_MAX:
+        raise ToolError(
+            f"{folder} holds more than {FILES_MAX} files or {BYTES_MAX // 1_000_000} MB. Nothing was deployed; leave"
+            " out what the site does not need."
+        )
+    return entries
+
+
+async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
+    """Raises ToolError for more than the files may have, whatever their sizes were said to be."""
+    content = bytearray()
+    async for piece in files.read(entry.path, length=bytes_max + 1):
+        content += piece
+    if len(content) > bytes_max:
+        raise ToolError(
+            f"{entry.path} has grown meanwhile, to more than can be deployed. Nothing was deployed; call it again when"
+            " the files are done."
+        )
+    return bytes(content)
+
+
+deploy = Tool(
+    name="deploy",
+    params=DeployParams,
+    run=run_deploy,
+    title=lambda params: f"Deploying {params.directory_path} as {params.name}",
+    example={"name": "spring-report", "directory_path": "site"},
+    needs_approval=lambda params: (
+        f"Put the folder {params.directory_path} on the public web as {params.name}"
+    ),
+    timeout_seconds=600,
+)

@@ -1,0 +1,291 @@
+"""Reading and writing files of the workspace. Paths are relative to /workspace."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from pydantic import BaseModel, Field, model_validator
+
+from core.domain.errors import ToolError
+from core.ports import FileEntry, Files
+from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace.paths import PATH_NOTE, WithPath, about, inside_workspace, on_one_line
+from core.tools.workspace.text import encoded, line_like, numbered_lines, places_of, whole_text
+
+READ_CHARACTERS_MAX = 50_000
+"""Under what a result may hold at all, so that nothing is cut out of the middle of a file unseen."""
+EDIT_BYTES_MAX = 5_000_000
+PLACES_NAMED_MAX = 10
+PLACES_COUNTED_MAX = 1000
+LISTED_MAX = 500
+
+
+class CreateParams(WithPath):
+    """Create a new file with the given contents. An existing file is not touched: use full_file_rewrite or
+    str_replace for that."""
+
+    file_contents: str = Field(description="The whole contents.")
+    permissions: str = Field(
+        default="644", pattern="^[0-7]{3,4}$", description="Octal permissions."
+    )
+
+
+async def run_create(params: CreateParams, context: ToolContext) -> str:
+    files = (await context.sandbox()).files
+    if await _exists(files, params.file_path):
+        raise ToolError(
+            f"{params.file_path} exists already and was left as it is. Use full_file_rewrite to replace it or"
+            " str_replace to edit it."
+        )
+    mode = int(params.permissions, 8) & 0o777
+    size = await write_text(files, params.file_path, params.file_contents, mode)
+    return f"Created {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
+
+
+class RewriteParams(WithPath):
+    """Replace a file as a whole with new contents; it is made where there is none."""
+
+    file_contents: str = Field(description="The whole new contents.")
+    permissions: str = Field(
+        default="644", pattern="^[0-7]{3,4}$", description="Octal permissions."
+    )
+
+
+async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
+    files = (await context.sandbox()).files
+    mode = int(params.permissions, 8) & 0o777
+    size = await write_text(files, params.file_path, params.file_contents, mode)
+    return f"Wrote {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
+
+
+class ReplaceParams(WithPath):
+    """Replace one piece of a text file. old_str must be in the file exactly once, to the letter, with its spaces."""
+
+    old_str: str = Field(min_length=1, description="The text to replace.")
+    new_str: str = Field(description="The text to put there.")
+
+
+async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
+    files = (await context.sandbox()).files
+    try:
+        text, encoding = await whole_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
+    except ToolError as error:
+        raise about(params.file_path, error) from error
+    line = _only_place(text, params)
+    edited = text.replace(params.old_str, params.new_str)
+    await write_text(files, params.file_path, edited, mode=None, encoding=encoding)
+    return f"Edited {params.file_path} at line {line}.{_preview(params.file_path, context)}"
+
+
+def _only_place(text: str, params: ReplaceParams) -> int:
+    """The line of the one place of old_str. Raises ToolError where there is none, or more than one."""
+    path, places = params.file_path, places_of(text, params.old_str, places_max=PLACES_COUNTED_MAX)
+    if len(places) > 1:
+        lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:PLACES_NAMED_MAX])
+        more = " and more" if len(places) > PLACES_NAMED_MAX else ""
+        count = f"{len(places)}{' or more' if len(places) == PLACES_COUNTED_MAX else ''}"
+        raise ToolError(
+            f"old_str is in {path} {count} times, at the lines {lines}{more}. Nothing was changed. Take more of the"
+            " text around the place you mean."
+        )
+    if places:
+        return text.count("\n", 0, places[0]) + 1
+    if "\r\n" in text and params.old_str.replace("\n", "\r\n") in text:
+        raise ToolError(
+            f"old_str is not in {path}: its lines end in \\r\\n, yours in \\n. Nothing was changed. Replace a part of"
+            " one line at a time, or convert the file first."
+        )
+    near = line_like(text, params.old_str)
+    hint = f" Line {near} differs from it in its spaces only." if near else ""
+    raise ToolError(
+        f"old_str is not in {path}. Nothing was changed.{hint} Read the file and copy the text exactly, spaces"
+        " included."
+    )
+
+
+class DeleteParams(WithPath):
+    """Delete a file, or a folder with all that is in it."""
+
+
+async def run_delete(params: DeleteParams, context: ToolContext) -> str:
+    if params.file_path == ".":
+        raise ToolError("The workspace itself is not deleted; name what is in it.")
+    try:
+        await (await context.sandbox()).files.delete(params.file_path)
+    except ToolError as error:
+        raise about(params.file_path, error) from error
+    return f"Deleted {params.file_path}."
+
+
+class ReadParams(WithPath):
+    """Read a text file, whole or from start_line to end_line (both counted from 1 and included). Long files come cut;
+    ask for ranges then."""
+
+    start_line: int = Field(default=1, ge=1, description="First line to read.")
+    end_line: int | None = Field(default=None, ge=1, description="Last line to read.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "ReadParams":
+        if self.end_line is not None and self.end_line < self.start_line:
+            raise ValueError(f"end_line {self.end_line} is before start_line {self.start_line}")
+        return self
+
+
+async def run_read(params: ReadParams, context: ToolContext) -> str:
+    files = (await context.sandbox()).files
+    reading = _Reading(params)
+    lines = numbered_lines(
+        files,
+        params.file_path,
+        start_line=params.start_line,
+        line_characters_max=READ_CHARACTERS_MAX,
+    )
+    try:
+        async with aclosing(lines):
+            async for number, text in lines:
+                if not reading.takes(number, text):
+                    break
+    except ToolError as error:
+        raise about(params.file_path, error) from error
+    return reading.shown()
+
+
+class _Reading:
+    """The wanted lines as far as there is room, and what is to be said about the rest."""
+
+    def __init__(self, params: ReadParams) -> None:
+        self._params = params
+        self._wanted: list[str] = []
+        self._room = READ_CHARACTERS_MAX
+        self._last = 0
+        self._note = ""
+
+    def takes(self, number: int, text: str) -> bool:
+        """False where reading may end."""
+        is_new_line, self._last = number != self._last, number
+        if number < self._params.start_line:
+            return True
+        if self._params.end_line is not None and number > self._params.end_line:
+            return False
+        if len(text) <= self._room:
+            self._wanted.append(text)
+            self._room -= len(text)
+            return True
+        if is_new_line and self._wanted:
+            self._note = f"[cut before line {number}; read on with start_line={number}]"
+        else:
+            self._wanted.append(text[: self._room] + "\n")
+            self._note = (
+                f"[line {number} is too long to be shown whole; take it apart with a command. The next line is"
+                f" start_line={number + 1}]"
+            )
+        return False
+
+    def shown(self) -> str:
+        if self._wanted:
+            return "".join(self._wanted) + self._note
+        path = self._params.file_path
+        return f"[{path} is empty]" if self._last == 0 else f"[{path} has only {self._last} lines]"
+
+
+class ListParams(BaseModel):
+    """List the files and folders in a folder of the workspace, with their sizes."""
+
+    path: str = Field(default=".", max_length=4096, description=PATH_NOTE)
+
+
+async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
+    try:
+        entries = await (await context.sandbox()).files.list(inside_workspace(params.path))
+    except ToolError as error:
+        raise about(params.path, error) from error
+    lines = [_listed(entry) for entry in entries[:LISTED_MAX]]
+    if len(entries) > LISTED_MAX:
+        lines.append(f"[and {len(entries) - LISTED_MAX} more; list them with a command]")
+    return ToolOutput(output="\n".join(lines) or "[the folder is empty]")
+
+
+def _listed(entry: FileEntry) -> str:
+    path = on_one_line(entry.path)
+    if entry.kind == "folder":
+        return f"{path}/"
+    return (
+        f"{path} ({entry.size_bytes} bytes)" if entry.kind == "file" else f"{path} ({entry.kind})"
+    )
+
+
+async def _exists(files: Files, path: str) -> bool:
+    try:
+        await files.list(path)
+    except ToolError:
+        return False
+    return True
+
+
+async def write_text(
+    files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
+) -> int:
+    content = encoded(text, encoding, path)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    try:
+        return await files.write(path, pieces(), mode=mode)
+    except ToolError as error:
+        raise about(path, error) from error
+
+
+def _preview(path: str, context: ToolContext) -> str:
+    if not path.lower().endswith((".html", ".htm")):
+        return ""
+    url = context.preview_url(path)
+    return f" People can open it at {url}" if url else ""
+
+
+create_file = Tool(
+    name="create_file",
+    params=CreateParams,
+    run=run_create,
+    title=lambda params: f"Creating {params.file_path}",
+    example={"file_path": "src/main.py", "file_contents": "print('hello')\n"},
+    content_parameter="file_contents",
+)
+full_file_rewrite = Tool(
+    name="full_file_rewrite",
+    params=RewriteParams,
+    run=run_rewrite,
+    title=lambda params: f"Writing {params.file_path}",
+    example={"file_path": "src/main.py", "file_contents": "print('hello again')\n"},
+    content_parameter="file_contents",
+    is_idempotent=True,
+)
+str_replace = Tool(
+    name="str_replace",
+    params=ReplaceParams,
+    run=run_replace,
+    title=lambda params: f"Editing {params.file_path}",
+    example={"file_path": "src/main.py", "old_str": "hello", "new_str": "good morning"},
+)
+delete_file = Tool(
+    name="delete_file",
+    params=DeleteParams,
+    run=run_delete,
+    title=lambda params: f"Deleting {params.file_path}",
+    example={"file_path": "src/old.py"},
+)
+read_file = Tool(
+    name="read_file",
+    params=ReadParams,
+    run=run_read,
+    title=lambda params: f"Reading {params.file_path}",
+    example={"file_path": "notes.md", "start_line": 1, "end_line": 40},
+    is_idempotent=True,
+)
+list_files = Tool(
+    name="list_files",
+    params=ListParams,
+    run=run_list,
+    title=lambda params: f"Looking into {params.path if params.path != '.' else 'the workspace'}",
+    example={"path": "src"},
+    is_idempotent=True,
+)

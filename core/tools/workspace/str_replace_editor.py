@@ -1,0 +1,253 @@
+"""One tool for looking at and editing text files, with a way back."""
+
+from contextlib import aclosing
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from core.domain.errors import ToolError
+from core.ports import FileEntry, Files
+from core.tools.tool import Tool, ToolContext
+from core.tools.workspace import undo
+from core.tools.workspace.files import (
+    EDIT_BYTES_MAX,
+    READ_CHARACTERS_MAX,
+    CreateParams,
+    ReplaceParams,
+    run_create,
+    run_replace,
+    write_text,
+)
+from core.tools.workspace.paths import PATH_NOTE, about, on_one_line, relative
+from core.tools.workspace.text import numbered_lines, whole_text
+
+Command = Literal["view", "create", "str_replace", "insert", "undo_edit"]
+SNIPPET_LINES = 4
+NUMBER_CHARACTERS = 8
+ENTRIES_MAX = 300
+_NEEDED = {"create": "file_text", "str_replace": "old_str", "insert": "new_str"}
+
+
+class EditorParams(BaseModel):
+    """View, create and edit text files. view shows a file with its line numbers, or a folder two levels deep; create
+    makes a new file; str_replace replaces old_str, which must be in the file exactly once; insert puts new_str after
+    line insert_line; undo_edit takes back the newest edit that this tool made to the file."""
+
+    command: Command = Field(description="What to do.")
+    path: str = Field(min_length=1, max_length=4096, description=PATH_NOTE)
+    file_text: str | None = Field(default=None, description="For create: the whole contents.")
+    old_str: str | None = Field(default=None, description="For str_replace: the text to replace.")
+    new_str: str | None = Field(
+        default=None, description="For str_replace and insert: the text to put there."
+    )
+    insert_line: int | None = Field(
+        default=None, ge=0, description="For insert: the line after which; 0 is the beginning."
+    )
+    view_range: list[int] | None = Field(
+        default=None,
+        description="For view: first and last line, such as [11, 20]; -1 as the last is the end.",
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _relative(cls, value: str) -> str:
+        return relative(value)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> "EditorParams":
+        needed = _NEEDED.get(self.command)
+        if needed and getattr(self, needed) is None:
+            raise ValueError(f"{self.command} needs {needed}")
+        if self.command == "str_replace" and not self.old_str:
+            raise ValueError("old_str is empty")
+        if self.command == "insert" and self.insert_line is None:
+            raise ValueError("insert needs insert_line")
+        if self.view_range is not None and len(self.view_range) != 2:
+            raise ValueError("view_range is two numbers, the first and the last line")
+        return self
+
+
+async def run_editor(params: EditorParams, context: ToolContext) -> str:
+    files = (await context.sandbox()).files
+    try:
+        match params.command:
+            case "view":
+                return await _view(params, files)
+            case "create":
+                return await _create(params, context, files)
+            case "str_replace":
+                return await _replace(params, context, files)
+            case "insert":
+                return await _insert(params, files)
+            case "undo_edit":
+                return await _undo(params, files)
+    except ToolError as error:
+        raise about(params.path, error) from error
+
+
+async def _view(params: EditorParams, files: Files) -> str:
+    entries = await files.list(params.path)
+    if not (len(entries) == 1 and entries[0].path == params.path and entries[0].kind != "folder"):
+        if params.view_range is not None:
+            raise ToolError(f"{params.path} is a folder; view it without view_range.")
+        return await _folder(params.path, entries, files)
+    if entries[0].size_bytes > EDIT_BYTES_MAX:
+        return await _ranged(params, files)
+    text, _ = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    lines = text.split("\n")
+    first, last = _range(params.view_range, len(lines))
+    return _numbered(lines, first, last)
+
+
+async def _ranged(params: EditorParams, files: Files) -> str:
+    """Lines of a file that is too large to be loaded."""
+    first, last = params.view_range or (1, -1)
+    if first < 1:
+        raise ToolError(f"view_range begins at {first}, but lines are counted from 1.")
+    if last != -1 and last < first:
+        raise ToolError(f"view_range ends at {last}; give {first} or more, or -1 for the end.")
+    shown: list[str] = []
+    room = READ_CHARACTERS_MAX
+    lines = numbered_lines(
+        files, params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
+    )
+    async with aclosing(lines):
+        async for number, text in lines:
+            if number < first:
+                continue
+            room -= len(text) + NUMBER_CHARACTERS
+            if room < 0 or -1 < last < number:
+                shown += _cut(number, text, is_first=not shown) if room < 0 else []
+                break
+            shown.append(f"{number:6}\t{text.removesuffix(chr(10))}")
+    if not shown:
+        raise ToolError(f"{params.path} ends before line {first}.")
+    return "\n".join(shown)
+
+
+def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
+    if not is_first:
+        return [f"[cut before line {number}; view on with view_range=[{number}, -1]]"]
+    return [
+        f"{number:6}\t{text[: READ_CHARACTERS_MAX // 2]}",
+        f"[line {number} is longer than can be shown; view on with view_range=[{number + 1}, -1]]",
+    ]
+
+
+def _range(asked: list[int] | None, count: int) -> tuple[int, int]:
+    first, last = asked or (1, -1)
+    last = count if last == -1 else last
+    if not 1 <= first <= count:
+        raise ToolError(f"view_range begins at {first}, but the file has the lines 1 to {count}.")
+    if not first <= last <= count:
+        raise ToolError(
+            f"view_range ends at {last}; give {first} to {count}, or -1 for the end of the file."
+        )
+    return first, last
+
+
+def _numbered(lines: list[str], first: int, last: int) -> str:
+    shown: list[str] = []
+    room = READ_CHARACTERS_MAX
+    for number in range(first, last + 1):
+        line = f"{number:6}\t{lines[number - 1]}"
+        room -= len(line) + 1
+        if room < 0 and shown:
+            shown.append(f"[cut before line {number}; view on with view_range=[{number}, -1]]")
+            break
+        shown.append(line[:READ_CHARACTERS_MAX])
+    return "\n".join(shown)
+
+
+async def _folder(path: str, entries: tuple[FileEntry, ...], files: Files) -> str:
+    shown: list[str] = []
+    for entry in entries:
+        if _is_hidden(entry):
+            continue
+        shown.append(_named(entry))
+        if entry.kind == "folder" and len(shown) < ENTRIES_MAX:
+            below = await files.list(entry.path)
+            shown += [_named(one) for one in below if not _is_hidden(one)]
+    cut = shown[:ENTRIES_MAX]
+    if len(shown) > ENTRIES_MAX:
+        cut.append("[and more; view the folders inside]")
+    return "\n".join(cut) or f"[{path} holds no files but hidden ones]"
+
+
+def _is_hidden(entry: FileEntry) -> bool:
+    return entry.path.rpartition("/")[2].startswith(".")
+
+
+def _named(entry: FileEntry) -> str:
+    path = on_one_line(entry.path)
+    return f"{path}/" if entry.kind == "folder" else path
+
+
+async def _create(params: EditorParams, context: ToolContext, files: Files) -> str:
+    made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
+    said = await run_create(made, context)
+    await undo.remember(files, params.path, None)
+    return said
+
+
+async def _replace(params: EditorParams, context: ToolContext, files: Files) -> str:
+    before = await undo.content_of(files, params.path)
+    text, _ = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    old, new = params.old_str or "", params.new_str or ""
+    said = await run_replace(
+        ReplaceParams(file_path=params.path, old_str=old, new_str=new), context
+    )
+    await undo.remember(files, params.path, before)
+    line = text.count("\n", 0, text.find(old)) + 1
+    return f"{said}\n{_snippet(text.replace(old, new), line, line + new.count(chr(10)))}"
+
+
+async def _insert(params: EditorParams, files: Files) -> str:
+    before = await undo.content_of(files, params.path)
+    text, encoding = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    lines = text.split("\n")
+    count = len(lines) - (lines[-1] == "")
+    at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
+    if at > count:
+        raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
+    end = "\r" if "\r\n" in text else ""
+    added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
+    edited = "\n".join([*lines[:at], *added, *lines[at:]])
+    await write_text(files, params.path, edited, mode=None, encoding=encoding)
+    await undo.remember(files, params.path, before)
+    shown = _snippet(edited, at + 1, at + len(added))
+    return f"Edited {params.path} after line {at}.\n{shown}"
+
+
+async def _undo(params: EditorParams, files: Files) -> str:
+    if await undo.take_back(files, params.path):
+        return f"Took back the newest edit of {params.path}."
+    return f"Took back the creation of {params.path}: it is gone."
+
+
+def _snippet(text: str, first: int, last: int) -> str:
+    """The lines of an edit with some around them."""
+    lines = text.split("\n")
+    return _numbered(lines, max(1, first - SNIPPET_LINES), min(len(lines), last + SNIPPET_LINES))
+
+
+_WORDS: dict[Command, str] = {
+    "view": "Looking into",
+    "create": "Creating",
+    "str_replace": "Editing",
+    "insert": "Editing",
+    "undo_edit": "Taking back an edit of",
+}
+
+str_replace_editor = Tool(
+    name="str_replace_editor",
+    params=EditorParams,
+    run=run_editor,
+    title=lambda params: f"{_WORDS[params.command]} {params.path}",
+    example={
+        "command": "str_replace",
+        "path": "src/main.py",
+        "old_str": "hello",
+        "new_str": "good morning",
+    },
+)

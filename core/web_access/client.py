@@ -1,0 +1,213 @@
+"""Asking a service outside over HTTP: one request, a checked answer, and errors that tell a model what to do."""
+
+import asyncio
+import io
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import (
+    BytesIOPayload,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    FormData,
+    hdrs,
+)
+from pydantic import JsonValue
+
+from core.domain.errors import ToolError
+from core.failpoints import Failpoint
+from core.web_access.fetch import USER_AGENT
+
+log = logging.getLogger(__name__)
+
+_REQUEST = Failpoint("outside.request")
+_PIECE_BYTES = 1 << 16
+_WAIT_SECONDS_MAX = 5.0
+_DETAIL_CHARACTERS_MAX = 300
+_PASSING = frozenset((429, 500, 502, 503, 504))
+_USED_UP = frozenset((402, 432, 433))
+"""432 and 433 are Tavily's: the limit of the plan, and that of pay-as-you-go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end.
+
+    `headers` carry the key. `key_remedy` is what else may be wrong where it is not accepted.
+    """
+
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    seconds_max: float = 60
+    bytes_max: int = 10_000_000
+    pause_seconds: float = 1.0
+    key_remedy: str = ""
+
+
+class ApiRefused(ToolError):
+    """The service answered that it will not do it. `status` is that of HTTP."""
+
+    def __init__(self, text: str, *, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. At most one of `body` (sent as JSON) and `form` (bytes are sent as files).
+
+    `headers` stand over those of the service.
+
+    `is_repeatable`: to send it again after an unclear failure does no harm.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: JsonValue = None
+    form: Mapping[str, str | bytes] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    is_repeatable: bool = True
+
+
+async def ask_json(api: Api, request: Request) -> JsonValue:
+    """The answer as JSON. Raises ToolError, and ApiRefused where the service said no."""
+    content = await ask(api, request)
+    try:
+        answer: JsonValue = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        log.warning("%s answered with something else than JSON", api.name)
+        raise ToolError(
+            f"{api.name} answered with something that cannot be read. Try it later, or use another way."
+        ) from error
+    return answer
+
+
+async def ask(api: Api, request: Request) -> bytes:
+    """The body of the answer. What may pass is tried twice, unless the service asks for a longer wait."""
+    with _REQUEST:
+        failure, content = await _tried(api, request)
+        if failure is not None and failure.may_pass_soon:
+            await asyncio.sleep(failure.wait_seconds or api.pause_seconds)
+            failure, content = await _tried(api, request)
+    if failure is not None:
+        raise failure.error
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """`wait_seconds` is None where the same request will not pass; 0 where the service names no time."""
+
+    error: ToolError
+    wait_seconds: float | None = None
+
+    @property
+    def may_pass_soon(self) -> bool:
+        return self.wait_seconds is not None and self.wait_seconds <= _WAIT_SECONDS_MAX
+
+
+async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
+    timeout = ClientTimeout(total=api.seconds_max)
+    again = 0.0 if request.is_repeatable else None
+    try:
+        async with (
+            ClientSession(cookie_jar=DummyCookieJar(), timeout=timeout) as session,
+            session.request(
+                request.method,
+                f"{api.url}{request.path}",
+                params=request.query or None,
+                data=_payload(request),
+                headers={hdrs.USER_AGENT: USER_AGENT, **api.headers, **request.headers},
+                allow_redirects=False,  # the key stays with the host that the operator named
+            ) as response,
+        ):
+            content = await _content(response, api)
+            return _failure(response, content, api, again), content
+    except TimeoutError:
+        log.warning("%s did not answer within %g s", api.name, api.seconds_max)
+        said = f"{api.name} did not answer within {api.seconds_max:g} s. Try it later, or use another way."
+        return _Failure(ToolError(said)), b""
+    except (ClientError, OSError, ValueError) as error:
+        log.warning("%s cannot be reached: %s", api.name, type(error).__name__)
+        said = f"{api.name} cannot be reached. Try it later, or use another way."
+        return _Failure(ToolError(said), again), b""
+
+
+def _payload(request: Request) -> BytesIOPayload | FormData | None:
+    if request.form is not None:
+        form = FormData(default_to_multipart=True)
+        for name, value in request.form.items():
+            form.add_field(name, value, filename=name if isinstance(value, bytes) else None)
+        return form
+    if request.body is None:
+        return None
+    content = io.BytesIO(json.dumps(request.body).encode())
+    return BytesIOPayload(content, content_type="application/json")
+
+
+async def _content(response: ClientResponse, api: Api) -> bytes:
+    content = bytearray()
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        content += piece
+        if len(content) > api.bytes_max:
+            raise ToolError(
+                f"{api.name} answered with more than {api.bytes_max // 1_000_000} MB. Ask for less."
+            )
+    return bytes(content)
+
+
+def _failure(
+    response: ClientResponse, content: bytes, api: Api, again: float | None
+) -> _Failure | None:
+    status, name = response.status, api.name
+    if 200 <= status < 300:
+        return None
+    log.warning("%s answered %d", name, status)
+    wait = _retry_after(response)
+    if status in (401, 403):
+        remedy = f"; {api.key_remedy}" if api.key_remedy else ""
+        said = (
+            f"{name} does not accept the key that it is asked with ({status}){remedy}. Only the operator can correct"
+            " that: tell the people so, and go on without it."
+        )
+    elif status in _USED_UP:
+        said = (
+            f"The plan at {name} is used up ({status}). Only the operator can change that: tell the people so, and"
+            " go on without it."
+        )
+    elif status == 429:
+        when = f"in {wait:g} s" if wait else "later"
+        said = f"{name} takes no more requests just now (429). Try it again {when}, or use another way."
+        again = wait
+    elif status in _PASSING:
+        said = f"{name} does not work just now ({status}). Try it later, or use another way."
+        again = None if again is None else wait
+    else:
+        detail = _detail(content, api)
+        said = f"{name} refused the request ({status}){f': {detail}' if detail else ''}. Change it, or use another way."
+    is_passing = status in _PASSING
+    return _Failure(ApiRefused(said, status=status), again if is_passing else None)
+
+
+def _retry_after(response: ClientResponse) -> float:
+    """Seconds, or 0 where none are named; the form with a date counts as none."""
+    text = response.headers.get(hdrs.RETRY_AFTER, "")
+    return min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
+
+
+def _detail(content: bytes, api: Api) -> str:
+    """What the service says of the error, in one line, without any part of the key."""
+    text = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
+    for value in api.headers.values():
+        for secret in (value, value.rpartition(" ")[2]):
+            text = text.replace(secret, "…") if len(secret) > 3 else text
+    words = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+    return words[:_DETAIL_CHARACTERS_MAX].rstrip(".")

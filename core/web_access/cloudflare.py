@@ -1,0 +1,179 @@
+"""Websites on Cloudflare Pages: files uploaded straight, by what they hold, then put together to a deployment."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from mimetypes import MimeTypes
+from pathlib import PurePosixPath
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
+from core.web_access.client import Api, ApiRefused, Request, ask_json
+from core.web_access.search import shaped
+
+FILE_BYTES_MAX = 25 * 1024 * 1024
+"""Of one file: the service's own limit."""
+BRANCH = "main"
+RULES = ("_headers", "_redirects")
+"""Files that tell the service how to answer; they are no part of the site."""
+_BATCH_BYTES_MAX = 20_000_000
+_BATCH_FILES_MAX = 500
+_HASH_CHARACTERS = 32
+_TYPES = MimeTypes()
+ShapeT = TypeVar("ShapeT", bound=BaseModel)
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFile:
+    """`path` begins with a slash and is that of the address."""
+
+    path: str
+    content: bytes
+
+    @property
+    def key(self) -> str:
+        """What the service knows the content by: the same content with the same ending is uploaded once."""
+        ending = PurePosixPath(self.path).suffix.removeprefix(".")
+        hashed = hashlib.sha256(base64.b64encode(self.content) + ending.encode())
+        return hashed.hexdigest()[:_HASH_CHARACTERS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """`url` stays with the project, `version_url` with this deployment."""
+
+    url: str
+    version_url: str
+    uploaded: int
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Project(_Part):
+    subdomain: Host
+
+
+class _ProjectAnswer(_Part):
+    result: _Project
+
+
+class _Token(_Part):
+    jwt: str
+
+
+class _TokenAnswer(_Part):
+    result: _Token
+
+
+class _MissingAnswer(_Part):
+    result: list[str]
+
+
+class _Deployed(_Part):
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>]{1,300}$")]
+
+
+class _DeployedAnswer(_Part):
+    result: _Deployed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudflarePages:
+    """One account. `api` carries the token."""
+
+    api: Api
+    account_id: str
+
+    async def deploy(
+        self, project: str, files: Sequence[SiteFile], rules: Mapping[str, bytes]
+    ) -> Deployment:
+        """Puts the files on the web as the newest version of the project, which is made where there is none.
+
+        Raises ToolError, written for the model. Nothing of the site changes before the last step.
+        """
+        projects = f"/accounts/{self.account_id}/pages/projects"
+        host = (await self._project(projects, project)).subdomain
+        uploaded = await self._upload(f"{projects}/{project}", files)
+        manifest = json.dumps({one.path: one.key for one in files})
+        request = Request(
+            method="POST",
+            path=f"{projects}/{project}/deployments",
+            form={"manifest": manifest, "branch": BRANCH, **rules},
+            is_repeatable=False,
+        )
+        deployed = shaped(await ask_json(self.api, request), _DeployedAnswer, self.api).result
+        return Deployment(url=f"https://{host}", version_url=deployed.url, uploaded=uploaded)
+
+    async def _project(self, projects: str, project: str) -> _Project:
+        try:
+            found = await ask_json(self.api, Request(method="GET", path=f"{projects}/{project}"))
+        except ApiRefused as refused:
+            if refused.status != 404:
+                raise
+            body: JsonObject = {"name": project, "production_branch": BRANCH}
+            request = Request(method="POST", path=projects, body=body, is_repeatable=False)
+            found = await ask_json(self.api, request)
+        return shaped(found, _ProjectAnswer, self.api).result
+
+    async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
+        """Uploads what the service does not have yet; answers how many files that were."""
+        told = await ask_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
+        token = shaped(told, _TokenAnswer, self.api).result.jwt
+        api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
+        by_key = {one.key: one for one in files}
+        hashes: JsonObject = {"hashes": [*by_key]}
+        missing = shaped(
+            await ask_json(
+                api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)
+            ),
+            _MissingAnswer,
+            api,
+        ).result
+        wanted = [by_key[key] for key in dict.fromkeys(missing) if key in by_key]
+        for batch in _batches(wanted):
+            await ask_json(
+                api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)])
+            )
+        await ask_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
+        return len(wanted)
+
+
+def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:
+    batch: list[SiteFile] = []
+    size = 0
+    for one in files:
+        is_full = size + len(one.content) > _BATCH_BYTES_MAX or len(batch) == _BATCH_FILES_MAX
+        if batch and is_full:
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += len(one.content)
+    if batch:
+        yield batch
+
+
+def _asset(file: SiteFile) -> JsonObject:
+    kind = _TYPES.guess_type(file.path)[0] or "application/octet-stream"
+    return {
+        "key": file.key,
+        "value": base64.b64encode(file.content).decode("ascii"),
+        "metadata": {"contentType": f"{kind}; charset=utf-8" if kind.startswith("text/") else kind},
+        "base64": True,
+    }
+
+
+def project_name(name: str) -> str:
+    """The name as the service takes it: small letters, digits and dashes. Raises ToolError where nothing is left."""
+    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in name.strip().lower())
+    project = "-".join(part for part in kept.split("-") if part)[:58].strip("-")
+    if not project:
+        raise ToolError("The name needs letters or digits, such as my-report.")
+    return project

@@ -1,0 +1,135 @@
+"""Drawing and editing pictures with a model: its answer, checked."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from core.context.tokens import count_text
+from core.domain.errors import ModelError, ModelUnavailable, ToolError
+from core.domain.threads import Usage
+from core.web_access.fetch import FetchLimits, fetch
+from core.web_access.guard import Guard
+from core.web_access.pictures import Picture
+
+DRAWN_BYTES_MAX = 30_000_000
+_TOKENS_MAX = 100_000_000
+_UNKNOWN = "The model of pictures answered in a form that is not known. Try it once more."
+
+
+class DrawingSource(Protocol):
+    """How a model of pictures is reached: `core.llm.litellm_adapter.LiteLLM`."""
+
+    async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
+        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.
+
+        An estimate of what it cost may stand beside it as `cost_usd`.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _Image(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    b64_json: str = ""
+    url: str = ""
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    data: list[_Image] = Field(min_length=1)
+
+
+class _Tokens(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    input_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
+    output_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
+
+
+class _Cost(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    cost_usd: float = Field(default=0, ge=0, allow_inf_nan=False)
+
+
+@dataclass(slots=True)
+class Drawer:
+    """One model of pictures. State: what its last picture has cost."""
+
+    source: DrawingSource
+    model: str
+    guard: Guard
+    _last: Usage | None = None
+
+    async def draw(
+        self,
+        prompt: str,
+        picture: Picture | None = None,
+        *,
+        spent: Callable[[str, Usage], None],
+    ) -> bytes:
+        """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model.
+
+        `spent` is told the model and what its answer cost, also where no picture can be made of it. An answer that came
+        too late, or that nobody waited for, counts as much as the last picture: it may have been drawn.
+        """
+        given = picture.content if picture is not None else None
+        try:
+            told = await self.source.draw(self.model, prompt, given)
+            self._last = usage_in(told)
+            spent(self.model, self._last)
+            answer = _Answer.model_validate(told)
+        except asyncio.CancelledError:
+            spent(self.model, self._likely(prompt))
+            raise
+        except ModelUnavailable as error:
+            if error.is_late:
+                spent(self.model, self._likely(prompt))
+            raise ToolError(f"No picture was made. {error}") from error
+        except ModelError as error:
+            raise ToolError(f"No picture was made. {error} Go on without it.") from error
+        except ValidationError as error:
+            raise ToolError(_UNKNOWN) from error
+        return await self._content(answer.data[0])
+
+    def _likely(self, prompt: str) -> Usage:
+        """No provider tells it. Before the first picture the words that were sent are all that is known."""
+        return self._last or Usage(input_tokens=count_text(prompt))
+
+    async def _content(self, image: _Image) -> bytes:
+        if image.b64_json and len(image.b64_json) <= DRAWN_BYTES_MAX * 4 // 3 + 4:
+            try:
+                return base64.b64decode(image.b64_json, validate=True)
+            except binascii.Error as error:
+                raise ToolError(_UNKNOWN) from error
+        if image.url:
+            limits = FetchLimits(bytes_max=DRAWN_BYTES_MAX, seconds_max=60)
+            return (await fetch(image.url, self.guard, limits=limits)).content
+        raise ToolError(_UNKNOWN)
+
+    async def close(self) -> None:
+        await self.source.close()
+
+
+def usage_in(answer: Mapping[str, object]) -> Usage:
+    """What the answer says that it used. A figure that cannot be one counts as not told."""
+    tokens, cost = _Tokens(), _Cost()
+    with suppress(ValidationError):
+        tokens = _Tokens.model_validate(answer.get("usage") or {})
+    with suppress(ValidationError):
+        cost = _Cost.model_validate(answer)
+    return Usage(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cost_usd=cost.cost_usd,
+        estimated_usd=cost.cost_usd,
+    )

@@ -1,0 +1,112 @@
+"""The guard of every connection that the host makes for a model: to addresses of the public internet only."""
+
+import asyncio
+import errno
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from aiohttp import TCPConnector
+from yarl import URL
+
+from core.domain.errors import ToolError
+
+IPAddress = IPv4Address | IPv6Address
+SCHEMES = ("http", "https")
+URL_CHARACTERS_MAX = 4096
+
+# what Python's `is_global` lets through, or judges by the tables of its own version
+_REFUSED_4 = tuple(
+    map(
+        IPv4Network,
+        (
+            "192.0.0.0/24",
+            "192.88.99.0/24",
+            "168.63.129.16/32",  # the metadata service of Azure has a public address
+            "240.0.0.0/4",
+        ),
+    )
+)
+_GLOBAL_6 = IPv6Network("2000::/3")
+_REFUSED_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class RefusedAddress(OSError):
+    """The guard refused to connect; always the same words, so that nothing is told of where it would have led."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EACCES, "not an address of the public internet")
+
+
+def is_refused(address: IPAddress | str) -> bool:
+    """Whether the address is anything but an ordinary one of the public internet: this machine, its network, metadata
+    services, multicast, what is reserved, and IPv6 forms that carry such an IPv4 address. No address is refused too."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return True
+    if isinstance(known, IPv6Address):
+        return _is_refused_6(known)
+    return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
+
+
+def _is_refused_6(address: IPv6Address) -> bool:
+    if address.ipv4_mapped is not None:
+        return is_refused(address.ipv4_mapped)
+    if address in _NAT64:
+        return is_refused(IPv4Address(int(address) & 0xFFFFFFFF))
+    if address not in _GLOBAL_6 or any(address in one for one in _REFUSED_6):
+        return True
+    return not address.is_global
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`allowed` are pairs of address and port that are reached although they would be refused: stand-ins of tests."""
+
+    allowed: frozenset[tuple[str, int]] = frozenset()
+
+    def permits(self, address: str, port: int) -> bool:
+        return (address, port) in self.allowed or not is_refused(address)
+
+    def connector(self) -> TCPConnector:
+        """Connects to what is permitted. Asked about the very address of each connection, so that it makes no
+        difference how a name was resolved, or whether it resolves to something else by now."""
+        return TCPConnector(socket_factory=self._socket, use_dns_cache=False, force_close=True)
+
+    def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+        family, kind, protocol, _, (address, port, *_) = info
+        if not self.permits(str(address), int(str(port))):
+            raise RefusedAddress
+        return socket.socket(family, kind, protocol)
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """The permitted addresses of the host, resolved once: connect to one of them, not to the name again.
+
+        Raises RefusedAddress where there is none, and OSError where the name is not known.
+        """
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        named = tuple(dict.fromkeys(str(info[4][0]) for info in found))
+        permitted = tuple(address for address in named if self.permits(address, port))
+        if not permitted:
+            raise RefusedAddress
+        return permitted
+
+
+def web_url(text: str) -> URL:
+    """The address of a page. Raises ToolError for what is no http or https address, or carries a password."""
+    try:
+        url = URL(text.strip())
+        host, port = url.host, url.port
+    except ValueError as error:
+        raise ToolError(
+            f"{text[:200]} is no valid URL. Give one that begins with https://."
+        ) from error
+    if len(text) > URL_CHARACTERS_MAX:
+        raise ToolError(f"The URL is longer than {URL_CHARACTERS_MAX} characters.")
+    if url.scheme not in SCHEMES or not host or not port:
+        raise ToolError(f"{text[:200]} is no web address. Give one that begins with https://.")
+    if url.user is not None or url.password is not None:
+        raise ToolError("A URL with a user name or a password in it is not opened. Leave them out.")
+    return url.with_fragment(None)

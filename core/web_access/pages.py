@@ -1,0 +1,175 @@
+"""Reading web pages: by Firecrawl with a key, else here, with nothing between us and the page."""
+
+import asyncio
+import logging
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from yarl import URL
+
+from core.domain.errors import DocumentError, ToolError
+from core.domain.messages import JsonObject
+from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.parse import parse
+from core.web_access.child import ChildFailed, child_output
+from core.web_access.client import Api, ApiRefused, Request, ask_json
+from core.web_access.fetch import Fetched, FetchLimits, fetch
+from core.web_access.guard import Guard, RefusedAddress, web_url
+from core.web_access.search import Text, shaped
+
+log = logging.getLogger(__name__)
+
+PAGE_LIMITS = FetchLimits(bytes_max=20_000_000, seconds_max=40)
+CHILD_LIMITS = ParseLimits(
+    memory_bytes_max=1_000_000_000,
+    cpu_seconds_max=12,
+    wall_seconds_max=30,
+    text_characters_max=2_000_000,
+)
+_ACCEPT = "text/html,application/xhtml+xml,application/pdf;q=0.9,text/*;q=0.9,*/*;q=0.5"
+_HTML = frozenset(("text/html", "application/xhtml+xml"))
+_NO_TEXT = re.compile(r"(image|audio|video|font)/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page as Markdown. `url` is where it was found."""
+
+    url: str
+    title: str
+    text: str
+
+
+class PageReader(Protocol):
+    """Reads one page."""
+
+    async def read(self, address: str) -> Page:
+        """Raises ToolError, written for the model."""
+        ...
+
+
+class _Metadata(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    title: Text | list[str] = ""
+    source_url: Text = Field(default="", alias="sourceURL")
+
+
+class _Scraped(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    markdown: Text = ""
+    metadata: _Metadata = Field(default_factory=_Metadata)
+
+
+class _FirecrawlAnswer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    success: bool
+    data: _Scraped | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Firecrawl:
+    """The reader over Firecrawl's API. It opens the pages itself, so the guard is asked before: an installation of
+    one's own could reach one's own network."""
+
+    api: Api
+    guard: Guard
+
+    async def read(self, address: str) -> Page:
+        url = web_url(address)
+        await _check(url, self.guard)
+        body: JsonObject = {"url": str(url), "formats": ["markdown"], "onlyMainContent": True}
+        request = Request(method="POST", path="/v2/scrape", body=body)
+        try:
+            told = await ask_json(self.api, request)
+        except ApiRefused as refused:
+            if refused.status != 404:
+                raise
+            # older installations of one's own
+            told = await ask_json(self.api, Request(method="POST", path="/v1/scrape", body=body))
+        answer = shaped(told, _FirecrawlAnswer, self.api)
+        if not answer.success or answer.data is None or not answer.data.markdown.strip():
+            raise ToolError(f"{url} could not be read. Use another source, or the browser.")
+        metadata = answer.data.metadata
+        title = metadata.title if isinstance(metadata.title, str) else " ".join(metadata.title)
+        return Page(url=metadata.source_url or str(url), title=title, text=answer.data.markdown)
+
+
+async def _check(url: URL, guard: Guard) -> None:
+    try:
+        await guard.addresses(url.host or "", url.port or 0)
+    except RefusedAddress as error:
+        raise ToolError(
+            f"{url} is not on the public internet, and nothing else is opened. Use a public address."
+        ) from error
+    except (OSError, UnicodeError) as error:
+        raise ToolError(f"The host {url.host} is not known. Check how it is written.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReader:
+    """The reader without a service: fetches through the guard, and takes the page apart in a child process."""
+
+    guard: Guard
+    limits: ParseLimits = CHILD_LIMITS
+
+    async def read(self, address: str) -> Page:
+        fetched = await fetch(address, self.guard, accept=_ACCEPT, limits=PAGE_LIMITS)
+        if fetched.content_type in _HTML:
+            page = await _page(fetched, self.limits)
+        elif _NO_TEXT.match(fetched.content_type):
+            raise ToolError(
+                f"{fetched.url} is no page ({fetched.content_type}). see_image looks at pictures; load other files"
+                " with a command in the sandbox."
+            )
+        else:
+            page = await _document(fetched, self.limits)
+        if not page.text.strip():
+            raise ToolError(
+                f"There is no text in {fetched.url}; perhaps it is made by scripts. Open it in the browser, or use"
+                " another source."
+            )
+        return page
+
+
+class _Read(BaseModel):
+    title: str
+    text: str
+
+
+async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
+    try:
+        output = await child_output(
+            "core.web_access.page_child",
+            {"url": fetched.url, "charset": fetched.charset},
+            fetched.content,
+            limits,
+            bytes_max=4 * limits.text_characters_max,
+        )
+        read = _Read.model_validate_json(output)
+    except (ChildFailed, ValidationError) as error:
+        log.warning("a page cannot be read: %s", error)
+        raise ToolError(
+            f"{fetched.url} cannot be read: {error if isinstance(error, ChildFailed) else 'it is broken'}. Use"
+            " another source, or the browser."
+        ) from error
+    return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
+
+
+async def _document(fetched: Fetched, limits: ParseLimits) -> Page:
+    name = PurePosixPath(URL(fetched.url).path).name
+    with tempfile.TemporaryFile() as file:
+        await asyncio.to_thread(file.write, fetched.content)
+        file.seek(0)
+        try:
+            document = await parse(file, name=name, limits=limits)
+        except DocumentError as error:
+            raise ToolError(f"{fetched.url}: {error}") from error
+    text = "\n\n".join(page.text for page in document.pages)
+    return Page(url=fetched.url, title=document.title or name, text=text)

@@ -1,0 +1,109 @@
+"""Data providers of RapidAPI: each a file that names its endpoints, and one client for all of them."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
+from core.web_access.client import Api, Request, ask_json
+
+Provider = Literal["linkedin", "twitter", "zillow", "amazon", "yahoo_finance", "active_jobs"]
+_VALUE_CHARACTERS_MAX = 2_000
+
+
+class Endpoint(BaseModel):
+    """`payload` are the parameters with what they mean: of the query for GET, of the body for POST."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["GET", "POST"] = "GET"
+    path: str = Field(pattern="^/[A-Za-z0-9/._-]+$")
+    about: str
+    payload: dict[str, str]
+
+
+class ProviderFile(BaseModel):
+    """One provider."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field(pattern=r"^[a-z0-9-]+\.p\.rapidapi\.com$")
+    about: str
+    endpoints: dict[str, Endpoint]
+
+
+@cache
+def provider_file(name: Provider) -> ProviderFile:
+    """What the package says of the provider."""
+    text = (resources.files(__name__) / f"{name}.yaml").read_text("utf-8")
+    return ProviderFile.model_validate(yaml.safe_load(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RapidApi:
+    """`url` is one address for all providers; empty: each has its host. The key is sent to no other."""
+
+    key: str = field(repr=False)
+    url: str = ""
+    seconds_max: float = 60
+    pause_seconds: float = 1.0
+
+    async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
+        """Raises ToolError, written for the model, for an unknown route or parameter, and for whatever goes wrong."""
+        known = provider_file(provider)
+        endpoint = _endpoint(known, provider, route)
+        given = {name: value for name, value in payload.items() if value is not None}
+        strangers = sorted(set(given) - set(endpoint.payload))
+        if strangers:
+            raise ToolError(
+                f"{route} of {provider} knows no parameter {', '.join(strangers)[:300]}. It knows:"
+                f" {', '.join(endpoint.payload)}. Nothing was asked."
+            )
+        plain = {name: _plain(name, value) for name, value in given.items()}
+        return await ask_json(self._api(known, provider), _request(endpoint, plain))
+
+    def _api(self, known: ProviderFile, provider: Provider) -> Api:
+        return Api(
+            name=f"The data provider {provider}",
+            url=self.url or f"https://{known.host}",
+            headers={"X-RapidAPI-Key": self.key, "X-RapidAPI-Host": known.host},
+            seconds_max=self.seconds_max,
+            pause_seconds=self.pause_seconds,
+            key_remedy="it may not be subscribed to at RapidAPI",
+        )
+
+
+def _endpoint(known: ProviderFile, provider: Provider, route: str) -> Endpoint:
+    """By its name, or by its path."""
+    by_path = {one.path: one for one in known.endpoints.values()}
+    endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
+    if endpoint is None:
+        raise ToolError(
+            f"{provider} has no route {route[:100]!r}. It has: {', '.join(known.endpoints)}. Nothing was asked."
+        )
+    return endpoint
+
+
+def _plain(name: str, value: JsonValue) -> str | int | float | bool:
+    if isinstance(value, list | dict) or value is None:
+        raise ToolError(f"{name} is a single value, not a list or an object. Nothing was asked.")
+    if isinstance(value, str) and len(value) > _VALUE_CHARACTERS_MAX:
+        raise ToolError(
+            f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked."
+        )
+    return value
+
+
+def _request(endpoint: Endpoint, payload: dict[str, str | int | float | bool]) -> Request:
+    if endpoint.method == "POST":
+        return Request(method="POST", path=endpoint.path, body={**payload})
+    query = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in payload.items()
+    }
+    return Request(method="GET", path=endpoint.path, query=query)

@@ -1,0 +1,279 @@
+"""A thread's sandbox as the core sees it, over the connection to the program inside."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Literal, TypeVar, cast, get_args
+
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.domain.messages import JsonObject
+from core.failpoints import Failpoint
+from core.ports import CommandOutput, FileEntry, ShellSession
+from sandbox.client.browser import BrowserClient
+from sandbox.client.call import plain
+from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
+from sandbox.client.stream import CallStream
+from sandbox.inside.ports import CONNECTED
+
+EXECUTE = Failpoint("sandbox.execute")
+INTERRUPT = Failpoint("sandbox.interrupt")
+TERMINATE = Failpoint("sandbox.terminate")
+TYPE = Failpoint("sandbox.type")
+CONNECT = Failpoint("sandbox.connect")
+WRITE = Failpoint("sandbox.write")
+DELETE = Failpoint("sandbox.delete")
+
+DELETE_SECONDS = 600.0
+ENTRIES_MAX = 10_000
+SESSIONS_MAX = 100
+PATH_CHARACTERS_MAX = 4096
+OUTPUT_CHARACTERS_MAX = 400_000
+
+ShapeT = TypeVar("ShapeT")
+FileKind = Literal["file", "folder", "link", "other"]
+
+ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class SandboxClient:
+    """Satisfies `core.ports.Sandbox`. `stop` ends the machine; `fence` is that of the run that opened it; `link` asks
+    the machine's provider for an address of a port."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        fence: int,
+        stop: Callable[[], Awaitable[None]],
+        link: Callable[[int], Awaitable[str | None]] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._stop = stop
+        self._link = link
+        self._shell = ShellClient(connection, fence=fence)
+        self._files = FilesClient(connection)
+        self._browser = BrowserClient(connection)
+
+    @property
+    def browser(self) -> BrowserClient:
+        return self._browser
+
+    @property
+    def shell(self) -> "ShellClient":
+        return self._shell
+
+    @property
+    def files(self) -> "FilesClient":
+        return self._files
+
+    async def connect(self, port: int) -> CallStream:
+        with CONNECT:
+            stream = self._connection.stream("connect", port=port)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await stream.readexactly(len(CONNECTED))
+            except TimeoutError as error:
+                stream.close()
+                raise ToolError(f"Port {port} of the sandbox does not answer.") from error
+            except BaseException:
+                stream.close()
+                raise
+        return stream
+
+    async def link(self, port: int) -> str | None:
+        return await self._link(port) if self._link else None
+
+    async def interrupt(self) -> None:
+        with INTERRUPT:
+            await self._connection.call("interrupt")
+
+    async def close(self) -> None:
+        await self._stop()
+
+
+class ShellClient:
+    def __init__(self, connection: Connection, *, fence: int) -> None:
+        self._connection = connection
+        self._fence = fence
+
+    async def execute(
+        self, command: str, *, session: str, folder: str | None, timeout_seconds: float
+    ) -> CommandOutput:
+        with EXECUTE:
+            answer = await self._connection.call(
+                "execute",
+                answer_seconds=timeout_seconds + ANSWER_SECONDS,
+                command=command,
+                session=session,
+                folder=None if folder is None else inside_path(folder),
+                timeout_seconds=timeout_seconds,
+                fence=self._fence,
+            )
+        return checked(self._connection, answer, _output)
+
+    async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
+        answer = await self._connection.call(
+            "check",
+            answer_seconds=timeout_seconds + ANSWER_SECONDS,
+            session=session,
+            timeout_seconds=timeout_seconds,
+        )
+        return checked(self._connection, answer, _output)
+
+    async def type_text(self, session: str, text: str) -> None:
+        with TYPE:
+            await self._connection.call("input", session=session, text=text)
+
+    async def terminate(self, session: str) -> None:
+        with TERMINATE:
+            await self._connection.call("terminate", session=session)
+
+    async def sessions(self) -> tuple[ShellSession, ...]:
+        return checked(self._connection, await self._connection.call("sessions"), _sessions)
+
+
+class FilesClient:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        left = length
+        stream = self._connection.receive_pieces(
+            "read", path=inside_path(path), offset=offset, length=length
+        )
+        async with aclosing(stream):
+            async for piece in stream:
+                if left is not None:
+                    left -= len(piece)
+                    if left < 0:
+                        self._connection.lose("more bytes of a file than were asked for")
+                        raise SandboxUnavailable(LOST, detail="too many bytes")
+                yield piece
+
+    async def write(
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+    ) -> int:
+        with WRITE:
+            answer = await self._connection.send_pieces(
+                "write", pieces, path=inside_path(path), mode=mode
+            )
+        return checked(self._connection, answer, lambda body: integer(body, "size_bytes"))
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        answer = await self._connection.call("list", path=inside_path(path))
+        return checked(self._connection, answer, _entries)
+
+    async def delete(self, path: str) -> None:
+        with DELETE:
+            await self._connection.call(
+                "delete", answer_seconds=DELETE_SECONDS, path=inside_path(path)
+            )
+
+
+def inside_path(path: str) -> str:
+    """The path relative to /workspace. Raises ToolError for another absolute path."""
+    if len(path) > PATH_CHARACTERS_MAX:
+        raise ToolError("The path is too long.")
+    if path == "/workspace" or path.startswith("/workspace/"):
+        return path[len("/workspace/") :]
+    if path.startswith("/"):
+        raise ToolError("Paths are relative to /workspace; this one leads out of it.")
+    return path
+
+
+def checked(
+    connection: Connection, answer: JsonObject, shape: Callable[[JsonObject], ShapeT]
+) -> ShapeT:
+    """The answer in its shape; a program that answers in another one is not trusted any further."""
+    try:
+        return shape(answer)
+    except ValueError as error:
+        connection.lose(f"a malformed answer: {error}")
+        raise SandboxUnavailable(LOST, detail=f"a malformed answer: {error}") from error
+
+
+def integer(body: JsonObject, name: str) -> int:
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise ValueError(f"{name} is no size")
+    return value
+
+
+def number(body: JsonObject, name: str) -> float:
+    value = body.get(name)
+    if not isinstance(value, int | float) or not abs(value) < 1e15:
+        raise ValueError(f"{name} is no number")
+    return float(value)
+
+
+def text(body: JsonObject, name: str, characters_max: int = PATH_CHARACTERS_MAX) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or len(value) > characters_max:
+        raise ValueError(f"{name} is no fitting text")
+    return plain(value)
+
+
+def objects(body: JsonObject, name: str, count_max: int) -> list[JsonObject]:
+    values = body.get(name)
+    if not isinstance(values, list) or len(values) > count_max:
+        raise ValueError(f"{name} is no fitting list")
+    if not all(isinstance(value, dict) for value in values):
+        raise ValueError(f"{name} holds something else than objects")
+    return cast("list[JsonObject]", values)
+
+
+def readable(output: str) -> str:
+    """Terminal output as text: no escape sequences, no control characters but newline and tab."""
+    if "\r" in output:
+        output = output.replace("\r\n", "\n").replace("\r", "\n")
+    return CONTROLS.sub("", ESCAPES.sub("", output))
+
+
+def _output(body: JsonObject) -> CommandOutput:
+    exit_code = body.get("exit_code")
+    is_code = isinstance(exit_code, int) and not isinstance(exit_code, bool)
+    if exit_code is not None and not (is_code and 0 <= cast("int", exit_code) <= 255):
+        raise ValueError("exit_code is no exit code")
+    path = None if body.get("output_path") is None else text(body, "output_path")
+    return CommandOutput(
+        output=readable(text(body, "output", OUTPUT_CHARACTERS_MAX)),
+        exit_code=cast("int | None", exit_code),
+        folder=text(body, "folder"),
+        dropped_bytes=integer(body, "dropped_bytes"),
+        output_path=path,
+    )
+
+
+def _sessions(body: JsonObject) -> tuple[ShellSession, ...]:
+    return tuple(
+        ShellSession(
+            name=text(session, "name"),
+            command=text(session, "command"),
+            is_running=session.get("is_running") is True,
+            running_seconds=number(session, "running_seconds"),
+        )
+        for session in objects(body, "sessions", SESSIONS_MAX)
+    )
+
+
+def _entries(body: JsonObject) -> tuple[FileEntry, ...]:
+    return tuple(
+        FileEntry(
+            path=text(entry, "path", 3 * PATH_CHARACTERS_MAX),
+            kind=_kind(entry),
+            size_bytes=integer(entry, "size_bytes"),
+            modified_at=number(entry, "modified_at"),
+        )
+        for entry in objects(body, "entries", ENTRIES_MAX)
+    )
+
+
+def _kind(entry: JsonObject) -> FileKind:
+    kind = entry.get("kind")
+    if kind not in get_args(FileKind):
+        raise ValueError("an unknown kind of file")
+    return cast("FileKind", kind)

@@ -1,0 +1,76 @@
+"""A call as a stream of bytes in both directions."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.domain.messages import JsonObject
+
+WRITE_BYTES_MAX = 32 * 1024
+
+
+class Flow(Protocol):
+    """What the connection knows of the call."""
+
+    answer: asyncio.Future[JsonObject]
+    pieces: deque[bytes]
+    pieces_bytes: int
+    changed: asyncio.Event
+
+
+@dataclass(slots=True)
+class CallStream:
+    """Made by `Connection.stream`; `close` gives the call up. Reading may wait for ever, writing for credit.
+
+    `pay` tells the other side that its data was taken; `send` sends a piece and is False when the call has ended.
+    """
+
+    flow: Flow
+    pay: Callable[[int], None]
+    send: Callable[[bytes], Awaitable[bool]]
+    forget: Callable[[], None]
+    _read: bytearray = field(default_factory=bytearray)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def readexactly(self, count: int) -> bytes:
+        """Raises IncompleteReadError at the end, ToolError when the other side refuses, SandboxUnavailable."""
+        while len(self._read) < count:
+            if not self.flow.pieces:
+                await self._next(count)
+                continue
+            piece = self.flow.pieces.popleft()
+            self.flow.pieces_bytes -= len(piece)
+            self._read += piece
+            self.pay(len(piece))
+        taken = bytes(self._read[:count])
+        del self._read[:count]
+        return taken
+
+    async def read(self, count_max: int) -> bytes:
+        """At least one byte, as soon as there is one; none at the end. Raises ToolError and SandboxUnavailable."""
+        try:
+            first = await self.readexactly(1)
+        except asyncio.IncompleteReadError:
+            return b""
+        rest = bytes(self._read[: count_max - 1])
+        del self._read[: count_max - 1]
+        return first + rest
+
+    async def write(self, content: bytes) -> None:
+        """Raises BrokenPipeError when the call has ended."""
+        async with self._writing:
+            for start in range(0, len(content), WRITE_BYTES_MAX):
+                if not await self.send(content[start : start + WRITE_BYTES_MAX]):
+                    raise BrokenPipeError("the call has ended")
+
+    def close(self) -> None:
+        self.forget()
+
+    async def _next(self, count: int) -> None:
+        if self.flow.answer.done():
+            self.flow.answer.result()
+            raise asyncio.IncompleteReadError(bytes(self._read), count)
+        self.flow.changed.clear()
+        await self.flow.changed.wait()

@@ -1,0 +1,271 @@
+"""The docker provider: one hardened container per thread, its files in a volume, without any network."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from core.domain.errors import SandboxUnavailable
+from core.failpoints import Failpoint
+from core.tasks import cancel, spawn
+from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
+from sandbox.docker.command import Attached, Docker, DockerPlan, Done
+from sandbox.full_disk import not_had
+from sandbox.lifecycle import Patience, next_step
+from sandbox.local.probe import ProbeResult
+from sandbox.local.shared_access import Doors, Remote
+from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
+from sandbox.machines import Machine, Machines, check_thread_id
+from sandbox.modal.program import packed_program
+from sandbox.start_limiter import cores
+
+START = Failpoint("docker.start")
+REMOVE = Failpoint("docker.remove")
+ROUND_SECONDS = 30.0
+COMMAND_SECONDS = 60.0
+STOP_SECONDS = 10.0
+SILENCE_SECONDS = 24 * 3600
+PATIENCE = Patience()
+NOT_STARTED = "The sandbox could not be started."
+NOT_DELETED = "The files of this conversation could not be deleted."
+ENDED_ALONE = "The sandbox ended unexpectedly. A fresh one has started with the same files; what ran in it is gone."
+
+log = logging.getLogger(__name__)
+
+
+class DockerContainers:
+    """Satisfies `core.ports.SandboxProvider`. In `folder` are the locks of the threads."""
+
+    def __init__(
+        self,
+        plan: DockerPlan,
+        folder: Path,
+        *,
+        docker: Docker | None = None,
+        patience: Patience = PATIENCE,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._plan = plan
+        self._docker = docker or Docker()
+        self._patience = patience
+        self._now = now
+        folder = folder.absolute()
+        self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
+        self._machines = Machines(self._start, self._lost, starts_at_once=cores())
+        self._doors = Doors(
+            folder / "doors", self._workspaces, self._machines.running, self._machines.stop
+        )
+        self._used_at: dict[str, float] = {}
+        self._news: set[str] = set()
+        self._rounds: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return "docker"
+
+    async def probe(self) -> ProbeResult:
+        """Tries all the flags once."""
+        try:
+            version = await self._run(["version", "--format", "{{.Server.Version}}"])
+            if version.exit_code != 0:
+                return ProbeResult(
+                    ok=False,
+                    reason=f"The docker engine does not answer: {version.last_words}.",
+                    remedy="Start it, and let this user use it.",
+                )
+            image = self._plan.image
+            found = await self._run(["image", "inspect", "--format", "{{.Id}}", image])
+            if found.exit_code != 0:
+                return ProbeResult(
+                    ok=False,
+                    reason=f"The image {image} is not there.",
+                    remedy=f"Run: docker pull {image}",
+                )
+            tried = await self._run(self._plan.try_it())
+        except FileNotFoundError:
+            return ProbeResult(ok=False, reason="docker is not installed.", remedy="Install it.")
+        except (OSError, TimeoutError) as error:
+            return ProbeResult(
+                ok=False, reason=f"docker does not answer: {error!r}.", remedy="Restart its engine."
+            )
+        if tried.exit_code != 0:
+            return ProbeResult(
+                ok=False,
+                reason=f"A container with all the flags does not run: {tried.last_words}.",
+                remedy="Set THREADHAND_DOCKER_IMAGE to one with bash and Python 3.9 or newer.",
+            )
+        return ProbeResult(ok=True)
+
+    async def begin(self) -> None:
+        """Ends the containers of processes that were killed, and begins the rounds. Raises OSError, TimeoutError."""
+        await self._sweep()
+        if self._rounds is None:
+            self._rounds = spawn(self._repeat(), name="rounds of containers")
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        check_thread_id(thread_id)
+        self._doors.note(thread_id, fence)
+        sandbox = await self._machines.open(thread_id, fence=fence)
+        self._used_at[thread_id] = self._now()
+        if fence and thread_id in self._news:
+            self._news.discard(thread_id)
+            raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
+        return sandbox
+
+    def rest(self, thread_id: str) -> None:
+        del thread_id  # its files are saved as they are written
+
+    async def destroy(self, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        await self._machines.stop(thread_id)
+        await self._doors.end_elsewhere(thread_id)
+        with REMOVE:
+            for command in (self._plan.stop(thread_id), self._plan.forget(thread_id)):
+                await self._do(command, NOT_DELETED)
+        await asyncio.to_thread(self._workspaces.delete, thread_id)
+
+    async def close(self) -> None:
+        if self._rounds is not None:
+            await cancel(self._rounds)
+            self._rounds = None
+        await self._doors.close()
+        await self._machines.close()
+
+    async def make_round(self) -> None:
+        """Stops what nobody has used for long; the files stay in their volume."""
+        for thread_id, machine in self._machines.running().items():
+            if not isinstance(machine, _Container):
+                continue
+            is_busy = machine.connection.is_busy
+            if is_busy:
+                self._used_at[thread_id] = self._now()
+            idle_seconds = self._now() - self._used_at.get(thread_id, self._now())
+            step = next_step("started", self._patience, idle_seconds=idle_seconds, is_busy=is_busy)
+            if step == "stop":
+                await self._machines.stop(thread_id, machine)
+                self._used_at.pop(thread_id, None)
+
+    async def remove_container(self, thread_id: str) -> None:
+        """One that cannot be removed is logged: the next start of the thread tries again."""
+        try:
+            with REMOVE:
+                done = await self._run(self._plan.stop(thread_id))
+        except (OSError, TimeoutError) as error:
+            log.warning("the container of thread %s was not removed: %s", thread_id, error)
+            return
+        if not done.is_good:
+            log.warning("the container of thread %s stays: %s", thread_id, done.last_words)
+
+    async def _start(self, thread_id: str) -> Machine:
+        try:
+            self._workspaces.prepare()
+            workspace = await self._doors.take(thread_id)
+        except OSError as error:
+            raise not_had(error, NOT_STARTED) from error
+        if isinstance(workspace, Remote):
+            return workspace
+        try:
+            with START:
+                return await self._started(thread_id, workspace)
+        except BaseException:
+            workspace.close()
+            raise
+
+    async def _started(self, thread_id: str, workspace: Workspace) -> "_Container":
+        plan = self._plan
+        await self.remove_container(thread_id)  # one that a killed process left
+        for command in (
+            plan.make_volume(thread_id),
+            plan.own_volume(thread_id),
+            plan.start(thread_id),
+        ):
+            await self._do(command, NOT_STARTED)
+        packed = await asyncio.to_thread(packed_program)
+        command = packed.command(
+            {
+                "limits": plan.limits_inside(),
+                "command_seconds_max": plan.limits.command_seconds,
+                "silence_seconds_max": SILENCE_SECONDS,
+            }
+        )
+        try:
+            attached = await self._docker.open(plan.enter(thread_id, command))
+        except OSError as error:
+            await self.remove_container(thread_id)
+            raise SandboxUnavailable(NOT_STARTED, detail=f"docker: {error}") from error
+        attached.writer.write(packed.content)
+        workspace.runs(attached.process.pid)
+        connection = Connection(attached.reader, attached.writer, label=thread_id)
+        return _Container(self, thread_id, attached, connection, workspace)
+
+    def _lost(self, thread_id: str, machine: Machine) -> None:
+        if isinstance(machine, _Container) and not machine.connection.was_noticed:
+            self._news.add(thread_id)
+
+    async def _sweep(self) -> None:
+        listed = await self._run(self._plan.running())
+        for thread_id in listed.output.split():
+            try:
+                check_thread_id(thread_id)
+                self._workspaces.prepare()
+                self._workspaces.take(thread_id).close()
+            except (WorkspaceInUse, SandboxUnavailable, OSError):
+                continue
+            await self.remove_container(thread_id)
+
+    async def _do(self, command: list[str], public_message: str) -> None:
+        try:
+            done = await self._run(command)
+        except (OSError, TimeoutError) as error:
+            raise SandboxUnavailable(public_message, detail=f"docker: {error!r}") from error
+        if not done.is_good:
+            detail = f"docker {command[0]}: {done.last_words}"
+            raise SandboxUnavailable(public_message, detail=detail)
+
+    async def _run(self, command: list[str]) -> Done:
+        return await self._docker.run(command, seconds=COMMAND_SECONDS)
+
+    async def _repeat(self) -> None:
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            await self.make_round()
+
+
+class _Container:
+    """Satisfies `sandbox.machines.Machine`."""
+
+    def __init__(
+        self,
+        provider: DockerContainers,
+        thread_id: str,
+        attached: Attached,
+        connection: Connection,
+        workspace: Workspace,
+    ) -> None:
+        self._provider = provider
+        self._thread_id = thread_id
+        self._attached = attached
+        self._connection = connection
+        self._workspace = workspace
+        self._is_stopped = False
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    async def ready(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        """With the container all its processes end."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        try:
+            await self._connection.close()
+            await self._provider.remove_container(self._thread_id)
+            await self._attached.ended(STOP_SECONDS)
+        finally:
+            self._workspace.close()

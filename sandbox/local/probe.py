@@ -1,0 +1,96 @@
+"""Trying the full set of flags once, and saying what is wrong and what to do where they fail."""
+
+import platform
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.local import bwrap, seccomp
+from sandbox.local.bwrap import JailPlan
+from sandbox.local.jail import start_process
+from sandbox.local.toolbox import Toolbox
+
+PROBE_SECONDS = 20
+
+NAMESPACES = (
+    "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces); "
+    "in a container, its seccomp profile forbids them."
+)
+FORBIDDEN = (
+    "The container or the kernel forbids namespaces or mounts; run it outside, or use another "
+    "sandbox provider."
+)
+REMEDIES = {
+    "uid map": "Run: sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+    "No permissions to create new namespace": NAMESPACES,
+    "Creating new namespace failed": NAMESPACES,
+    "No space left on device": NAMESPACES,
+    "mount proc": "The container masks /proc; run it with an unmasked one.",
+    "Operation not permitted": FORBIDDEN,
+    "Permission denied": FORBIDDEN,
+}
+ANY_REMEDY = "Use another sandbox provider on this machine."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """`reason` and `remedy` are sentences for the operator, empty when jails work."""
+
+    ok: bool
+    reason: str = ""
+    remedy: str = ""
+
+
+def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -> ProbeResult:
+    """Runs the Python of the plan once in a jail with all the flags. Blocks for some 50 ms."""
+    opening = f"open('{bwrap.PROGRAM_FOLDER}/agent.py').close()"
+    command = [str(plan.python), "-I", "-S", "-c", opening]
+    return _tried(command, executable, plan, uid, drops_user)
+
+
+def try_toolbox(
+    executable: Path, plan: JailPlan, toolbox: Toolbox, *, uid: int, drops_user: bool
+) -> ProbeResult:
+    """Loads Playwright and runs the browser once, without a page, in a jail. Blocks for about a second."""
+    code = (
+        "import subprocess, playwright.async_api; "
+        f"subprocess.run([{toolbox.chromium!r}, '--version'], check=True, stdout=subprocess.DEVNULL)"
+    )
+    tried = _tried([toolbox.python, "-I", "-c", code], executable, plan, uid, drops_user)
+    if tried.ok:
+        return tried
+    reason = tried.reason.replace("bubblewrap refused", "The browser does not start")
+    return ProbeResult(ok=False, reason=reason, remedy="Run: scripts/setup --toolbox")
+
+
+def _tried(
+    inside: list[str], executable: Path, plan: JailPlan, uid: int, drops_user: bool
+) -> ProbeResult:
+    if not seccomp.is_known(platform.machine()):
+        return ProbeResult(
+            ok=False,
+            reason=f"There is no system call filter for {platform.machine()}.",
+            remedy=ANY_REMEDY,
+        )
+    with ExitStack() as stack:
+        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        command = ["bwrap", "--args", str(arguments_fd), "--", *inside]
+        try:
+            process = start_process(
+                executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            return ProbeResult(
+                ok=False, reason=f"bubblewrap does not start: {error}.", remedy=ANY_REMEDY
+            )
+        try:
+            said = process.communicate(timeout=PROBE_SECONDS)[1].decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            said = "it does not come to an end"
+    if process.returncode == 0:
+        return ProbeResult(ok=True)
+    remedy = next((text for sign, text in REMEDIES.items() if sign in said), ANY_REMEDY)
+    return ProbeResult(ok=False, reason=f"bubblewrap refused: {said[-400:]}", remedy=remedy)

@@ -1,0 +1,300 @@
+"""The Modal provider: one named sandbox per thread, saved after each run, stopped when idle, restored when needed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import modal
+import modal.exception
+
+from core.domain.errors import SandboxReplaced, SandboxUnavailable, StorageUnavailable
+from core.domain.sandbox_records import SandboxRecord, SandboxRecords
+from core.failpoints import Failpoint
+from core.tasks import cancel, spawn
+from sandbox.client.sandbox_client import SandboxClient
+from sandbox.local.probe import ProbeResult
+from sandbox.machines import Machines, check_thread_id
+from sandbox.modal.account import ModalAccount
+from sandbox.modal.background_jobs import Rounds
+from sandbox.modal.errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
+from sandbox.modal.links import modal_link
+from sandbox.modal.machine import ModalMachine, connected
+from sandbox.modal.notices import EXPIRED, FORGOTTEN, IMAGE_IS_MADE, LOST_ALL, LOST_SOME
+from sandbox.modal.orphans import unremembered
+from sandbox.modal.plan import BORN_TAG, ModalPlan, sandbox_name
+from sandbox.modal.probe import Found, found_in
+from sandbox.modal.snapshots import ModalVault
+
+CREATE = Failpoint("modal.create")
+TERMINATE = Failpoint("modal.terminate")
+PROBE_SECONDS = 20.0
+END_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class ModalSandboxes:
+    """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970.
+
+    `found` is what a look into the first sandbox found; empty before.
+    """
+
+    def __init__(
+        self,
+        plan: ModalPlan,
+        records: SandboxRecords,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._plan = plan
+        self._now = now
+        self._account = ModalAccount(plan.app)
+        self._vault = ModalVault(self._account, records, plan, now)
+        has_network = not plan.network().is_blocked  # no way leads into a sandbox without one
+        self._machines = Machines(self._start, link=modal_link if has_network else None)
+        self._notices: dict[str, str] = {}
+        self._doomed: set[str] = set()
+        self._saving: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
+        self.found = Found()
+        self.rounds = Rounds(self._machines, self._vault, plan, now, self._put_away_left)
+
+    @property
+    def name(self) -> str:
+        return "modal"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log may show."""
+        return self._account.secrets
+
+    async def probe(self) -> ProbeResult:
+        """Whether the account answers; makes nothing but the app."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._account.app()
+        except SDK_ERRORS as error:
+            return ProbeResult(ok=False, reason=f"{told(error)[1]}.", remedy=str(error)[:300])
+        return ProbeResult(ok=True)
+
+    def warm(self) -> None:
+        """Begins what takes long: the image, and the rounds over sandboxes that another process has left."""
+        self.rounds.begin()
+        self._warming = self._warming or spawn(self._warm(), name="warm sandboxes")
+
+    async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
+        """Raises SandboxReplaced once where files were lost: the next call works."""
+        client = await self._machines.open(thread_id, fence=fence)
+        self.rounds.used(thread_id)
+        self.rounds.begin()
+        self._look_around(thread_id)
+        notice = self._notices.pop(thread_id, None) if fence else None
+        if notice is not None:
+            raise SandboxReplaced(notice, detail=f"thread {thread_id}")
+        return client
+
+    def rest(self, thread_id: str) -> None:
+        """A run has ended: saves the files beside whatever comes next."""
+        if thread_id in self._machines.running():
+            saving = spawn(self._save(thread_id), name=f"save the sandbox of {thread_id}")
+            self._saving.add(saving)
+            saving.add_done_callback(self._saving.discard)
+
+    async def destroy(self, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        self._doomed.add(thread_id)
+        try:
+            await self._machines.stop(thread_id)
+            async with asyncio.timeout(END_SECONDS):
+                sandbox = await self._find(thread_id)
+                if sandbox is not None:
+                    await self._terminate(sandbox)
+                await self._vault.forget(thread_id)
+        except SDK_ERRORS as error:
+            raise self._unavailable(error, "delete a sandbox") from error
+        finally:
+            self._doomed.discard(thread_id)
+            self._notices.pop(thread_id, None)
+
+    async def close(self) -> None:
+        await self.rounds.close()
+        for task in (self._looking, self._warming):
+            if task is not None:
+                await cancel(task)
+        for saving in tuple(self._saving):
+            await cancel(saving)  # stopping saves too
+        await self._machines.close()
+        await self._account.close()
+
+    async def _warm(self) -> None:
+        try:
+            await self._account.image()
+        except SDK_ERRORS as error:
+            log.warning("the image of sandboxes was not made: %s (%s)", told(error)[1], error)
+
+    def _look_around(self, thread_id: str) -> None:
+        """In the first sandbox: what it has, all have."""
+        machine = self._machines.running().get(thread_id)
+        if self._looking is None and isinstance(machine, ModalMachine):
+            self._looking = spawn(self._look(machine.sandbox), name="look what a sandbox has")
+
+    async def _look(self, sandbox: modal.Sandbox) -> None:
+        try:
+            self.found = await found_in(sandbox)
+        except SDK_ERRORS as error:
+            log.info("what sandboxes have was not found out: %s", error)
+
+    async def _save(self, thread_id: str) -> None:
+        machine = self._machines.running().get(thread_id)
+        if not isinstance(machine, ModalMachine):
+            return
+        try:
+            await self._vault.save(thread_id, machine.sandbox, "started")
+        except (*SDK_ERRORS, StorageUnavailable) as error:
+            log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
+
+    async def _start(self, thread_id: str) -> ModalMachine:
+        try:
+            async with asyncio.timeout(self._plan.start_seconds):
+                return await self._started(thread_id)
+        except TimeoutError as error:
+            if self._account.is_building:
+                raise SandboxUnavailable(IMAGE_IS_MADE, detail="Modal builds the image") from error
+            raise self._unavailable(error, "start a sandbox") from error
+        except SDK_ERRORS as error:
+            raise self._unavailable(error, "start a sandbox") from error
+
+    async def _started(self, thread_id: str) -> ModalMachine:
+        record = await self._vault.record(thread_id)
+        if record is not None and record.state == "started":
+            try:
+                found = await self._find(thread_id)
+                if found is not None:
+                    return await self._joined(thread_id, found, record)
+            except GONE as error:
+                log.info("the sandbox of thread %s ended just now: %s", thread_id, error)
+            record, before = await self._vault.record(thread_id), record
+            if record == before:  # nobody has put it away meanwhile
+                self._notices[thread_id] = LOST_SOME if before.snapshot_ref else LOST_ALL
+        try:
+            return await self._created(thread_id, record)
+        except modal.exception.AlreadyExistsError:
+            found = await self._find(thread_id)  # another worker was quicker
+            if found is None:
+                raise
+            self._notices.pop(thread_id, None)
+            return await self._joined(thread_id, found, record)
+
+    async def _joined(
+        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
+    ) -> ModalMachine:
+        tags = await sandbox.get_tags.aio()
+        born_at = float(tags.get(BORN_TAG) or self._now())
+        snapshot_ref = record.snapshot_ref if record else None
+        return await self._machine(thread_id, sandbox, born_at, snapshot_ref)
+
+    async def _created(self, thread_id: str, record: SandboxRecord | None) -> ModalMachine:
+        snapshot_ref = record.snapshot_ref if record else None
+        sandbox = None
+        if snapshot_ref:
+            client = await self._account.client()
+            saved = modal.Image.from_id(snapshot_ref, client=client)
+            try:
+                sandbox = await self._create(thread_id, saved)
+            except modal.exception.NotFoundError as error:
+                newest = await self._vault.record(thread_id)
+                if newest is not None and newest.snapshot_ref != snapshot_ref:
+                    return await self._created(thread_id, newest)
+                log.warning("the snapshot of thread %s is gone: %s", thread_id, error)
+                self._notices[thread_id] = EXPIRED
+                snapshot_ref = None
+        if sandbox is None:
+            sandbox = await self._create(thread_id, await self._account.image())
+        return await self._machine(thread_id, sandbox, self._now(), snapshot_ref)
+
+    async def _create(self, thread_id: str, image: modal.Image) -> modal.Sandbox:
+        plan, network = self._plan, self._plan.network()
+        app, client = await self._account.app(), await self._account.client()
+        with CREATE:
+            return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+                app=app,
+                image=image,
+                name=sandbox_name(thread_id),
+                tags=plan.tags(thread_id, born_at=self._now()),
+                timeout=int(plan.patience.lifetime_seconds),
+                idle_timeout=plan.idle_timeout_seconds,
+                cpu=plan.cpu,
+                memory=plan.memory_mebibytes,
+                block_network=network.is_blocked,
+                outbound_cidr_allowlist=network.networks,
+                outbound_domain_allowlist=network.names,
+                client=client,
+            )
+
+    async def _machine(
+        self, thread_id: str, sandbox: modal.Sandbox, born_at: float, snapshot_ref: str | None
+    ) -> ModalMachine:
+        is_kept = await self._vault.started(thread_id, sandbox.object_id, snapshot_ref=snapshot_ref)
+        if not is_kept:
+            await self._terminate(sandbox)
+            raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
+        connection = await connected(sandbox, self._plan, label=thread_id)
+        return ModalMachine(
+            sandbox, connection, thread_id=thread_id, born_at=born_at, put_away=self._put_away
+        )
+
+    async def _find(self, thread_id: str) -> modal.Sandbox | None:
+        try:
+            return await modal.Sandbox.from_name.aio(
+                self._account.app_name,
+                sandbox_name(thread_id),
+                client=await self._account.client(),
+            )
+        except modal.exception.NotFoundError:
+            return None
+
+    async def _put_away(self, machine: ModalMachine, was_lost: bool) -> None:
+        """A lost connection says nothing of the sandbox: another worker may use it, so it is left to the next opener.
+        One that cannot be saved is left too, to the next round or to Modal's own timeout."""
+        thread_id = machine.thread_id
+        if was_lost and machine.is_ready:
+            return
+        try:
+            is_useless = thread_id in self._doomed or not machine.is_ready
+            if is_useless or await self._vault.save(thread_id, machine.sandbox, "stopped"):
+                await self._terminate(machine.sandbox)
+        except (*SDK_ERRORS, StorageUnavailable) as error:
+            log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
+
+    async def sweep(self) -> int:
+        """Ends the sandboxes of this home that nobody remembers, once they are old enough to have been remembered;
+        answers how many. Makes the image where it is missing. Raises the SDK's errors, StorageUnavailable."""
+        await self._account.image()
+        left = await unremembered(self._account, self._vault, self._plan.home, self._now())
+        for sandbox in left:
+            await self._terminate(sandbox)
+        return len(left)
+
+    async def _put_away_left(self, record: SandboxRecord) -> bool:
+        """One whose worker is gone. Raises the SDK's errors."""
+        sandbox = await self._find(record.thread_id)
+        if sandbox is None:
+            return False
+        if await self._vault.save(record.thread_id, sandbox, "stopped"):
+            await self._terminate(sandbox)
+        return True
+
+    async def _terminate(self, sandbox: modal.Sandbox) -> None:
+        try:
+            with TERMINATE:
+                await sandbox.terminate.aio()
+        except GONE as error:
+            log.debug("the sandbox %s had ended: %s", sandbox.object_id, error)
+
+    def _unavailable(self, error: Exception, doing: str) -> SandboxUnavailable:
+        failure = unavailable(error, doing=doing)
+        if isinstance(error, FOR_OPERATOR):
+            log.error("%s", failure.detail)
+        return failure

@@ -1,0 +1,207 @@
+"""The simulated Discord as one object: its server, its people, its faults."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from aiohttp import web
+
+from core import server_shutdown
+from simulator.discord import calling, people
+from simulator.discord.calls import CallRecord
+from simulator.discord.events import GUILDS
+from simulator.discord.files import serve_attachment, serve_page_file
+from simulator.discord.founding import build_world, found_guild
+from simulator.discord.gateway import Gateway
+from simulator.discord.guild import guild_create_json
+from simulator.discord.rest.door import API_PATH, Door
+from simulator.discord.seen import view_of
+from simulator.discord.settings import DiscordSettings
+from simulator.discord.world import Event, Guild, Message, World
+from simulator.view import PlatformView, SentFile
+
+SIMULATED_TOKEN = "simulated-discord-token"  # noqa: S105 - opens nothing but this simulator
+_BODY_BYTES_MAX = 8 * 1024 * 1024
+
+
+class DiscordSimulator:
+    """Serves from `async with`; satisfies SimulatedPlatform. Port 0 takes a free one."""
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        token: str = SIMULATED_TOKEN,
+        people: Sequence[str] = ("alice", "bob"),
+        channels: Sequence[str] = ("general",),
+        bot_name: str = "threadhand",
+        guild_name: str = "Simulated server",
+        settings: DiscordSettings | None = None,
+    ) -> None:
+        self._port = port
+        self.settings = settings or DiscordSettings()
+        self.world: World = build_world(
+            token=token,
+            people=people,
+            channels=channels,
+            bot_name=bot_name,
+            guild_name=guild_name,
+            settings=self.settings,
+        )
+        self.gateway = Gateway(self.world)
+        self._door: Door | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "DiscordSimulator":
+        self._door = Door(self.world)
+        self.world.publish = self.gateway.publish
+        self._runner = web.AppRunner(
+            self._application(self._door),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=2.0,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        self.world.http_url = f"http://127.0.0.1:{port}"
+        self.world.gateway_url = f"ws://127.0.0.1:{port}/"
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.gateway.close()
+        if self._door is not None:
+            self._door.close()
+        if self._runner is not None:
+            await server_shutdown.end(self._runner)
+
+    def _application(self, door: Door) -> web.Application:
+        async def attachment(request: web.Request) -> web.Response:
+            return await serve_attachment(self.world, request)
+
+        async def page_file(request: web.Request) -> web.Response:
+            return await serve_page_file(self.world, request)
+
+        application = web.Application(client_max_size=_BODY_BYTES_MAX)
+        application.router.add_get("/", self.gateway.serve)
+        application.router.add_get("/attachments/{channel}/{attachment}/{name}", attachment)
+        application.router.add_get("/files/{attachment}/{name}", page_file)
+        application.router.add_route("*", API_PATH + "/{path:.*}", door.serve)
+        return application
+
+    @property
+    def api_url(self) -> str:
+        """The base of the REST API, without a slash at its end."""
+        return self.world.http_url + API_PATH
+
+    @property
+    def gateway_url(self) -> str:
+        return self.world.gateway_url
+
+    @property
+    def token(self) -> str:
+        """What the bot logs in with."""
+        return self.world.token
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        """The calls to the REST API, oldest first; only the last thousands are kept."""
+        return [] if self._door is None else list(self._door.calls)
+
+    def add_guild(
+        self,
+        name: str,
+        *,
+        people: Sequence[str],
+        channels: Sequence[str] = ("general",),
+        shard: int = 0,
+    ) -> Guild:
+        """Another server with the bot in it, which is told at once; `shard` is its number where there are several."""
+        guild = found_guild(self.world, name, people=people, channels=channels, shard=shard)
+        self.world.publish(
+            Event(
+                name="GUILD_CREATE",
+                payload=guild_create_json(self.world, guild),
+                intent=GUILDS,
+                guild_id=guild.guild_id,
+            )
+        )
+        self.world.touch()
+        return guild
+
+    def view(self) -> PlatformView:
+        return view_of(self.world, is_bot_connected=self.gateway.is_bot_connected)
+
+    async def changes(self) -> AsyncIterator[int]:
+        yield (seen := self.world.version)
+        while True:
+            seen = await self.world.wait_for_change(seen)
+            yield seen
+
+    async def say(
+        self,
+        person: str,
+        channel_id: str,
+        text: str,
+        *,
+        thread_id: str | None = None,
+        files: Sequence[SentFile] = (),
+    ) -> str:
+        user = people.find_person(self.world, person)
+        place = people.find_place(self.world, user, channel_id, thread_id)
+        return people.say(self.world, user, place, text, files).message_id
+
+    async def edit(self, person: str, channel_id: str, message_id: str, text: str) -> None:
+        message = self._message(person, channel_id, message_id)
+        user = people.find_person(self.world, person)
+        people.edit(self.world, message, user, text, time.time())
+
+    async def delete(self, person: str, channel_id: str, message_id: str) -> None:
+        message = self._message(person, channel_id, message_id)
+        people.delete(self.world, message, people.find_person(self.world, person))
+
+    async def react(
+        self, person: str, channel_id: str, message_id: str, emoji: str, *, is_removed: bool = False
+    ) -> None:
+        message = self._message(person, channel_id, message_id)
+        user = people.find_person(self.world, person)
+        people.set_reaction(self.world, message, user, emoji, is_removed=is_removed)
+
+    async def press(
+        self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = ""
+    ) -> None:
+        message = self._message(person, channel_id, message_id)
+        user = people.find_person(self.world, person)
+        await people.press(self.world, message, user, control_id, value)
+
+    async def submit(self, person: str, form_id: str, values: dict[str, str]) -> None:
+        await people.submit(self.world, people.find_person(self.world, person), form_id, values)
+
+    async def command(
+        self,
+        person: str,
+        channel_id: str,
+        name: str,
+        options: dict[str, str],
+        *,
+        thread_id: str | None = None,
+        files: dict[str, SentFile] | None = None,
+    ) -> str:
+        user = people.find_person(self.world, person)
+        place = people.find_place(self.world, user, channel_id, thread_id)
+        return await calling.call_command(self.world, user, place, name, options, files or {})
+
+    def misbehave(self, fault: str, **settings: str | float | int) -> None:
+        """Those that concern the connection itself bite at once; the others wait for what they fit."""
+        if fault == "drop_connection":
+            self.gateway.drop()
+        elif fault == "reconnect":
+            self.gateway.ask_to_reconnect()
+        else:
+            self.world.faults.arm(fault, **settings)
+            if fault == "none":
+                self.gateway.release()
+
+    def _message(self, person: str, channel_id: str, message_id: str) -> Message:
+        user = people.find_person(self.world, person)
+        return people.find_message(self.world, user, channel_id, message_id)

@@ -1,0 +1,175 @@
+"""The control plane's calls on apps, images and secrets."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import cast
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError, Status
+from modal_proto import api_pb2
+
+from simulator.modal.rpc import Answer, RpcStream, Talk
+from simulator.modal.world import SimulatedImage, World, new_id, token
+
+TOKEN_SECONDS = 1200.0
+BUILDER = "2025.06"
+CREATE_IF_MISSING = api_pb2.OBJECT_CREATION_TYPE_CREATE_IF_MISSING
+SUCCESS = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
+
+
+async def hello(
+    world: World, request: object, metadata: Mapping[str, object]
+) -> api_pb2.ClientHelloResponse:
+    return api_pb2.ClientHelloResponse()
+
+
+async def auth_token(
+    world: World, request: object, metadata: Mapping[str, object]
+) -> api_pb2.AuthTokenGetResponse:
+    return api_pb2.AuthTokenGetResponse(token=token(TOKEN_SECONDS))
+
+
+async def environment(
+    world: World,
+    request: api_pb2.EnvironmentGetOrCreateRequest,
+    metadata: Mapping[str, object],
+) -> api_pb2.EnvironmentGetOrCreateResponse:
+    settings = api_pb2.EnvironmentSettings(image_builder_version=BUILDER)
+    name = request.deployment_name or "main"
+    return api_pb2.EnvironmentGetOrCreateResponse(
+        environment_id="en-1", metadata=api_pb2.EnvironmentMetadata(name=name, settings=settings)
+    )
+
+
+async def app(
+    world: World, request: api_pb2.AppGetOrCreateRequest, metadata: Mapping[str, object]
+) -> api_pb2.AppGetOrCreateResponse:
+    name = request.app_name
+    if name not in world.apps and request.object_creation_type != CREATE_IF_MISSING:
+        raise GRPCError(Status.NOT_FOUND, f"App {name!r} not found")
+    app_id = world.apps.setdefault(name, new_id("ap"))
+    handle = api_pb2.AppHandleMetadata(description=name, app_id=app_id)
+    return api_pb2.AppGetOrCreateResponse(app_id=app_id, handle_metadata=handle)
+
+
+async def image(
+    world: World, request: api_pb2.ImageGetOrCreateRequest, metadata: Mapping[str, object]
+) -> api_pb2.ImageGetOrCreateResponse:
+    """What a layer says is written down and not carried out; a layer over a snapshot has its files."""
+    bases = [world.image(base.image_id) for base in request.image.base_images]
+    layers = (*(bases[0].layers if bases else ()), *request.image.dockerfile_commands)
+    folder = bases[0].folder if bases else None
+    for built in world.images.values():
+        if (built.layers, built.folder, built.expires_at) == (layers, folder, None):
+            return api_pb2.ImageGetOrCreateResponse(image_id=built.image_id, result=SUCCESS)
+    image_id = new_id("im")
+    world.images[image_id] = SimulatedImage(image_id=image_id, layers=layers, folder=folder)
+    return api_pb2.ImageGetOrCreateResponse(image_id=image_id)
+
+
+async def build(world: World, stream: RpcStream) -> None:
+    request = cast("api_pb2.ImageJoinStreamingRequest", await stream.recv_message())
+    world.image(request.image_id)
+    await stream.send_message(api_pb2.ImageJoinStreamingResponse(result=SUCCESS, eof=True))
+
+
+async def image_by_id(
+    world: World, request: api_pb2.ImageFromIdRequest, metadata: Mapping[str, object]
+) -> api_pb2.ImageFromIdResponse:
+    return api_pb2.ImageFromIdResponse(image_id=world.image(request.image_id).image_id)
+
+
+async def delete_image(
+    world: World, request: api_pb2.ImageDeleteRequest, metadata: Mapping[str, object]
+) -> Empty:
+    world.image(request.image_id)
+    await world.delete_image(request.image_id)
+    return Empty()
+
+
+async def secret(
+    world: World, request: api_pb2.SecretGetOrCreateRequest, metadata: Mapping[str, object]
+) -> api_pb2.SecretGetOrCreateResponse:
+    name = request.deployment_name
+    if name and name not in world.secrets and not request.env_dict:
+        raise GRPCError(Status.NOT_FOUND, f"Secret {name!r} not found")
+    secret_id = f"st-{name}" if name else new_id("st")
+    world.secrets.setdefault(name or secret_id, dict(request.env_dict))
+    return api_pb2.SecretGetOrCreateResponse(secret_id=secret_id)
+
+
+async def mount(
+    world: World, request: api_pb2.MountGetOrCreateRequest, metadata: Mapping[str, object]
+) -> api_pb2.MountGetOrCreateResponse:
+    return api_pb2.MountGetOrCreateResponse(mount_id=new_id("mo"))
+
+
+async def files_there(
+    world: World,
+    request: api_pb2.MountBatchedCheckExistenceRequest,
+    metadata: Mapping[str, object],
+) -> api_pb2.MountBatchedCheckExistenceResponse:
+    """All files of a deployment count as there: nothing is uploaded."""
+    return api_pb2.MountBatchedCheckExistenceResponse()
+
+
+async def app_by_name(
+    world: World,
+    request: api_pb2.AppGetByDeploymentNameRequest,
+    metadata: Mapping[str, object],
+) -> api_pb2.AppGetByDeploymentNameResponse:
+    is_deployed = world.apps.get(request.name, "") in world.deployed
+    app_id = world.apps[request.name] if is_deployed else ""
+    return api_pb2.AppGetByDeploymentNameResponse(app_id=app_id)
+
+
+async def create_app(
+    world: World, request: api_pb2.AppCreateRequest, metadata: Mapping[str, object]
+) -> api_pb2.AppCreateResponse:
+    app_id = world.apps.setdefault(request.description, new_id("ap"))
+    return api_pb2.AppCreateResponse(app_id=app_id, app_page_url="http://127.0.0.1/")
+
+
+async def layout(
+    world: World, request: api_pb2.AppGetLayoutRequest, metadata: Mapping[str, object]
+) -> api_pb2.AppGetLayoutResponse:
+    return api_pb2.AppGetLayoutResponse(app_layout=api_pb2.AppLayout())
+
+
+async def heartbeat(
+    world: World, request: api_pb2.AppHeartbeatRequest, metadata: Mapping[str, object]
+) -> Empty:
+    return Empty()
+
+
+async def disconnect(
+    world: World, request: api_pb2.AppClientDisconnectRequest, metadata: Mapping[str, object]
+) -> Empty:
+    return Empty()
+
+
+ANSWERS: Mapping[str, Answer] = {
+    "ClientHello": hello,
+    "AuthTokenGet": auth_token,
+    "EnvironmentGetOrCreate": environment,
+    "AppGetOrCreate": app,
+    "ImageGetOrCreate": image,
+    "ImageFromId": image_by_id,
+    "ImageDelete": delete_image,
+    "SecretGetOrCreate": secret,
+    "MountGetOrCreate": mount,
+    "MountBatchedCheckExistence": files_there,
+    "AppGetByDeploymentName": app_by_name,
+    "AppCreate": create_app,
+    "AppGetLayout": layout,
+    "AppHeartbeat": heartbeat,
+    "AppClientDisconnect": disconnect,
+}
+
+
+def answers(world: World) -> dict[str, Answer]:
+    return {name: partial(answer, world) for name, answer in ANSWERS.items()}
+
+
+def talks(world: World) -> dict[str, Talk]:
+    return {"ImageJoinStreaming": partial(build, world)}

@@ -1,0 +1,132 @@
+"""The simulated Modal as it listens: two gRPC servers on this machine's loopback, over one world."""
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+from weakref import WeakSet
+
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server
+from modal_proto.api_grpc import ModalClientBase
+from modal_proto.task_command_router_grpc import TaskCommandRouterBase
+
+from core.tasks import cancel, spawn
+from simulator.modal import account, functions, router, sandboxes
+from simulator.modal.container import Jail
+from simulator.modal.rpc import Faults, Gate, service
+from simulator.modal.world import World
+
+LOOK_SECONDS = 0.2
+CLOSE_SECONDS = 2.0
+
+
+class _Listening(Server):
+    """Hangs up on whoever is still connected when it closes: the SDK holds its connections for longer."""
+
+    def __init__(self, servicer: object) -> None:
+        super().__init__([cast("ModalClientBase", servicer)])
+        self._connected: WeakSet[asyncio.BaseTransport] = WeakSet()
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        made = protocol.connection_made
+
+        def noted(transport: asyncio.BaseTransport) -> None:
+            self._connected.add(transport)
+            made(transport)
+
+        vars(protocol)["connection_made"] = noted
+        return protocol
+
+    async def serve(self) -> str:
+        """The URL."""
+        await self.start("127.0.0.1", 0)
+        listening = cast("asyncio.Server", self._server)
+        return f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+    async def end(self) -> None:
+        self.close()
+        for transport in tuple(self._connected):
+            cast("asyncio.WriteTransport", transport).abort()
+        await asyncio.sleep(0)  # now they are closed
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.wait_closed(), CLOSE_SECONDS)
+
+
+class ModalSimulator:
+    """A strict Modal while entered. `jail` None: its commands are plain processes of this machine's user."""
+
+    def __init__(self, jail: Jail | None = None) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="threadhand-modal-"))
+        self._folder.chmod(0o711)
+        self._servers: list[_Listening] = []
+        self.gate = Gate()
+        self.world = World(self._folder, jail)
+        self.url = ""
+
+    @property
+    def calls(self) -> list[str]:
+        """The names of all calls so far, in order."""
+        return self.gate.calls
+
+    @property
+    def faults(self) -> Faults:
+        return self.gate.faults
+
+    async def __aenter__(self) -> Self:
+        world = self.world
+        control = service(
+            ModalClientBase,
+            self.gate,
+            lambda metadata: "" if _credentials(metadata) == world.credentials else "bad token",
+            {**account.answers(world), **functions.answers(world), **sandboxes.answers(world)},
+            account.talks(world),
+        )
+        commands = service(
+            TaskCommandRouterBase,
+            self.gate,
+            lambda metadata: "" if _is_known(metadata, world) else "bad router token",
+            router.answers(world),
+            router.talks(world),
+        )
+        self.url = world.url = await self._serve(control)
+        world.router_url = await self._serve(commands)
+        self._watching = spawn(self._watch(), name="the clock of the simulated Modal")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await cancel(self._watching)
+        await self.world.close()
+        for server in self._servers:
+            await server.end()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _serve(self, servicer: object) -> str:
+        server = _Listening(servicer)
+        self._servers.append(server)
+        return await server.serve()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.world.end_expired()
+
+
+def _credentials(metadata: object) -> tuple[object, object]:
+    found = cast("dict[str, object]", metadata)
+    return found.get("x-modal-token-id"), found.get("x-modal-token-secret")
+
+
+def _is_known(metadata: object, world: World) -> bool:
+    told = str(cast("dict[str, object]", metadata).get("authorization", ""))
+    given = told.removeprefix("Bearer ")
+    return any(given in sandbox.router_tokens for sandbox in world.sandboxes.values())

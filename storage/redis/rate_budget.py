@@ -1,0 +1,204 @@
+"""The budget of calls of many processes: one script in Redis, by its clock, and a stream that tells of refusals."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from core.failpoints import Failpoint
+from storage.redis.streams import Ear, Fields, RedisStreams
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS_MAX = 0.5
+"""A call waits so long for Redis, and not longer: then it goes by what this process knows."""
+PAUSE_SECONDS = 5.0
+_STREAM = "threadhand:refusals"
+_STREAM_SECONDS = 600
+_STREAM_LENGTH_MAX = 200
+_TAKE = Failpoint("redis.take_turn")
+_REFUSE = Failpoint("redis.refuse_calls")
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local function count(key)
+  local found = redis.call('HMGET', key, 'full', 'refused', 'paced')
+  return tonumber(found[1]) or 0, tonumber(found[2]) or 0, tonumber(found[3]) or 0
+end
+local function keep(key, full, refused, paced)
+  local function exact(number) return string.format('%.3f', number) end
+  redis.call('HSET', key, 'full', exact(full), 'refused', exact(refused), 'paced', exact(paced))
+  redis.call('PEXPIRE', key, math.ceil(math.max(full, paced) - now) + 1000)
+end
+"""
+# KEYS: the counts. ARGV: the longest wait, then of each count its interval, its burst, and whether it is always kept.
+# GCRA; what it answers is in microseconds, as Redis cuts a number down to an integer
+_TAKE_SCRIPT = (
+    _NOW
+    + """
+local at = now
+for i, key in ipairs(KEYS) do
+  local full, refused, paced = count(key)
+  at = math.max(at, refused)
+  if ARGV[3 * i + 1] == '1' or now < paced then at = math.max(at, full - tonumber(ARGV[3 * i])) end
+end
+if at - now <= tonumber(ARGV[1]) then
+  for i, key in ipairs(KEYS) do
+    local full, refused, paced = count(key)
+    if ARGV[3 * i + 1] == '1' or now < paced then
+      keep(key, math.max(full, at) + tonumber(ARGV[3 * i - 1]), refused, paced)
+    end
+  end
+end
+return math.ceil((at - now) * 1000)
+"""
+)
+# KEYS: the counts, and the stream last. ARGV: the refusal, how long the pace is kept after it, the length of the stream
+# and for how long it is kept, what it is told, then of each count its burst.
+_REFUSE_SCRIPT = (
+    _NOW
+    + """
+for i = 1, #KEYS - 1 do
+  local full, refused, paced = count(KEYS[i])
+  refused = math.max(refused, now + tonumber(ARGV[1]))
+  keep(KEYS[i], math.max(full, refused + tonumber(ARGV[5 + i])), refused, refused + tonumber(ARGV[2]))
+end
+redis.call('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[3], '*', 'refusal', ARGV[5])
+redis.call('EXPIRE', KEYS[#KEYS], ARGV[4])
+return 0
+"""
+)
+
+
+class Counted(Protocol):
+    """What one count in Redis is: `bots.delivery.rate_limiter.Allowance` by its shape."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def interval_seconds(self) -> float: ...
+    @property
+    def burst_seconds(self) -> float: ...
+    @property
+    def always_kept(self) -> bool: ...
+
+
+CountedT = TypeVar("CountedT", bound=Counted)
+AnyCountedT = TypeVar("AnyCountedT", bound=Counted, contravariant=True)
+
+
+class OwnBudget(Protocol[AnyCountedT]):
+    """What the process itself knows: what it was refused, and what others told. It goes by that without Redis."""
+
+    learnt_seconds: float
+
+    async def take(
+        self, allowances: Sequence[AnyCountedT], *, wait_seconds_max: float
+    ) -> float: ...
+    def is_counted(self, allowances: Sequence[AnyCountedT]) -> bool: ...
+    def is_refused(self, allowances: Sequence[AnyCountedT]) -> bool: ...
+    async def refuse(self, allowances: Sequence[AnyCountedT], *, seconds: float) -> None: ...
+    def note(self, key: str, seconds: float, burst_seconds: float) -> None: ...
+
+
+class RedisRateBudget(Generic[CountedT]):
+    """Implements `bots.delivery.rate_limiter.RateBudget` over Redis.
+
+    Redis is asked only if a call may have to wait. Refusals reach the other processes through a stream, so calls that
+    are not limited cost no round trip.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        streams: RedisStreams,
+        own: OwnBudget[CountedT],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._own = own
+        self._streams = streams
+        self._clock = clock
+        self._take = client.register_script(_TAKE_SCRIPT)
+        self._refuse = client.register_script(_REFUSE_SCRIPT)
+        self._away_until: float | None = None
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[None, None]:
+        """While entered this process hears what others were refused."""
+        async with self._streams.listen(_STREAM, Ear(self._hear, lambda: None)):
+            yield
+
+    async def take(self, allowances: Sequence[CountedT], *, wait_seconds_max: float) -> float:
+        if not self._own.is_counted(allowances):
+            return 0.0
+        arguments: list[str | float] = [wait_seconds_max * 1000]
+        for one in allowances:
+            arguments += [one.interval_seconds * 1000, one.burst_seconds * 1000]
+            arguments.append(int(one.always_kept))
+        keys = [_key(one) for one in allowances]
+        if self._is_worth_asking():
+            try:
+                with _TAKE:
+                    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                        answer = cast(object, await self._take(keys, arguments))
+            except (RedisError, OSError) as error:
+                self._lost(error)
+            else:
+                self._found()
+                return float(str(answer)) / 1_000_000
+        return await self._own.take(allowances, wait_seconds_max=wait_seconds_max)
+
+    def is_refused(self, allowances: Sequence[CountedT]) -> bool:
+        return self._own.is_refused(allowances)
+
+    async def refuse(self, allowances: Sequence[CountedT], *, seconds: float) -> None:
+        await self._own.refuse(allowances, seconds=seconds)
+        if not self._is_worth_asking():
+            return
+        told = json.dumps([[one.key, seconds, one.burst_seconds] for one in allowances])
+        arguments: list[str | float] = [seconds * 1000, self._own.learnt_seconds * 1000]
+        arguments += [_STREAM_LENGTH_MAX, _STREAM_SECONDS, told]
+        arguments += [one.burst_seconds * 1000 for one in allowances]
+        try:
+            with _REFUSE:
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    await self._refuse([*(_key(one) for one in allowances), _STREAM], arguments)
+        except (RedisError, OSError) as error:
+            self._lost(error)
+        else:
+            self._found()
+
+    def _hear(self, fields: Fields) -> None:
+        try:
+            for key, seconds, burst_seconds in json.loads(fields[b"refusal"]):
+                self._own.note(str(key), float(seconds), float(burst_seconds))
+        except (ValueError, TypeError, KeyError):
+            log.warning("an entry of the stream of refused calls cannot be read")
+
+    def _is_worth_asking(self) -> bool:
+        return self._away_until is None or self._clock() >= self._away_until
+
+    def _lost(self, error: Exception) -> None:
+        if self._away_until is None:
+            log.warning(
+                "each process keeps its own budget of calls until redis answers: %s",
+                type(error).__name__,
+            )
+        self._away_until = self._clock() + PAUSE_SECONDS
+
+    def _found(self) -> None:
+        if self._away_until is not None:
+            log.warning("the budgets of calls are shared again")
+            self._away_until = None
+
+
+def _key(allowance: Counted) -> str:
+    return f"threadhand:rate:{allowance.key}"

@@ -1,0 +1,110 @@
+"""The run queue and the stop signals of many processes: SAQ's lists, and a stream."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from saq import Status
+from saq.queue.redis import RedisQueue
+
+from core.failpoints import Failpoint
+from storage.memory.run_queue import MemoryStopSignals
+from storage.redis.streams import Ear, Fields, RedisStreams, answering
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 2.0
+SWEEP_SECONDS = 2
+KEPT_MAX = 1_000
+RETRIES_MAX = 1_000_000
+_STOPS = "threadhand:stops"
+_STOPS_LENGTH_MAX = 1_000
+_PUT = Failpoint("redis.put")
+_SEND = Failpoint("redis.send_stop")
+
+
+class RedisRunQueue:
+    """`core.ports.RunQueue`. An entry is done as soon as it is claimed: from there on the run's lease in the database
+    tells who has it, and the workers' sweep finds what a dead one had. What Redis does not take is kept for a claim of
+    this process: a worker's sweep finds every run, so that runs are late without Redis, and not lost."""
+
+    def __init__(self, client: Redis, *, name: str = "threadhand") -> None:
+        self._jobs = RedisQueue(client, name=name)
+        self._swept_at = 0.0
+        self._kept: deque[str] = deque(maxlen=KEPT_MAX)
+
+    async def put(self, run_id: str) -> None:
+        try:
+            with _PUT:
+                async with answering():
+                    await self._jobs.enqueue(
+                        "run", key=run_id, timeout=0, retries=RETRIES_MAX, ttl=-1
+                    )
+        except (RedisError, OSError) as error:
+            log.warning("redis did not take run %s: %s", run_id, error)
+            if run_id not in self._kept:
+                self._kept.append(run_id)
+
+    async def claim(self) -> str:
+        while True:
+            if self._kept:
+                return self._kept.popleft()
+            try:
+                run_id = await self._claim_one()
+            except (RedisError, OSError) as error:
+                log.warning("the queue does not answer: %s", error)
+                await asyncio.sleep(WAIT_SECONDS)
+                continue
+            if run_id is not None:
+                return run_id
+
+    async def _claim_one(self) -> str | None:
+        async with answering(after_seconds=WAIT_SECONDS):
+            return await self._next()
+
+    async def _next(self) -> str | None:
+        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            # puts back what a worker took and died with before it could say so
+            await self._jobs.sweep(lock=SWEEP_SECONDS, abort=0.1)
+        job = await self._jobs.dequeue(timeout=WAIT_SECONDS)
+        if job is None:
+            return None
+        await self._jobs.finish(job, Status.COMPLETE)
+        return job.key
+
+
+class RedisStopSignals:
+    """`core.ports.StopSignals`: wakes whoever runs it, wherever that is. The request itself is stored."""
+
+    def __init__(self, client: Redis, streams: RedisStreams) -> None:
+        self._client = client
+        self._streams = streams
+        self._here = MemoryStopSignals()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[None, None]:
+        """While entered this process hears the stops that others send."""
+
+        def hear(fields: Fields) -> None:
+            self._here.wake(fields.get(b"run", b"").decode(errors="replace"))
+
+        async with self._streams.listen(_STOPS, Ear(hear, self._here.wake_all)):
+            yield
+
+    async def send(self, run_id: str) -> None:
+        self._here.wake(run_id)
+        try:
+            with _SEND:
+                async with answering():
+                    await self._client.xadd(_STOPS, {"run": run_id}, maxlen=_STOPS_LENGTH_MAX)
+        except (RedisError, OSError) as error:
+            log.warning("the stop of run %s was heard here alone: %s", run_id, error)
+
+    async def wait(self, run_id: str) -> None:
+        await self._here.wait(run_id)

@@ -1,0 +1,127 @@
+"""Statements that are compiled once and then only filled in.
+
+For one of the small statements of a turn SQLAlchemy's own way (building it, finding the compiled form again, naming and
+ordering the parameters, a context and a result of its own) costs several times what the database takes. The driver is
+therefore called itself, within the transaction that the database has begun; faults are then the driver's own, not
+SQLAlchemy's.
+"""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import Insert, Select, Update
+from sqlalchemy.types import TypeEngine
+
+from storage.sql.asyncpg_driver import driver_of, rows_met, wait_for
+
+Statement = Insert | Update | Select[*tuple[Any, ...]]
+_Convert = Callable[[Any], object] | None
+
+
+class _Plan(NamedTuple):
+    """`parameters` in their order, `constants` the values of those that nobody gives; `columns` of a SELECT.
+
+    Beside each name is what makes the driver's value of ours, or ours of the driver's.
+    """
+
+    text: str
+    parameters: tuple[tuple[str, _Convert], ...]
+    constants: dict[str, object]
+    columns: tuple[tuple[str, _Convert], ...]
+
+
+class Prepared:
+    """One statement whose values are bound by name. State: its text and its parameters, per kind of database.
+
+    It may be given as a function of the database's name. Every row that is given to an INSERT has the same columns.
+    """
+
+    def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
+        self._statement = statement
+        self._plans: dict[str, _Plan] = {}
+
+    def run(self, connection: Connection, *rows: Mapping[str, object]) -> int:
+        """Runs it for one row of values, or for each of many in one go; answers how many rows it met, for one row."""
+        plan = self._plan(connection.dialect, rows[0])
+        filled = [_filled(plan, row) for row in rows]
+        driver = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            if len(filled) > 1:
+                return driver.executemany(plan.text, filled).rowcount
+            return driver.execute(plan.text, filled[0]).rowcount
+        asyncpg = driver_of(connection)
+        if len(filled) > 1:
+            wait_for(asyncpg.executemany(plan.text, filled))
+            return len(filled)
+        return rows_met(wait_for(asyncpg.execute(plan.text, *filled[0])))
+
+    def found(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+        """The rows of a SELECT as the driver gives them."""
+        plan = self._plan(connection.dialect, row)
+        driver = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            return driver.execute(plan.text, _filled(plan, row)).fetchall()
+        return wait_for(driver_of(connection).fetch(plan.text, *_filled(plan, row)))
+
+    def rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
+        """The rows of a SELECT by the names of their columns, with the values that these mean."""
+        found = self.found(connection, row)
+        columns = self._plan(connection.dialect, row).columns
+        return [
+            {
+                name: value if convert is None else convert(value)
+                for (name, convert), value in zip(columns, values, strict=True)
+            }
+            for values in found
+        ]
+
+    def first(self, connection: Connection, row: Mapping[str, object]) -> dict[str, Any] | None:
+        """The first of `rows`, or None where there are none."""
+        return next(iter(self.rows(connection, row)), None)
+
+    def _plan(self, dialect: Dialect, row: Mapping[str, object]) -> _Plan:
+        plan = self._plans.get(dialect.name)
+        if plan is None:
+            plan = self._plans[dialect.name] = self._compiled(dialect, tuple(row))
+        return plan
+
+    def _compiled(self, dialect: Dialect, given: Sequence[str]) -> _Plan:
+        """An INSERT names the columns that it is given, and does not answer its generated key."""
+        made = self._statement(dialect.name) if callable(self._statement) else self._statement
+        if isinstance(made, Insert):
+            compiled = made.inline().compile(dialect=dialect, column_keys=given)
+        else:
+            compiled = made.compile(dialect=dialect)
+        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - what a dialect for SQL makes
+        names = compiled.positiontup or ()
+        binds = {name: compiled.binds[name] for name in names}
+        return _Plan(
+            text=compiled.string,
+            parameters=tuple((name, _binding(binds[name].type, dialect)) for name in names),
+            constants={name: bind.value for name, bind in binds.items() if name not in given},
+            columns=_columns(made, dialect) if isinstance(made, Select) else (),
+        )
+
+
+def _filled(plan: _Plan, row: Mapping[str, object]) -> tuple[object, ...]:
+    values = {**plan.constants, **row} if plan.constants else row
+    return tuple(
+        [
+            values[name] if convert is None else convert(values[name])
+            for name, convert in plan.parameters
+        ]
+    )
+
+
+def _columns(made: Select[*tuple[Any, ...]], dialect: Dialect) -> tuple[tuple[str, _Convert], ...]:
+    return tuple(
+        (column.key or "", column.type.dialect_impl(dialect).result_processor(dialect, None))
+        for column in made.selected_columns
+    )
+
+
+def _binding(kind: TypeEngine[Any], dialect: Dialect) -> _Convert:
+    return kind.dialect_impl(dialect).bind_processor(dialect)

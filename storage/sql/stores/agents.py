@@ -1,0 +1,118 @@
+"""The versions of agents, and which of them a thread works with."""
+
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, bindparam, func, select, update
+
+from core.agents.definition import AgentDefinition, AgentVersion
+from core.domain.errors import ConfigurationError
+from core.domain.ids import new_id
+from core.domain.threads import Address, Lease, Person
+from core.failpoints import Failpoint
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.rows import Row
+from storage.sql.stores.audit import record_in_thread
+from storage.sql.stores.inputs import insert_thread
+from storage.sql.stores.thread_snapshots import lock_thread_at
+from storage.sql.tables import runs, threads
+from storage.sql.tables.agents import agent_versions
+from storage.sql.upserts import insert_or_skip
+
+_RECORD = Failpoint("storage.record_agent")
+_CHOOSE = Failpoint("storage.choose_agent")
+_SIGN = Prepared(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(agent_id=bindparam("agent"), agent_version_id=bindparam("version"))
+)
+
+
+class SqlAgentVersions:
+    """`core.agents.ports.AgentVersions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, definition: AgentDefinition) -> AgentVersion:
+        known = await self._database.read(lambda c: _known(c, definition))
+        return known or await self._database.write(_RECORD, lambda c: _recorded(c, definition))
+
+    async def version(self, agent_version_id: str) -> AgentVersion | None:
+        statement = select(agent_versions).where(
+            agent_versions.c.agent_version_id == agent_version_id
+        )
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        return _version_of(row) if row else None
+
+    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
+        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by))
+
+
+def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion | None:
+    statement = (
+        select(agent_versions)
+        .where(
+            agent_versions.c.agent_id == definition.agent_id,
+            agent_versions.c.content_hash == definition.content_hash,
+        )
+        .order_by(agent_versions.c.number)
+        .limit(1)
+    )
+    row = connection.execute(statement).mappings().one_or_none()
+    return _version_of(row) if row else None
+
+
+def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersion:
+    """Numbers are unique: of two that record at once one is told so, and looks again. The number comes first: a
+    version that is recorded after it is either seen or in the way."""
+    newest = select(func.coalesce(func.max(agent_versions.c.number), 0)).where(
+        agent_versions.c.agent_id == definition.agent_id
+    )
+    while True:
+        number = connection.execute(newest).scalar_one() + 1
+        if known := _known(connection, definition):
+            return known
+        values: dict[str, object] = {
+            "agent_version_id": new_id(),
+            "agent_id": definition.agent_id,
+            "number": number,
+            "content_hash": definition.content_hash,
+            "definition": definition.model_dump(mode="json", exclude_defaults=True),
+            "created_at": datetime.now(UTC),
+        }
+        insert_or_skip(connection, agent_versions, [values])
+
+
+def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None) -> None:
+    thread = lock_thread_at(connection, address) or insert_thread(connection, address)
+    connection.execute(
+        update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
+    )
+    record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
+
+
+def sign_run(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
+    """The run of the lease, which is locked, is that version's from now on."""
+    signed = {
+        "run": lease.run_id,
+        "agent": agent.definition.agent_id,
+        "version": agent.agent_version_id,
+    }
+    _SIGN.run(connection, signed)
+
+
+def _version_of(row: Row) -> AgentVersion:
+    try:
+        definition = AgentDefinition.model_validate(row["definition"])
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"Version {row['number']} of the agent {row['agent_id']} is of a newer release than this one."
+        ) from error
+    return AgentVersion(
+        agent_version_id=row["agent_version_id"],
+        number=row["number"],
+        content_hash=row["content_hash"],
+        definition=definition,
+    )

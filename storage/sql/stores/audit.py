@@ -1,0 +1,174 @@
+"""The audit log: entries written in the transactions of the acts that they tell of."""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, delete, select
+
+from core.domain.approval import APPROVE_ALWAYS, choice_of, is_allowed
+from core.domain.audit import AuditAction, AuditEntry
+from core.domain.ids import new_id
+from core.domain.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
+from core.failpoints import Failpoint
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.rows import Row
+from storage.sql.tables import audit_entries
+
+SUBJECT_CHARACTERS_MAX = 300
+SWEPT_AT_ONCE_MAX = 500
+_RECORD = Failpoint("storage.record_audit")
+_SWEEP = Failpoint("storage.sweep_audit")
+_ADD_ENTRY = Prepared(audit_entries.insert())
+
+
+class SqlAuditLog:
+    """`core.domain.audit.AuditLog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, entry: AuditEntry) -> None:
+        await self._database.write(_RECORD, lambda c: insert_entry(c, entry))
+
+    async def newest(
+        self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
+    ) -> tuple[AuditEntry, ...]:
+        statement = select(audit_entries).order_by(audit_entries.c.entry_id.desc()).limit(limit)
+        if platform is not None:
+            statement = statement.where(audit_entries.c.platform == platform)
+        if workspace_id is not None:
+            statement = statement.where(audit_entries.c.workspace_id == workspace_id)
+        return await self._database.read(
+            lambda c: tuple(map(_entry_of, c.execute(statement).mappings()))
+        )
+
+    async def sweep(self, *, older_than_days: float) -> int:
+        """Deletes a batch of the entries that are that old; answers how many went, 0 once none are left."""
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        return await self._database.write(_SWEEP, lambda c: _delete_oldest(c, before))
+
+
+def _delete_oldest(connection: Connection, before: datetime) -> int:
+    """Ids sort by the time they were made, so the oldest are found without an index on the time. What another process
+    is deleting just now is passed over."""
+    oldest = (
+        select(audit_entries.c.entry_id, audit_entries.c.happened_at)
+        .order_by(audit_entries.c.entry_id)
+        .limit(SWEPT_AT_ONCE_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    found = connection.execute(oldest).all()
+    gone = [entry_id for entry_id, happened_at in found if happened_at < before]
+    if gone:
+        connection.execute(delete(audit_entries).where(audit_entries.c.entry_id.in_(gone)))
+    return len(gone)
+
+
+def insert_entry(connection: Connection, entry: AuditEntry) -> None:
+    values = {
+        "entry_id": new_id(),
+        "happened_at": entry.happened_at,
+        "action": entry.action,
+        "actor_id": entry.actor.person_id,
+        "actor_name": entry.actor.name,
+        "platform": entry.address.platform,
+        "workspace_id": entry.address.workspace_id,
+        "channel_id": entry.address.channel_id,
+        "thread_key": entry.address.thread_key,
+        "thread_id": entry.thread_id,
+        "run_id": entry.run_id,
+        "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
+    }
+    _ADD_ENTRY.run(connection, values)
+
+
+def record_act(
+    connection: Connection, action: AuditAction, at: Address, by: Person, *, subject: str = ""
+) -> None:
+    """An act that is about no conversation."""
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action, actor=by, address=at, subject=subject, happened_at=datetime.now(UTC)
+        ),
+    )
+
+
+def record_in_thread(
+    connection: Connection,
+    action: AuditAction,
+    thread: Thread,
+    by: Person | None,
+    *,
+    run_id: str = "",
+    subject: str = "",
+) -> None:
+    """An act in a conversation; what nobody is named for is the program's own and is not recorded."""
+    if by is None:
+        return
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action,
+            actor=by,
+            address=thread.address,
+            thread_id=thread.thread_id,
+            run_id=run_id,
+            subject=subject,
+            happened_at=datetime.now(UTC),
+        ),
+    )
+
+
+def record_arrival(connection: Connection, arrival: Arrival, receipt: Receipt) -> None:
+    """What came in, where it asked for a run, answered a question or stopped something. Words to a run that is on
+    are none of these."""
+    action, subject = _act_of(receipt)
+    if action is None or receipt.run_id is None:
+        return
+    insert_entry(
+        connection,
+        AuditEntry(
+            action=action,
+            actor=arrival.author,
+            address=arrival.address,
+            thread_id=receipt.thread_id or "",
+            run_id=receipt.run_id,
+            subject=subject,
+            happened_at=datetime.now(UTC),
+        ),
+    )
+
+
+def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
+    if isinstance(receipt.decision, StopRun):
+        return "stop_requested", ""
+    ask = receipt.answered_ask
+    if ask is not None and ask.kind == "approval":
+        return ("approval_given" if is_allowed(ask) else "approval_denied"), _tools_of(ask)
+    if ask is not None:
+        return "question_answered", ""
+    return ("run_requested" if receipt.is_new_run else None), ""
+
+
+def _tools_of(ask: Ask) -> str:
+    tools = ", ".join(ask.subject.split()[1:])
+    is_always = choice_of(ask.answer or "") == APPROVE_ALWAYS
+    return f"{tools} (always in this conversation)" if is_always else tools
+
+
+def _entry_of(row: Row) -> AuditEntry:
+    return AuditEntry(
+        action=row["action"],
+        actor=Person(person_id=row["actor_id"], name=row["actor_name"]),
+        address=Address(
+            platform=row["platform"],
+            workspace_id=row["workspace_id"],
+            channel_id=row["channel_id"],
+            thread_key=row["thread_key"],
+        ),
+        thread_id=row["thread_id"],
+        run_id=row["run_id"],
+        subject=row["subject"],
+        happened_at=row["happened_at"],
+    )

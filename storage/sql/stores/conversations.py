@@ -1,0 +1,169 @@
+"""Threads, their messages and runs, read back."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Integer, bindparam, delete, func, select, tuple_, update
+
+from core.domain.events import Cursor, RunEvent
+from core.domain.messages import Message
+from core.domain.threads import Address, Person, Run, Thread, ThreadSnapshot, Usage
+from core.failpoints import Failpoint
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.rows import event_of, message_of, run_of
+from storage.sql.stores.audit import record_in_thread
+from storage.sql.stores.inputs import insert_thread
+from storage.sql.stores.recent_messages import recent_messages
+from storage.sql.stores.thread_snapshots import (
+    lock_thread,
+    lock_thread_at,
+    read_thread,
+    read_thread_at,
+    snapshot_of,
+)
+from storage.sql.tables import messages, run_events, runs, threads, usages
+
+_CREATE = Failpoint("storage.create_thread")
+_RENEW = Failpoint("storage.renew")
+_FORGET = Failpoint("storage.forget")
+_RUN = Prepared(select(runs).where(runs.c.run_id == bindparam("of_run")))
+_IS_AFTER = (
+    run_events.c.run_id == bindparam("of_run"),
+    tuple_(run_events.c.attempt, run_events.c.n)
+    > tuple_(bindparam("attempt", type_=Integer()), bindparam("n", type_=Integer())),
+)
+_EVENTS = Prepared(
+    select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n)
+)
+_TOLD = Prepared(
+    select(messages)
+    .join(run_events, run_events.c.message_id == messages.c.message_id)
+    .where(*_IS_AFTER, run_events.c.body.is_(None))
+)
+
+
+class SqlConversations:
+    """`core.stores.Conversations`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, address: Address) -> ThreadSnapshot | None:
+        def work(connection: Connection) -> ThreadSnapshot | None:
+            thread = read_thread_at(connection, address)
+            return snapshot_of(connection, thread) if thread else None
+
+        return await self._database.read(work)
+
+    async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
+        def work(connection: Connection) -> ThreadSnapshot | None:
+            thread = read_thread(connection, thread_id)
+            return snapshot_of(connection, thread) if thread else None
+
+        return await self._database.read(work)
+
+    async def create(self, address: Address, *, title: str = "") -> Thread:
+        """Answers the thread that is there where the address is bound already."""
+
+        def work(connection: Connection) -> Thread:
+            known = lock_thread_at(connection, address)
+            return known or insert_thread(connection, address, title=title)
+
+        return await self._database.write(_CREATE, work)
+
+    async def renew(self, address: Address, *, by: Person | None = None) -> None:
+        def work(connection: Connection) -> None:
+            thread = lock_thread_at(connection, address)
+            if thread is not None:
+                unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
+                connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
+                record_in_thread(connection, "conversation_renewed", thread, by)
+
+        await self._database.write(_RENEW, work)
+
+    async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
+        def work(connection: Connection) -> None:
+            thread = lock_thread(connection, thread_id)
+            if thread is not None:
+                connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+                record_in_thread(connection, "conversation_forgotten", thread, by)
+
+        await self._database.write(_FORGET, work)
+
+    async def messages(
+        self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
+    ) -> tuple[Message, ...]:
+        statement = (
+            select(messages)
+            .where(messages.c.thread_id == thread_id, messages.c.sequence > after_sequence)
+            .order_by(messages.c.sequence)
+            .limit(limit)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+        )
+
+    async def history(self, thread_id: str) -> tuple[Message, ...]:
+        statement = (
+            select(messages)
+            .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
+            .order_by(messages.c.sequence)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+        )
+
+    async def recent(self, thread_id: str) -> tuple[Message, ...]:
+        return await self._database.read(lambda c: recent_messages(c, thread_id))
+
+    async def message(self, thread_id: str, message_id: str) -> Message | None:
+        statement = select(messages).where(
+            messages.c.message_id == message_id, messages.c.thread_id == thread_id
+        )
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        return message_of(row) if row else None
+
+    async def run(self, run_id: str) -> Run | None:
+        rows = await self._database.read_one(_RUN, {"of_run": run_id})
+        return run_of(rows[0]) if rows else None
+
+    async def runs(self, thread_id: str) -> tuple[Run, ...]:
+        statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)
+        return await self._database.read(
+            lambda c: tuple(map(run_of, c.execute(statement).mappings()))
+        )
+
+    async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
+        """The sum over the thread, the run, or, with neither, everything."""
+        statement = select(
+            func.coalesce(func.sum(usages.c.input_tokens), 0),
+            func.coalesce(func.sum(usages.c.cached_tokens), 0),
+            func.coalesce(func.sum(usages.c.output_tokens), 0),
+            func.coalesce(func.sum(usages.c.cost_usd), 0.0),
+            func.coalesce(func.sum(usages.c.estimated_usd), 0.0),
+        )
+        if thread_id is not None:
+            statement = statement.where(usages.c.thread_id == thread_id)
+        if run_id is not None:
+            statement = statement.where(usages.c.run_id == run_id)
+        sums = await self._database.read(lambda c: c.execute(statement).one())
+        return Usage(
+            input_tokens=int(sums[0]),
+            cached_tokens=int(sums[1]),
+            output_tokens=int(sums[2]),
+            cost_usd=float(sums[3]),
+            estimated_usd=float(sums[4]),
+        )
+
+    async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
+        return await self._database.read(lambda c: _events(c, run_id, after))
+
+
+def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:
+    """Messages are stored once, in their own table, and put back into their events here."""
+    start = after or Cursor(-1, 0)
+    wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
+    found = {row["message_id"]: message_of(row) for row in _TOLD.rows(connection, wanted)}
+    return tuple(
+        event_of(row, found.get(row["message_id"])) for row in _EVENTS.rows(connection, wanted)
+    )

@@ -1,0 +1,210 @@
+"""The outbox: what runs leave to show in their threads, and who shows it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Text,
+    bindparam,
+    case,
+    false,
+    literal_column,
+    not_,
+    select,
+    update,
+)
+
+from core.domain.errors import LeaseLost
+from core.failpoints import Failpoint
+from core.stores import Delivery, DeliveryDraft, Rendering
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.rows import delivery_of
+from storage.sql.stores.run_claims import is_alive, record_heartbeat
+from storage.sql.stores.run_endings import insert_drafts
+from storage.sql.stores.thread_snapshots import UNENDED
+from storage.sql.tables import deliveries, renderings, runs
+
+_CLAIM = Failpoint("storage.claim_rendering")
+_PLAN = Failpoint("storage.plan")
+_RECORD = Failpoint("storage.record")
+_CLOSE = Failpoint("storage.close_rendering")
+
+_SLOTS = ("status", "answer", "ask", "file", "notice")
+_ORDER = (
+    case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
+    deliveries.c.ordinal,
+)
+_HELD = Prepared(
+    select(renderings.c.fence, renderings.c.worker_id)
+    .where(renderings.c.run_id == bindparam("of_run"))
+    .with_for_update()
+)
+_OF_RUN = renderings.c.run_id == bindparam("of_run")
+_CLAIMED = Prepared(
+    select(
+        renderings.c.is_open,
+        renderings.c.fence,
+        renderings.c.worker_id,
+        is_alive(renderings.c.worker_id).label("is_held"),
+    ).where(_OF_RUN)
+)
+_GRANT = Prepared(
+    update(renderings)
+    .where(_OF_RUN)
+    .values(fence=bindparam("new_fence"), worker_id=bindparam("worker"))
+)
+_SHUT = Prepared(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
+_STATUS = Prepared(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
+_OPEN = Prepared(
+    select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
+)
+_OPEN_FOR = Prepared(
+    select(renderings.c.run_id)
+    .where(
+        renderings.c.is_open,
+        (renderings.c.worker_id == bindparam("worker")) | not_(is_alive(renderings.c.worker_id)),
+    )
+    .order_by(renderings.c.run_id)
+)
+_IN_PLAN = deliveries.c.run_id == bindparam("of_run")
+_PLANNED = Prepared(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
+_PLANNED_BY = Prepared(
+    select(deliveries)
+    .join(renderings, renderings.c.run_id == deliveries.c.run_id)
+    .where(
+        _IN_PLAN,
+        renderings.c.fence == bindparam("with_fence"),
+        renderings.c.worker_id == bindparam("worker"),
+    )
+    .order_by(*_ORDER)
+)
+_UNSENT = Prepared(
+    select(deliveries.c.delivery_id)
+    .where(_IN_PLAN, deliveries.c.state != "delivered", deliveries.c.state != "failed")
+    .limit(1)
+)
+_OF_HOLDER = select(renderings.c.run_id).where(
+    _OF_RUN,
+    renderings.c.fence == bindparam("with_fence"),
+    renderings.c.worker_id == bindparam("worker"),
+)
+_STILL_HELD = Prepared(_OF_HOLDER)
+# the rendering's row is locked before that of the delivery, as everywhere; of a delivery that somebody else changes
+# meanwhile PostgreSQL takes the newest state then
+_THIS = update(deliveries).where(
+    deliveries.c.delivery_id == bindparam("of_delivery"),
+    deliveries.c.run_id.in_(_OF_HOLDER.with_for_update()),
+)
+_TOLD: dict[str, BindParameter[Any]] = {
+    name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
+}
+_SET = Prepared(_THIS.values(**_TOLD, state=bindparam("new_state")))
+_SET_DELIVERED = Prepared(
+    _THIS.values(
+        **_TOLD,
+        state=case(
+            (deliveries.c.is_outdated, literal_column("'stale'", Text)),
+            else_=literal_column("'delivered'", Text),
+        ),
+        is_outdated=false(),
+    )
+)
+
+
+class SqlDeliveries:
+    """`core.stores.Deliveries`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
+        statement = _OPEN_FOR if for_worker else _OPEN
+        rows = await self._database.read_one(statement, {"worker": for_worker})
+        return tuple(row["run_id"] for row in rows)
+
+    async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
+        """The same worker may claim again, for instance after an error of its own; its older claim is void then."""
+        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
+
+    async def plan(
+        self, rendering: Rendering, drafts: Sequence[DeliveryDraft]
+    ) -> tuple[Delivery, ...]:
+        """To read what is planned, with no drafts, nothing needs to be locked: it would be free again at once."""
+        if not drafts:
+            with _PLAN:
+                rows = await self._database.read_one(_PLANNED_BY, _holder(rendering))
+            if rows:
+                return tuple(map(delivery_of, rows))
+
+        def work(connection: Connection) -> tuple[Delivery, ...]:
+            _hold(connection, rendering)
+            insert_drafts(connection, rendering.run_id, tuple(drafts))
+            rows = _PLANNED.rows(connection, {"of_run": rendering.run_id})
+            return tuple(map(delivery_of, rows))
+
+        return await self._database.write(_PLAN, work)
+
+    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+        """A delivery whose ask was answered while it was being posted becomes stale instead of delivered."""
+        values: dict[str, object] = {
+            **_holder(rendering),
+            "of_delivery": delivery.delivery_id,
+            "new_message_ref": delivery.message_ref,
+            "new_error": delivery.error,
+            "new_body": delivery.body,
+            "new_state": delivery.state,
+        }
+        statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
+        if await self._database.write_one(_RECORD, statement, values):
+            return
+        if not await self._database.read_one(_STILL_HELD, _holder(rendering)):
+            raise _lost(rendering)
+
+    async def close(self, rendering: Rendering) -> bool:
+        return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
+
+
+def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
+    """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
+    _HELD.found(connection, {"of_run": run_id})
+    row = _CLAIMED.first(connection, {"of_run": run_id})
+    record_heartbeat(connection, worker_id)
+    if row is None or not row["is_open"]:
+        return None
+    if row["is_held"] and row["worker_id"] != worker_id:
+        return None
+    fence = row["fence"] + 1
+    _GRANT.run(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
+    return Rendering(run_id=run_id, worker_id=worker_id, fence=fence)
+
+
+def _hold(connection: Connection, rendering: Rendering) -> None:
+    """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
+    held = _HELD.found(connection, {"of_run": rendering.run_id})
+    if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
+        raise _lost(rendering)
+
+
+def _holder(rendering: Rendering) -> dict[str, object]:
+    return {
+        "of_run": rendering.run_id,
+        "with_fence": rendering.fence,
+        "worker": rendering.worker_id,
+    }
+
+
+def _lost(rendering: Rendering) -> LeaseLost:
+    return LeaseLost(f"run {rendering.run_id} is shown by another worker")
+
+
+def _close(connection: Connection, rendering: Rendering) -> bool:
+    _hold(connection, rendering)
+    this = {"of_run": rendering.run_id}
+    ((status,),) = _STATUS.found(connection, this)
+    if status in UNENDED or _UNSENT.found(connection, this):
+        return False
+    _SHUT.run(connection, this)
+    return True

@@ -1,0 +1,205 @@
+"""What comes in: claimed, decided on and stored in one transaction."""
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from core.domain.audit import AuditEntry
+from core.domain.threads import (
+    Accept,
+    Arrival,
+    Ignore,
+    JoinedThread,
+    Receipt,
+    StopRun,
+    ThreadSnapshot,
+)
+from core.failpoints import Failpoint
+from core.stores import Decide
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.stores.audit import insert_entry, record_arrival
+from storage.sql.stores.inputs import amend, take_in
+from storage.sql.stores.queued_runs import resume_run
+from storage.sql.stores.thread_snapshots import lock_thread_at, snapshot_of
+from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
+from storage.sql.upserts import advancing, skipping
+
+_ACCEPT = Failpoint("storage.accept")
+_CLAIM = Failpoint("storage.claim_key")
+_FORWARD = Failpoint("storage.forward")
+_SWEEP = Failpoint("storage.sweep_keys")
+SWEPT_AT_ONCE_MAX = 1000
+_ADVANCE = Prepared(advancing(inbound_cursors, ("platform", "scope"), "cursor"))
+_CLAIM_KEY = Prepared(partial(skipping, claimed_keys))
+_CLAIMED = Prepared(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
+_KEY_LED_TO = Prepared(
+    update(claimed_keys)
+    .where(claimed_keys.c.dedupe_key == bindparam("key"))
+    .values(thread_id=bindparam("to_thread"), run_id=bindparam("to_run"))
+)
+
+
+class SqlInbox:
+    """`core.stores.Inbox`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, arrival: Arrival, decide: Decide) -> Receipt:
+        return await self._database.write(_ACCEPT, lambda c: _accept(c, arrival, decide))
+
+    async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+        return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
+
+    async def is_claimed(self, dedupe_key: str) -> bool:
+        return bool(await self._database.read_one(_CLAIMED, {"key": dedupe_key}))
+
+    async def sweep(self, *, older_than_days: float) -> int:
+        """Deletes a batch of the keys that were claimed that long ago; answers how many went, 0 once none are left."""
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        return await self._database.write(_SWEEP, lambda c: _delete_oldest_keys(c, before))
+
+    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+        row = {"platform": platform, "scope": scope, "cursor": cursor}
+        await self._database.write_one(_FORWARD, _ADVANCE, row)
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        statement = select(inbound_cursors.c.scope, inbound_cursors.c.cursor).where(
+            inbound_cursors.c.platform == platform
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).all())
+        return {row.scope: row.cursor for row in rows}
+
+    async def joined(
+        self, platform: str, workspace_id: str, *, limit: int
+    ) -> tuple[JoinedThread, ...]:
+        """The threads of a workspace that the agent is in now, those first where something happened last."""
+        newest = (
+            select(threads)
+            .where(
+                threads.c.platform == platform,
+                threads.c.workspace_id == workspace_id,
+                threads.c.unbound_at.is_(None),
+            )
+            .order_by(threads.c.last_activity_at.desc(), threads.c.thread_id.desc())
+            .limit(limit)
+            .subquery()
+        )
+        reference = thread_inputs.c.message_ref
+        statement = (
+            select(
+                newest.c.channel_id,
+                newest.c.thread_key,
+                func.min(reference).label("first_ref"),
+                func.max(reference).label("last_ref"),
+            )
+            .join(thread_inputs, thread_inputs.c.thread_id == newest.c.thread_id)
+            .where(reference != "")
+            .group_by(
+                newest.c.thread_id,
+                newest.c.channel_id,
+                newest.c.thread_key,
+                newest.c.last_activity_at,
+            )
+            .order_by(newest.c.last_activity_at.desc(), newest.c.thread_id.desc())
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
+        return tuple(JoinedThread(**row) for row in rows)
+
+
+def _delete_oldest_keys(connection: Connection, before: datetime) -> int:
+    """What another process is deleting just now is passed over."""
+    oldest = (
+        select(claimed_keys.c.dedupe_key)
+        .where(claimed_keys.c.claimed_at < before)
+        .order_by(claimed_keys.c.claimed_at)
+        .limit(SWEPT_AT_ONCE_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    gone = connection.execute(oldest).scalars().all()
+    if gone:
+        connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
+    return len(gone)
+
+
+def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:
+    is_first = claim_key(connection, dedupe_key)
+    if is_first and act is not None:
+        insert_entry(connection, act)
+    return is_first
+
+
+def claim_key(connection: Connection, dedupe_key: str) -> bool:
+    """Claims the key within the transaction; waits for another one that is about to claim it."""
+    values = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
+    return _CLAIM_KEY.run(connection, values) == 1
+
+
+def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt:
+    thread = lock_thread_at(connection, arrival.address)
+    if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
+        return duplicate
+    snapshot = snapshot_of(connection, thread) if thread else None
+    decision = decide(snapshot)
+    if isinstance(decision, Ignore):
+        return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
+    if not claim_key(connection, arrival.dedupe_key):
+        return _duplicate(connection, arrival.dedupe_key) or Receipt(
+            decision=Ignore(reason="duplicate"), is_duplicate=True
+        )
+    receipt = _carry_out(connection, arrival, decision, snapshot)
+    led_to = {
+        "key": arrival.dedupe_key,
+        "to_thread": receipt.thread_id,
+        "to_run": receipt.run_id,
+    }
+    _KEY_LED_TO.run(connection, led_to)
+    record_arrival(connection, arrival, receipt)
+    return receipt
+
+
+def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
+    row = _CLAIMED.first(connection, {"key": dedupe_key})
+    if row is None:
+        return None
+    return Receipt(
+        decision=Ignore(reason="duplicate"),
+        is_duplicate=True,
+        thread_id=row["thread_id"],
+        run_id=row["run_id"],
+    )
+
+
+def _carry_out(
+    connection: Connection,
+    arrival: Arrival,
+    decision: Accept | StopRun,
+    snapshot: ThreadSnapshot | None,
+) -> Receipt:
+    match decision:
+        case StopRun():
+            return _stop(connection, decision, snapshot)
+        case Accept():
+            if arrival.kind in ("edit", "delete"):
+                return amend(connection, arrival, decision, snapshot)
+            return take_in(connection, arrival, decision, snapshot)
+
+
+def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:
+    if snapshot is None:
+        return Receipt(decision=decision)
+    active = snapshot.active_run
+    if active is not None:
+        connection.execute(
+            update(runs).where(runs.c.run_id == active.run_id).values(stop_requested=True)
+        )
+        if active.status == "waiting" and snapshot.open_ask is not None:
+            thread_id = snapshot.thread.thread_id
+            resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
+    return Receipt(
+        decision=decision,
+        thread_id=snapshot.thread.thread_id,
+        run_id=active.run_id if active else None,
+    )

@@ -1,0 +1,260 @@
+"""Knowledge entries, their chunks, and the search over them."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from core.domain.errors import ToolError
+from core.domain.ids import new_id
+from core.failpoints import Failpoint
+from core.knowledge.chunk import Chunk
+from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Scope
+from core.knowledge.terms import Term, index_terms
+from storage.sql.database import Database
+from storage.sql.full_text import best_chunks
+from storage.sql.prepared import Prepared
+from storage.sql.rows import Row
+from storage.sql.tables import threads
+from storage.sql.tables.knowledge import knowledge_chunks, knowledge_entries
+
+_BEGIN = Failpoint("storage.knowledge_begin")
+_CHUNKS = Failpoint("storage.knowledge_chunks")
+_FINISH = Failpoint("storage.knowledge_finish")
+_REMOVE = Failpoint("storage.knowledge_remove")
+_BATCH = 64
+_UNFINISHED_KEPT = timedelta(hours=1)
+
+
+class SqlKnowledge:
+    """`core.knowledge.ports.KnowledgeStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, scope: Scope, draft: EntryDraft, chunks: Iterable[Chunk]) -> KnowledgeEntry:
+        """Raises ToolError where the scope is a thread's that is not there any more."""
+        entry_id = new_id().replace("-", "")
+        if known := await self._database.write(_BEGIN, lambda c: _begin(c, scope, draft, entry_id)):
+            return known
+        batches = _batches(chunks)
+        while batch := await asyncio.to_thread(next, batches, None):
+            await self._database.write(_CHUNKS, lambda c, b=batch: _insert_chunks(c, entry_id, b))
+        return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
+
+    async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
+        found = [
+            _entry_of(row)
+            for scope in scopes
+            for row in await self._database.read_one(_READY, _place(scope))
+        ]
+        return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
+
+    async def head(self, entry_id: str) -> str:
+        statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
+        return await self._database.read(lambda c: c.execute(statement).scalar_one_or_none()) or ""
+
+    async def remove(self, scope: Scope, entry_id: str) -> bool:
+        statement = delete(knowledge_entries).where(
+            _of(scope), knowledge_entries.c.entry_id == entry_id
+        )
+        return await self._database.write(_REMOVE, lambda c: c.execute(statement).rowcount > 0)
+
+    async def chunks(
+        self, entry_id: str, *, first: int = 0, limit: int | None = None
+    ) -> tuple[Chunk, ...]:
+        statement = (
+            select(*CHUNK_COLUMNS)
+            .where(knowledge_chunks.c.entry_id == entry_id, knowledge_chunks.c.number >= first)
+            .order_by(knowledge_chunks.c.number)
+            .limit(limit)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(_chunk_of, c.execute(statement).mappings()))
+        )
+
+    async def search(
+        self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
+    ) -> tuple[Hit, ...]:
+        return await self._database.read(
+            lambda c: hits_of(c, best_chunks(c, terms, entry_ids, limit))
+        )
+
+
+_ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
+_READY = Prepared(
+    select(*_ENTRY_COLUMNS).where(
+        knowledge_entries.c.scope_kind == bindparam("kind"),
+        knowledge_entries.c.owner_id == bindparam("owner"),
+        knowledge_entries.c.is_ready,
+    )
+)
+CHUNK_COLUMNS = [column for column in knowledge_chunks.c if column.name != "terms"]
+
+
+def hits_of(connection: Connection, scored: Sequence[tuple[int, float]]) -> tuple[Hit, ...]:
+    """The chunks with these ids, in the given order."""
+    statement = select(*CHUNK_COLUMNS).where(
+        knowledge_chunks.c.chunk_id.in_([chunk_id for chunk_id, _ in scored])
+    )
+    rows = {row["chunk_id"]: row for row in connection.execute(statement).mappings()}
+    return tuple(
+        Hit(rows[chunk_id]["entry_id"], _chunk_of(rows[chunk_id]), score)
+        for chunk_id, score in scored
+        if chunk_id in rows
+    )
+
+
+def _of(scope: Scope) -> ColumnElement[bool]:
+    return and_(
+        knowledge_entries.c.scope_kind == scope.kind, knowledge_entries.c.owner_id == scope.owner_id
+    )
+
+
+def _ready(connection: Connection, scope: Scope) -> list[KnowledgeEntry]:
+    return [_entry_of(row) for row in _READY.rows(connection, _place(scope))]
+
+
+def _place(scope: Scope) -> dict[str, object]:
+    return {"kind": scope.kind, "owner": scope.owner_id}
+
+
+def _with_content(connection: Connection, scope: Scope, content_hash: str) -> KnowledgeEntry | None:
+    found = (one for one in _ready(connection, scope) if one.content_hash == content_hash)
+    return next(found, None)
+
+
+def _begin(
+    connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
+) -> KnowledgeEntry | None:
+    """Inserts the entry, unseen as yet, unless its content is there; sweeps what was begun long ago and never ended."""
+    if known := _with_content(connection, scope, draft.content_hash):
+        return known
+    connection.execute(
+        delete(knowledge_entries).where(
+            _of(scope),
+            knowledge_entries.c.is_ready.is_(False),
+            knowledge_entries.c.created_at < datetime.now(UTC) - _UNFINISHED_KEPT,
+        )
+    )
+    thread_id = None if scope.kind == "agent" else scope.owner_id
+    if thread_id is not None and not _has_thread(connection, thread_id):
+        raise ToolError("The thread is not there any more; nothing was added to its knowledge.")
+    connection.execute(
+        insert(knowledge_entries).values(
+            entry_id=entry_id,
+            scope_kind=scope.kind,
+            owner_id=scope.owner_id,
+            thread_id=thread_id,
+            name=draft.name,
+            kind=draft.kind,
+            title=draft.title,
+            content_hash=draft.content_hash,
+            size_bytes=draft.size_bytes,
+            head=draft.head.encode("utf-8", "replace")[:HEAD_BYTES].decode("utf-8", "ignore"),
+            tokens=0,
+            chunk_count=0,
+            is_ready=False,
+            created_at=datetime.now(UTC),
+        )
+    )
+    return None
+
+
+def _has_thread(connection: Connection, thread_id: str) -> bool:
+    statement = select(threads.c.thread_id).where(threads.c.thread_id == thread_id)
+    return connection.execute(statement).first() is not None
+
+
+def _insert_chunks(
+    connection: Connection, entry_id: str, batch: Sequence[dict[str, object]]
+) -> None:
+    connection.execute(insert(knowledge_chunks), [{"entry_id": entry_id, **row} for row in batch])
+
+
+def _finish(
+    connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
+) -> KnowledgeEntry:
+    """Shows the entry and takes the one of the same name away, unless another add of the content was faster."""
+    mine = knowledge_entries.c.entry_id == entry_id
+    if known := _with_content(connection, scope, draft.content_hash):
+        connection.execute(delete(knowledge_entries).where(mine))
+        return known
+    # one with this content that became ready since is met by the unique index, and the work runs again
+    replaced = and_(
+        knowledge_entries.c.name == draft.name,
+        knowledge_entries.c.content_hash != draft.content_hash,
+        knowledge_entries.c.is_ready,
+    )
+    connection.execute(delete(knowledge_entries).where(_of(scope), replaced))
+    counted = select(func.count(), func.coalesce(func.sum(knowledge_chunks.c.tokens), 0)).where(
+        knowledge_chunks.c.entry_id == entry_id
+    )
+    chunk_count, tokens = connection.execute(counted).one()
+    connection.execute(
+        update(knowledge_entries)
+        .where(mine)
+        .values(is_ready=True, chunk_count=int(chunk_count), tokens=int(tokens))
+    )
+    finished = connection.execute(select(*_ENTRY_COLUMNS).where(mine)).mappings().one_or_none()
+    if finished is None:
+        raise ToolError("The thread was forgotten while the document was read into it.")
+    return _entry_of(finished)
+
+
+def _batches(chunks: Iterable[Chunk]) -> Iterator[list[dict[str, object]]]:
+    rest = iter(chunks)
+    while batch := [_row_of(chunk) for chunk in islice(rest, _BATCH)]:
+        yield batch
+
+
+def _row_of(chunk: Chunk) -> dict[str, object]:
+    return {
+        "number": chunk.number,
+        "page": chunk.page,
+        "place": chunk.place,
+        "text": chunk.text,
+        "tokens": chunk.tokens,
+        "overlap": chunk.overlap,
+        "terms": " ".join(
+            index_terms(f"{chunk.place} {chunk.text}" if chunk.place else chunk.text)
+        ),
+    }
+
+
+def _chunk_of(row: Row) -> Chunk:
+    return Chunk(
+        number=row["number"],
+        page=row["page"],
+        place=row["place"],
+        text=row["text"],
+        tokens=row["tokens"],
+        overlap=row["overlap"],
+    )
+
+
+def _entry_of(row: Row) -> KnowledgeEntry:
+    return KnowledgeEntry(
+        entry_id=row["entry_id"],
+        scope=Scope(row["scope_kind"], row["owner_id"]),
+        name=row["name"],
+        kind=row["kind"],
+        title=row["title"],
+        content_hash=row["content_hash"],
+        size_bytes=row["size_bytes"],
+        tokens=row["tokens"],
+        chunk_count=row["chunk_count"],
+        created_at=row["created_at"],
+    )

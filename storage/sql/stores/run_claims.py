@@ -1,0 +1,279 @@
+"""Who may run what: leases with a growing fence, heartbeats by the database's clock, and stops."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from core.domain.threads import Arrival, Lease, Person
+from core.failpoints import Failpoint
+from storage.sql.columns import DatabaseNow, UtcDateTime
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.stores.audit import record_in_thread
+from storage.sql.stores.inbox import claim_key
+from storage.sql.stores.inputs import insert_input
+from storage.sql.stores.queued_runs import queue_run, resume_run
+from storage.sql.stores.thread_snapshots import (
+    ACTIVE,
+    UNENDED,
+    lock_thread_of_run,
+    newest_run,
+    snapshot_of,
+)
+from storage.sql.tables import leases, runs, workers
+from storage.sql.upserts import replacing
+
+WORKER_GONE_SECONDS = 4.0
+FOUND_AT_ONCE_MAX = 500
+"""More than a worker can take up at once; to wake all of a long line each second would take its workers' time."""
+ALONE_FROM_DEATHS = 3
+"""A worker tries only one at a time of the runs that so many have died over: the deadly one among them then takes no
+harmless one with it, which was at the same workers, and which a finished turn clears."""
+
+_IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
+_CLAIM = Failpoint("storage.claim_run")
+_RELEASE = Failpoint("storage.release_run")
+_HEARTBEAT = Failpoint("storage.heartbeat")
+_BURY = Failpoint("storage.bury")
+_STOP = Failpoint("storage.request_stop")
+_RETRY = Failpoint("storage.retry")
+
+
+class SqlRunClaims:
+    """`core.stores.RunClaims`."""
+
+    def __init__(self, database: Database, *, found_max: int = FOUND_AT_ONCE_MAX) -> None:
+        self._database = database
+        self._found_max = found_max
+
+    async def claim(self, run_id: str, worker_id: str) -> Lease | None:
+        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
+
+    async def release(self, lease: Lease) -> None:
+        await self._database.write(_RELEASE, lambda c: _release(c, lease))
+
+    async def heartbeat(self, worker_id: str) -> None:
+        await self._database.write_one(_HEARTBEAT, _HEART_BEATS, {"worker_id": worker_id})
+
+    async def bury(self, worker_id: str) -> None:
+        statement = delete(workers).where(workers.c.worker_id == worker_id)
+        await self._database.write(_BURY, lambda c: c.execute(statement))
+
+    async def recoverable(self) -> tuple[str, ...]:
+        rows = await self._database.read_one(_RECOVERABLE, {"most": self._found_max})
+        return tuple(row["run_id"] for row in rows)
+
+    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+        rows = await self._database.read_one(_HELD, {"worker": worker_id})
+        return tuple(Lease(**row) for row in rows)
+
+
+class SqlStopRequests:
+    """`core.stores.StopRequests`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
+        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by))
+
+    async def retry(
+        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
+    ) -> str | None:
+        """With `continues` the new run finds the input "Continue." in the name of the old run's requester."""
+        return await self._database.write(
+            _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues, by=by)
+        )
+
+
+def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
+    """A run that waits for an approval is queued again, to come to its end."""
+    thread = lock_thread_of_run(connection, run_id)
+    if thread is None:
+        return False
+    snapshot = snapshot_of(connection, thread)
+    active, ask = snapshot.active_run, snapshot.open_ask
+    if active is None or active.run_id != run_id:
+        return False
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(stop_requested=True))
+    if active.status == "waiting" and ask is not None:
+        resume_run(connection, ask, thread.thread_id, answer=None, person=None)
+    record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
+    return True
+
+
+def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether the worker's heart beat lately. False where there is no worker."""
+    return exists().where(workers.c.worker_id == worker_id, heart_beat_lately())
+
+
+def heart_beat_lately() -> ColumnElement[bool]:
+    """Of a row of `worker`. A heartbeat of the future is of the time before the database's clock was set back: whoever
+    lives gives a new one within a second."""
+    return func.abs(DatabaseNow() - workers.c.heartbeat_at) <= WORKER_GONE_SECONDS
+
+
+_HEART_BEATS = Prepared(
+    replacing(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
+)
+_RECOVERABLE = Prepared(
+    select(runs.c.run_id)
+    .outerjoin(leases, _IS_LEASE_OF_RUN)
+    .where(
+        or_(
+            runs.c.status == "queued",
+            (runs.c.status == "running") & not_(is_alive(leases.c.worker_id)),
+        )
+    )
+    .order_by(runs.c.run_id)
+    .limit(bindparam("most"))
+)
+_HELD = Prepared(
+    select(leases, runs.c.attempt, runs.c.deaths)
+    .join(runs, _IS_LEASE_OF_RUN)
+    .where(runs.c.status == "running", leases.c.worker_id == bindparam("worker"))
+)
+_CLAIMED = Prepared(
+    select(
+        runs.c.status,
+        runs.c.attempt,
+        runs.c.deaths,
+        leases.c.fence,
+        is_alive(leases.c.worker_id).label("is_held"),
+    )
+    .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
+    .where(runs.c.run_id == bindparam("run"))
+)
+_OTHER_SUSPECTS = Prepared(
+    select(runs.c.run_id)
+    .join(leases, _IS_LEASE_OF_RUN)
+    .where(
+        runs.c.status == "running",
+        runs.c.deaths >= ALONE_FROM_DEATHS,
+        runs.c.run_id != bindparam("run"),
+        leases.c.worker_id == bindparam("worker"),
+    )
+)
+_GRANT = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
+_BEGIN = Prepared(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(
+        status="running",
+        attempt=bindparam("now_attempt"),
+        deaths=bindparam("now_deaths"),
+        started_at=func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime())),
+    )
+)
+
+
+def record_heartbeat(connection: Connection, worker_id: str) -> None:
+    _HEART_BEATS.run(connection, {"worker_id": worker_id})
+
+
+def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
+    thread = lock_thread_of_run(connection, run_id)
+    row = _CLAIMED.first(connection, {"run": run_id})
+    if thread is None or row is None:
+        return None
+    record_heartbeat(connection, worker_id)
+    if row["status"] not in ACTIVE or row["is_held"]:
+        return None
+    lease = Lease(
+        thread_id=thread.thread_id,
+        run_id=run_id,
+        worker_id=worker_id,
+        fence=(row["fence"] or 0) + 1,
+        attempt=row["attempt"] + 1,
+        deaths=row["deaths"] + (row["status"] == "running"),
+    )
+    if _must_wait(connection, lease):
+        return None
+    _grant(connection, lease)
+    return lease
+
+
+def _must_wait(connection: Connection, lease: Lease) -> bool:
+    """The worker's heartbeat, written before, keeps its other claims away until this one is through."""
+    if lease.deaths < ALONE_FROM_DEATHS:
+        return False
+    place = {"run": lease.run_id, "worker": lease.worker_id}
+    return bool(_OTHER_SUSPECTS.found(connection, place))
+
+
+def _grant(connection: Connection, lease: Lease) -> None:
+    granted = {
+        "thread_id": lease.thread_id,
+        "fence": lease.fence,
+        "run_id": lease.run_id,
+        "worker_id": lease.worker_id,
+    }
+    _GRANT.run(connection, granted)
+    began = {
+        "run": lease.run_id,
+        "now_attempt": lease.attempt,
+        "now_deaths": lease.deaths,
+        "now": datetime.now(UTC),
+    }
+    _BEGIN.run(connection, began)
+
+
+def _release(connection: Connection, lease: Lease) -> None:
+    if lock_thread_of_run(connection, lease.run_id) is None:
+        return
+    freed = connection.execute(
+        update(leases)
+        .where(
+            leases.c.thread_id == lease.thread_id,
+            leases.c.run_id == lease.run_id,
+            leases.c.fence == lease.fence,
+        )
+        .values(run_id=None, worker_id=None)
+    )
+    if freed.rowcount:
+        connection.execute(
+            update(runs)
+            .where(runs.c.run_id == lease.run_id)
+            .values(status="queued", requeued_at=datetime.now(UTC))
+        )
+
+
+def _retry(
+    connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
+) -> str | None:
+    thread = lock_thread_of_run(connection, run_id)
+    if thread is None:
+        return None
+    old = newest_run(connection, thread.thread_id)
+    if (
+        old is None
+        or old.run_id != run_id
+        or old.status in UNENDED
+        or not claim_key(connection, dedupe_key)
+    ):
+        return None
+    run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id)
+    if continues and old.requester is not None:
+        arrival = Arrival(
+            dedupe_key=dedupe_key,
+            address=thread.address,
+            kind="message",
+            author=old.requester,
+            text="Continue.",
+            sent_at=datetime.now(UTC),
+        )
+        insert_input(connection, thread.thread_id, arrival)
+    again = "continue" if continues else "retry"
+    record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
+    return run.run_id

@@ -1,0 +1,292 @@
+"""What the holder of a lease reads and writes: one transaction per entry, few statements."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from core.domain.approval import Approval
+from core.domain.errors import LeaseLost
+from core.domain.events import TurnFinished
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
+from core.failpoints import Failpoint
+from core.stores import NOTHING_NEW, JournalEntry, RunEnding, UsageEntry
+from storage.sql.database import Database
+from storage.sql.prepared import Prepared
+from storage.sql.rows import (
+    call_of,
+    input_of,
+    values_of_call,
+    values_of_event,
+    values_of_message,
+    values_of_usage,
+)
+from storage.sql.stores.agents import sign_run
+from storage.sql.stores.approvals import approved_tools, newest_approval, suspend_run
+from storage.sql.stores.run_endings import end_run
+from storage.sql.tables import (
+    leases,
+    messages,
+    run_events,
+    runs,
+    thread_inputs,
+    threads,
+    tool_calls,
+    usages,
+)
+from storage.sql.upserts import skipping
+
+_WRITE = Failpoint("storage.write")
+_FINISH = Failpoint("storage.finish")
+_SUSPEND = Failpoint("storage.suspend")
+_SWEEP = Failpoint("storage.sweep_events")
+RUNS_SWEPT_AT_ONCE_MAX = 100
+
+_HELD = (
+    select(
+        leases.c.fence,
+        leases.c.run_id,
+        threads.c.next_sequence,
+        threads.c.platform,
+        threads.c.workspace_id,
+        threads.c.channel_id,
+        runs.c.requester_id,
+    )
+    .select_from(threads)
+    .join(leases, leases.c.thread_id == threads.c.thread_id)
+    .join(runs, runs.c.run_id == leases.c.run_id)
+    .where(threads.c.thread_id == bindparam("thread"))
+)
+_HELD_UNLOCKED = Prepared(_HELD)
+_HELD_LOCKED = Prepared(_HELD.with_for_update(of=[threads, leases], key_share=True))
+_ADVANCE = Prepared(
+    update(threads)
+    .where(threads.c.thread_id == bindparam("thread"))
+    .values(next_sequence=bindparam("next"))
+)
+_COME_FURTHER = Prepared(
+    update(runs).where(runs.c.run_id == bindparam("run")).values(deaths=bindparam("now_deaths"))
+)
+_ADD_MESSAGES = Prepared(messages.insert())
+_ADD_EVENTS = Prepared(run_events.insert())
+_ADD_USAGE = Prepared(usages.insert())
+_START_CALLS = Prepared(partial(skipping, tool_calls))
+_END_CALLS = Prepared(
+    update(tool_calls)
+    .where(
+        tool_calls.c.run_id == bindparam("of_run"),
+        tool_calls.c.turn_id == bindparam("of_turn"),
+        tool_calls.c.index == bindparam("of_index"),
+    )
+    .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
+)
+_IS_WAITING = (
+    thread_inputs.c.thread_id == bindparam("thread"),
+    thread_inputs.c.taken_by.is_(None),
+)
+_WAITING = Prepared(select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position))
+_WAITING_IDS = Prepared(select(thread_inputs.c.input_id).where(*_IS_WAITING))
+_TAKE = Prepared(
+    update(thread_inputs)
+    .where(
+        thread_inputs.c.thread_id == bindparam("thread"),
+        thread_inputs.c.input_id == bindparam("taken"),
+    )
+    .values(taken_by=bindparam("taker"))
+)
+
+
+class _Held(NamedTuple):
+    """What a write needs to know of lease, thread and run; in the order of the columns of `_HELD`."""
+
+    fence: int
+    run_id: str | None
+    next_sequence: int
+    platform: str
+    workspace_id: str
+    channel_id: str
+    requester_id: str | None
+
+
+class SqlRunJournal:
+    """`core.stores.RunJournal`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def inputs(
+        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
+    ) -> tuple[ThreadInput, ...]:
+        is_new = entry != NOTHING_NEW
+
+        def work(connection: Connection) -> tuple[ThreadInput, ...]:
+            held = _hold(connection, lease, locked=is_new)
+            if is_new:
+                _add(connection, lease, entry, held)
+            return _waiting(connection, lease)
+
+        if is_new:
+            return await self._database.write(_WRITE, work)
+        return await self._database.read(work)
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        def work(connection: Connection) -> None:
+            _add(connection, lease, entry, _hold(connection, lease))
+
+        await self._database.write(_WRITE, work)
+
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+        def work(connection: Connection) -> bool:
+            held = _hold(connection, lease)
+            is_waited_for = _is_waited_for(connection, lease, entry)
+            if is_waited_for and ending.status == "completed":
+                return False
+            _add(connection, lease, entry, held)
+            end_run(connection, lease, ending)
+            return True
+
+        return await self._database.write(_FINISH, work)
+
+    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+        def work(connection: Connection) -> None:
+            _add(connection, lease, entry, _hold(connection, lease))
+            suspend_run(connection, lease, approval)
+
+        await self._database.write(_SUSPEND, work)
+
+    async def approval(self, run_id: str) -> Ask | None:
+        return await self._database.read(lambda c: newest_approval(c, run_id))
+
+    async def approved_tools(self, thread_id: str) -> frozenset[str]:
+        return await approved_tools(self._database, thread_id)
+
+    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+        statement = (
+            select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
+        )
+        return await self._database.read(
+            lambda c: tuple(map(call_of, c.execute(statement).mappings()))
+        )
+
+    async def sweep_events(
+        self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
+    ) -> int:
+        """Deletes the events of some runs that ended that long ago; answers how many went, 0 once none are left."""
+        some = (  # the first in the table's order, which is that of time: the index is walked no further
+            select(run_events.c.run_id)
+            .distinct()
+            .join(runs, runs.c.run_id == run_events.c.run_id)
+            .where(runs.c.finished_at < datetime.now(UTC) - timedelta(hours=older_than_hours))
+            .order_by(run_events.c.run_id)
+            .limit(runs_max)
+        )
+        statement = delete(run_events).where(run_events.c.run_id.in_(some))
+        return await self._database.write(_SWEEP, lambda c: c.execute(statement).rowcount)
+
+
+def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
+    """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
+    statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
+    for row in statement.found(connection, {"thread": lease.thread_id}):
+        held = _Held(*row)
+        if (held.fence, held.run_id) == (lease.fence, lease.run_id):
+            return held
+    raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
+
+
+def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
+    waiting = _WAITING_IDS.found(connection, {"thread": lease.thread_id})
+    return any(input_id not in entry.taken_input_ids for (input_id,) in waiting)
+
+
+def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
+    """Hardly ever are there any, and then the whole rows need not be asked for."""
+    thread = {"thread": lease.thread_id}
+    if not _WAITING_IDS.found(connection, thread):
+        return ()
+    return tuple(map(input_of, _WAITING.rows(connection, thread)))
+
+
+def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
+    if entry.messages or entry.sandbox_id is not None:
+        _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
+    if entry.agent is not None:
+        sign_run(connection, lease, entry.agent)
+    if entry.started:
+        _START_CALLS.run(connection, *map(values_of_call, entry.started))
+    if entry.finished:
+        _end_calls(connection, entry.finished)
+    if entry.events:
+        _add_events(connection, lease, entry)
+    if entry.usage:
+        _add_usage(connection, lease, entry.usage, held)
+    if entry.taken_input_ids:
+        this = {"thread": lease.thread_id, "taker": lease.run_id}
+        _TAKE.run(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
+
+
+def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
+    _ADD_EVENTS.run(connection, *map(values_of_event, entry.events))
+    if lease.deaths and _has_finished_a_turn(entry):
+        _COME_FURTHER.run(connection, {"run": lease.run_id, "now_deaths": 0})
+
+
+def _has_finished_a_turn(entry: JournalEntry) -> bool:
+    """One that was played, not one of before that was only made whole: that happens at every new attempt."""
+    return any(
+        isinstance(one.event, TurnFinished) and not one.event.is_mended for one in entry.events
+    )
+
+
+def _add_messages(
+    connection: Connection,
+    lease: Lease,
+    added: Sequence[Message],
+    first: int,
+    sandbox_id: str | None,
+) -> None:
+    if added:
+        rows = [values_of_message(message, number) for number, message in enumerate(added, first)]
+        _ADD_MESSAGES.run(connection, *rows)
+        _ADVANCE.run(connection, {"thread": lease.thread_id, "next": first + len(added)})
+    if sandbox_id is not None:
+        connection.execute(
+            update(threads)
+            .where(threads.c.thread_id == lease.thread_id)
+            .values(sandbox_id=sandbox_id)
+        )
+
+
+def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
+    rows = [
+        {
+            "of_run": call.run_id,
+            "of_turn": call.turn_id,
+            "of_index": call.index,
+            "now": call.state,
+            "outcome": call.result,
+            "details": call.metadata,
+        }
+        for call in calls
+    ]
+    _END_CALLS.run(connection, *rows)
+
+
+def _add_usage(
+    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held
+) -> None:
+    where: dict[str, object] = {
+        "thread_id": lease.thread_id,
+        "run_id": lease.run_id,
+        "platform": held.platform,
+        "workspace_id": held.workspace_id,
+        "channel_id": held.channel_id,
+        "user_id": held.requester_id,
+        "created_at": datetime.now(UTC),
+    }
+    rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]
+    _ADD_USAGE.run(connection, *rows)

@@ -1,0 +1,101 @@
+"""The records of the threads' sandboxes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select
+
+from core.domain.sandbox_records import SandboxRecord, SandboxState
+from core.failpoints import Failpoint
+from storage.sql.database import Database
+from storage.sql.stores.thread_snapshots import lock_thread
+from storage.sql.tables import METADATA
+from storage.sql.upserts import insert_or_replace
+
+_REPLACE = Failpoint("storage.replace_sandbox")
+_REMOVE = Failpoint("storage.remove_sandbox")
+_sandboxes = METADATA.tables["sandbox"]
+
+
+class SqlSandboxRecords:
+    """`core.domain.sandbox_records.SandboxRecords`. A record hangs on its thread and goes with it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, provider: str, thread_id: str) -> SandboxRecord | None:
+        return await self._database.read(lambda c: _found(c, provider, thread_id))
+
+    async def replace(self, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
+        return await self._database.write(_REPLACE, lambda c: _replaced(c, record, expected))
+
+    async def remove(self, provider: str, thread_id: str) -> None:
+        statement = delete(_sandboxes).where(_is(provider, thread_id))
+        await self._database.write(_REMOVE, lambda c: c.execute(statement).close())
+
+    async def of_provider(
+        self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
+    ) -> tuple[SandboxRecord, ...]:
+        statement = (
+            select(_sandboxes)
+            .where(
+                _sandboxes.c.provider == provider,
+                _sandboxes.c.state.in_(states),
+                _sandboxes.c.last_used_at < unused_since,
+            )
+            .order_by(_sandboxes.c.last_used_at)
+        )
+        return await self._database.read(
+            lambda c: tuple(_record(row) for row in c.execute(statement).mappings())
+        )
+
+
+def _is(provider: str, thread_id: str) -> ColumnElement[bool]:
+    return _sandboxes.c.sandbox_id == f"{provider}:{thread_id}"
+
+
+def _found(connection: Connection, provider: str, thread_id: str) -> SandboxRecord | None:
+    statement = select(_sandboxes).where(_is(provider, thread_id))
+    row = connection.execute(statement).mappings().one_or_none()
+    return _record(row) if row else None
+
+
+def _replaced(
+    connection: Connection, record: SandboxRecord, expected: SandboxRecord | None
+) -> bool:
+    if lock_thread(connection, record.thread_id) is None:
+        return False
+    stored = _found(connection, record.provider, record.thread_id)
+    if _compared(stored) != _compared(expected):
+        return False
+    insert_or_replace(
+        connection,
+        _sandboxes,
+        ("sandbox_id",),
+        {
+            "sandbox_id": f"{record.provider}:{record.thread_id}",
+            "thread_id": record.thread_id,
+            "provider": record.provider,
+            "provider_ref": record.provider_ref,
+            "state": record.state,
+            "snapshot_ref": record.snapshot_ref,
+            "last_used_at": record.last_used_at,
+        },
+    )
+    return True
+
+
+def _compared(record: SandboxRecord | None) -> tuple[str | None, ...] | None:
+    """What tells that another process has changed the record; when it was last used does not."""
+    return record and (record.provider_ref, record.state, record.snapshot_ref)
+
+
+def _record(row: RowMapping) -> SandboxRecord:
+    return SandboxRecord(
+        thread_id=row["thread_id"],
+        provider=row["provider"],
+        provider_ref=row["provider_ref"],
+        state=row["state"],
+        snapshot_ref=row["snapshot_ref"],
+        last_used_at=row["last_used_at"],
+    )
