@@ -88,7 +88,7 @@ class _Book:
         run = await self._conversations.run(self._run_id)
         if run is None or run.status not in UNENDED:
             return True
-        if run.status == "queued" or self._run_id in await self._claims.recoverable():
+        if run.status == "queued" or self._run_id in await self._claims.claimable_runs():
             return False
         return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
 

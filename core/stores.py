@@ -72,7 +72,7 @@ class Conversations(Protocol):
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def renew(self, address: Address, *, by: Person | None = None) -> None:
+    async def unbind(self, address: Address, *, by: Person | None = None) -> None:
         """Unbinds the address, so that the next arrival starts a new thread. The old one stays readable by id."""
         ...
 
@@ -167,11 +167,11 @@ class RunClaims(Protocol):
         """To be called every second; a worker is gone 4 s after its last one, by the database's clock."""
         ...
 
-    async def bury(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         """The worker's process is known to have ended: what it held is free at once."""
         ...
 
-    async def recoverable(self) -> tuple[str, ...]:
+    async def claimable_runs(self) -> tuple[str, ...]:
         """Runs that are queued, or running under a worker that is gone: the oldest ones first, and not all at once."""
         ...
 

@@ -26,7 +26,7 @@ class Hearts(Protocol):
 
 
 class Claims(Protocol):
-    async def recoverable(self) -> tuple[str, ...]: ...
+    async def claimable_runs(self) -> tuple[str, ...]: ...
 
 
 class Events(Protocol):
@@ -54,7 +54,7 @@ async def put_left(claims: Claims, queue: RunQueue) -> None:
     """What nobody executes is put in the queue again, where no worker is that would see it."""
 
     async def put() -> None:
-        for run_id in await claims.recoverable():
+        for run_id in await claims.claimable_runs():
             await queue.put(run_id)
 
     await _ever(put, LEFT_PAUSE_SECONDS, "runs that were left were not found")

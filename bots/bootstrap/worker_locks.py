@@ -42,13 +42,13 @@ async def enlisted(folder: Path, worker_id: str, claims: RunClaims) -> AsyncGene
         for name in names:
             log.info("worker %s ended without a farewell; its work goes on here", name)
             try:
-                await claims.bury(name)
+                await claims.remove_worker(name)
             except StorageUnavailable as error:
                 raise ConfigurationError(f"The database cannot be used: {error}") from error
     with _locked(folder, worker_id):
         yield
     try:
-        await claims.bury(worker_id)
+        await claims.remove_worker(worker_id)
     except StorageUnavailable as error:
         log.warning("the end of this worker is not on record: %s", error)
 

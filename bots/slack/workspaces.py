@@ -159,7 +159,7 @@ class Teams:
         channel_id = address.channel_id
         if not team.is_organisations or self._tokens is None or channel_id in team.channels:
             return team
-        if not await self._tokens.talks_in(address.workspace_id, channel_id):
+        if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
             raise SurfaceRefused("the channel is none of this workspace's", code=NOT_ITS_CHANNEL)
         if len(team.channels) >= _CHANNELS_REMEMBERED_MAX:
             team.channels.clear()

@@ -60,7 +60,7 @@ class Ledger(Protocol):
         """What the run has used, and what its requester, channel and workspace have used since then."""
         ...
 
-    async def spending_of(self, by: Person, at: Address, *, since: datetime) -> Spending:
+    async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
         """What the person, the channel and the workspace have used since then, for something beside any run."""
         ...
 

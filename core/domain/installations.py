@@ -39,7 +39,7 @@ class Installations(Protocol):
         the organisation has not installed the bot."""
         ...
 
-    async def talks_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
+    async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
         """Whether the workspace has had a conversation in the channel."""
         ...
 

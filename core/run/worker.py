@@ -102,7 +102,7 @@ class Worker:
         while True:
             try:
                 await self._let_go()
-                for run_id in await self._engine.claims.recoverable():
+                for run_id in await self._engine.claims.claimable_runs():
                     if run_id not in self._runs:
                         await self._queue.put(run_id)
             except Exception:

@@ -4,18 +4,18 @@ from typing import Literal
 
 from alembic import context
 
-from storage.sql.columns import Document, UtcDateTime, Words
+from storage.sql.columns import JsonDocument, SanitizedText, UtcDateTime
 from storage.sql.tables import METADATA
 
 
 def _render(kind: str, item: object, autogenerate: object) -> str | Literal[False]:
     """A revision names plain types, so that it stays true when our own types change."""
     match item:
-        case Words():
+        case SanitizedText():
             return "sa.Text()"
         case UtcDateTime():
             return "sa.DateTime(timezone=True)"
-        case Document():
+        case JsonDocument():
             return "sa.JSON()"
         case _:
             return False

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from core.domain.events import RUN_EVENT, RunEvent
 from core.failpoints import Failpoint
 from storage.memory.reader import Reader
-from storage.redis.streams import Ear, Fields, RedisStreams, answering
+from storage.redis.streams import Fields, RedisStreams, StreamListener, answering
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RedisEventBus:
                 log.warning("an entry of the stream of run %s cannot be read", run_id)
                 reader.cut_off()
 
-        async with self._streams.listen(_stream(run_id), Ear(hear, reader.cut_off)):
+        async with self._streams.listen(_stream(run_id), StreamListener(hear, reader.cut_off)):
             yield reader
 
 

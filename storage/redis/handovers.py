@@ -10,7 +10,7 @@ from core.failpoints import Failpoint
 from storage.redis.streams import answering
 
 HANDOVER_SECONDS = 60
-KEPT_MAX = 10_000
+HANDOVERS_KEPT_MAX = 10_000
 _BEGIN = Failpoint("redis.begin_handover")
 _END = Failpoint("redis.end_handover")
 
@@ -57,7 +57,7 @@ class RedisHandovers:
     def _note(self, run_id: str) -> None:
         self._begun.pop(run_id, None)
         self._begun[run_id] = time.monotonic()
-        while len(self._begun) > KEPT_MAX:
+        while len(self._begun) > HANDOVERS_KEPT_MAX:
             self._begun.pop(next(iter(self._begun)))
 
 

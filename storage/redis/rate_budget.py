@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from core.failpoints import Failpoint
-from storage.redis.streams import Ear, Fields, RedisStreams
+from storage.redis.streams import Fields, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ return 0
 )
 
 
-class Counted(Protocol):
+class RateAllowance(Protocol):
     """What one count in Redis is: `bots.delivery.rate_limiter.Allowance` by its shape."""
 
     @property
@@ -90,11 +90,11 @@ class Counted(Protocol):
     def always_kept(self) -> bool: ...
 
 
-CountedT = TypeVar("CountedT", bound=Counted)
-AnyCountedT = TypeVar("AnyCountedT", bound=Counted, contravariant=True)
+CountedT = TypeVar("CountedT", bound=RateAllowance)
+AnyCountedT = TypeVar("AnyCountedT", bound=RateAllowance, contravariant=True)
 
 
-class OwnBudget(Protocol[AnyCountedT]):
+class LocalRateBudget(Protocol[AnyCountedT]):
     """What the process itself knows: what it was refused, and what others told. It goes by that without Redis."""
 
     learnt_seconds: float
@@ -119,7 +119,7 @@ class RedisRateBudget(Generic[CountedT]):
         self,
         client: Redis,
         streams: RedisStreams,
-        own: OwnBudget[CountedT],
+        own: LocalRateBudget[CountedT],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -133,7 +133,7 @@ class RedisRateBudget(Generic[CountedT]):
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:
         """While entered this process hears what others were refused."""
-        async with self._streams.listen(_STREAM, Ear(self._hear, lambda: None)):
+        async with self._streams.listen(_STREAM, StreamListener(self._hear, lambda: None)):
             yield
 
     async def take(self, allowances: Sequence[CountedT], *, wait_seconds_max: float) -> float:
@@ -200,5 +200,5 @@ class RedisRateBudget(Generic[CountedT]):
             self._away_until = None
 
 
-def _key(allowance: Counted) -> str:
+def _key(allowance: RateAllowance) -> str:
     return f"threadhand:rate:{allowance.key}"

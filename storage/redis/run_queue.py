@@ -14,7 +14,7 @@ from saq.queue.redis import RedisQueue
 
 from core.failpoints import Failpoint
 from storage.memory.run_queue import MemoryStopSignals
-from storage.redis.streams import Ear, Fields, RedisStreams, answering
+from storage.redis.streams import Fields, RedisStreams, StreamListener, answering
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class RedisStopSignals:
         def hear(fields: Fields) -> None:
             self._here.wake(fields.get(b"run", b"").decode(errors="replace"))
 
-        async with self._streams.listen(_STOPS, Ear(hear, self._here.wake_all)):
+        async with self._streams.listen(_STOPS, StreamListener(hear, self._here.wake_all)):
             yield
 
     async def send(self, run_id: str) -> None:

@@ -41,7 +41,7 @@ def answering(*, after_seconds: float = 0.0) -> asyncio.Timeout:
     return asyncio.timeout(after_seconds + ANSWER_TIMEOUT_SECONDS)
 
 
-class Ear:
+class StreamListener:
     """One listener on a stream. `hear` gets each entry; `miss` is called where entries may have been lost."""
 
     def __init__(self, hear: Callable[[Fields], None], miss: Callable[[], None]) -> None:
@@ -57,18 +57,18 @@ class RedisStreams:
         self._client = client
         self._wake = f"threadhand:wake:{new_id()}"
         self._last: dict[str, str] = {}
-        self._ears: dict[str, set[Ear]] = {}
+        self._ears: dict[str, set[StreamListener]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def listen(self, stream: str, ear: Ear) -> AsyncGenerator[None, None]:
+    async def listen(self, stream: str, ear: StreamListener) -> AsyncGenerator[None, None]:
         """Everything that is added to the stream while entered. A server that does not answer delays, and is no error:
         `miss` is called once it does."""
         try:
             await self._begin(stream, ear)
             yield
         finally:
-            ears = self._ears.get(stream, set[Ear]())
+            ears = self._ears.get(stream, set[StreamListener]())
             ears.discard(ear)
             if not ears:
                 self._ears.pop(stream, None)
@@ -78,7 +78,7 @@ class RedisStreams:
         if self._reading is not None:
             await cancel(self._reading)
 
-    async def _begin(self, stream: str, ear: Ear) -> None:
+    async def _begin(self, stream: str, ear: StreamListener) -> None:
         if stream not in self._last:
             try:
                 async with answering():

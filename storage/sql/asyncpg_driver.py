@@ -9,7 +9,7 @@ from sqlalchemy.util import await_only
 ResultT = TypeVar("ResultT")
 
 
-class Driver(Protocol):
+class AsyncpgConnection(Protocol):
     """What we use of `asyncpg.Connection`. It keeps the prepared form of each statement."""
 
     async def execute(self, query: str, *values: object) -> str:
@@ -31,9 +31,9 @@ class Driver(Protocol):
     def terminate(self) -> None: ...
 
 
-def driver_of(connection: Connection) -> Driver:
+def asyncpg_connection(connection: Connection) -> AsyncpgConnection:
     """The connection as its driver has it, for a connection to PostgreSQL."""
-    return cast(Driver, connection.connection.driver_connection)
+    return cast(AsyncpgConnection, connection.connection.driver_connection)
 
 
 def wait_for(answer: Awaitable[ResultT]) -> ResultT:
@@ -41,6 +41,6 @@ def wait_for(answer: Awaitable[ResultT]) -> ResultT:
     return await_only(answer)
 
 
-def rows_met(status: str) -> int:
+def affected_row_count(status: str) -> int:
     """How many rows a statement met, by what the server says of it."""
     return int(status.rpartition(" ")[2])

@@ -30,7 +30,7 @@ def dump_json(value: object) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-class Words(TypeDecorator[str]):
+class SanitizedText(TypeDecorator[str]):
     """Text from outside: what UTF-8 or PostgreSQL cannot hold becomes U+FFFD (NUL, half a surrogate pair)."""
 
     impl = Text
@@ -66,7 +66,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class Document(TypeDecorator[Any]):
+class JsonDocument(TypeDecorator[Any]):
     """A JSON value, compact; kept as text in the order it was written."""
 
     impl = JSON(none_as_null=True)
@@ -96,7 +96,7 @@ def _now() -> datetime:
 
 
 def words(default: str | None = "") -> Any:
-    return Field(default=default, sa_type=Words)
+    return Field(default=default, sa_type=SanitizedText)
 
 
 def moment(*, index: bool = False) -> Any:
@@ -110,20 +110,26 @@ def past() -> Any:
 def part_of(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
     """A foreign key whose rows go when the row they hang on goes."""
     return Field(
-        foreign_key=column, ondelete="CASCADE", primary_key=primary_key, index=index, sa_type=Words
+        foreign_key=column,
+        ondelete="CASCADE",
+        primary_key=primary_key,
+        index=index,
+        sa_type=SanitizedText,
     )
 
 
 def once_of(column: str) -> Any:
     """A foreign key that is forgotten when the row it names goes."""
-    return Field(default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=Words)
+    return Field(
+        default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText
+    )
 
 
 def key() -> Any:
-    return Field(primary_key=True, sa_type=Words)
+    return Field(primary_key=True, sa_type=SanitizedText)
 
 
-def unique_while(name: str, *columns: str, condition: str) -> Index:
+def partial_unique_index(name: str, *columns: str, condition: str) -> Index:
     """A unique index over the rows that meet the condition."""
     return Index(
         name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from core.failpoints import Failpoint
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Connection], ResultT]
@@ -29,15 +29,15 @@ class Database(Protocol):
         """A transaction that sees one state of the database and writes nothing."""
         ...
 
-    async def write_one(
-        self, point: Failpoint, statement: Prepared, row: Mapping[str, object]
+    async def write_statement(
+        self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
         """A transaction of one statement: a single journey, where the database is one over a wire. Answers how many
         rows it met. It may be run twice where the connection breaks, and must not mind."""
         ...
 
-    async def read_one(
-        self, statement: Prepared, row: Mapping[str, object]
+    async def read_statement(
+        self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
         """The rows of one statement, by the names of their columns."""
         ...

@@ -5,7 +5,7 @@ from sqlalchemy.exc import DBAPIError
 _DATA_EXCEPTION = "22"
 
 
-def reason_of(error: Exception) -> str:
+def describe_driver_error(error: Exception) -> str:
     """One line without statements or values, which may hold what people wrote."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     state = getattr(cause, "sqlstate", None)

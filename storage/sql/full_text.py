@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from core.knowledge.terms import Term
 
-MADE_BY_THE_DATABASE = ("knowledge_fts", "ix_knowledge_chunk_terms")
+UNMANAGED_NAME_PREFIXES = ("knowledge_fts", "ix_knowledge_chunk_terms")
 """Beginnings of the names of what exists on one of the databases alone and is no part of the metadata."""
 
 _POSITION_MAX = 16_383
@@ -30,7 +30,7 @@ SQLITE_INDEX = (
 POSTGRESQL_INDEX = ("CREATE INDEX ix_knowledge_chunk_terms ON knowledge_chunk USING gin (terms)",)
 
 
-class Terms(TypeDecorator[str]):
+class FullTextTerms(TypeDecorator[str]):
     """Terms divided by spaces, as they were in the text. Written, never read back."""
 
     impl = Text
@@ -53,7 +53,7 @@ def _vector(terms: str) -> str:
     return " ".join(f"'{term}':{','.join(held)}" for term, held in places.items() if term)
 
 
-def best_chunks(
+def rank_chunks(
     connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
 ) -> list[tuple[int, float]]:
     """Chunk ids of the entries with their scores, best first."""

@@ -21,11 +21,11 @@ from sqlalchemy.pool import NullPool
 from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import spawn
-from storage.sql.asyncpg_driver import Driver, driver_of, wait_for
+from storage.sql.asyncpg_driver import AsyncpgConnection, asyncpg_connection, wait_for
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
-from storage.sql.driver_errors import reason_of
-from storage.sql.prepared import Prepared
+from storage.sql.driver_errors import describe_driver_error
+from storage.sql.prepared import CompiledStatement
 
 _ATTEMPTS_MAX = 8
 _RACES = frozenset({"23505", "40001", "40P01"})
@@ -55,7 +55,7 @@ class _Line(NamedTuple):
     """A connection to the server, as SQLAlchemy has it and as its driver has it."""
 
     connection: AsyncConnection
-    driver: Driver
+    driver: AsyncpgConnection
 
 
 class PostgresqlDatabase:
@@ -99,14 +99,14 @@ class PostgresqlDatabase:
     async def read(self, work: Work[ResultT]) -> ResultT:
         return await self._run(_READING, work, self._answer_seconds)
 
-    async def write_one(
-        self, point: Failpoint, statement: Prepared, row: Mapping[str, object]
+    async def write_statement(
+        self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
         with point:
             return await self._run(_ALONE, lambda c: statement.run(c, row), self._answer_seconds)
 
-    async def read_one(
-        self, statement: Prepared, row: Mapping[str, object]
+    async def read_statement(
+        self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
         return await self._run(_ALONE, lambda c: statement.rows(c, row), self._answer_seconds)
 
@@ -127,7 +127,7 @@ class PostgresqlDatabase:
                 if not may_pass or attempt == _ATTEMPTS_MAX:
                     if isinstance(error, IntegrityError | IntegrityConstraintViolationError):
                         raise
-                    raise StorageUnavailable(reason_of(error)) from error
+                    raise StorageUnavailable(describe_driver_error(error)) from error
             await asyncio.sleep(random.uniform(0, 0.01 * attempt))
         raise AssertionError("unreachable")
 
@@ -149,7 +149,7 @@ class PostgresqlDatabase:
                 return line
             await _drop(line)
         connection = await self._engine.connect()
-        line = _Line(connection, await connection.run_sync(driver_of))
+        line = _Line(connection, await connection.run_sync(asyncpg_connection))
         try:
             await line.driver.execute(self._idle_limit)
             if _has_transaction_limit(line.driver):
@@ -178,7 +178,7 @@ class _Transaction(Generic[ResultT]):
         self._work = work
 
     def __call__(self, connection: Connection) -> ResultT:
-        driver, is_committing = driver_of(connection), False
+        driver, is_committing = asyncpg_connection(connection), False
         try:
             if self._begin:
                 with connection.begin():
@@ -203,17 +203,17 @@ class _Transaction(Generic[ResultT]):
         return result
 
 
-def _has_transaction_limit(driver: Driver) -> bool:
+def _has_transaction_limit(driver: AsyncpgConnection) -> bool:
     return driver.get_server_version() >= _TRANSACTION_LIMIT_SINCE
 
 
-def _begin(driver: Driver, begin: str) -> None:
+def _begin(driver: AsyncpgConnection, begin: str) -> None:
     if begin == _WRITING_LONG and not _has_transaction_limit(driver):
         begin = _WRITING
     wait_for(driver.execute(begin))
 
 
-def _commit(driver: Driver) -> None:
+def _commit(driver: AsyncpgConnection) -> None:
     """The server answers ROLLBACK where a statement had failed whose fault was swallowed."""
     if wait_for(driver.execute("COMMIT")) != "COMMIT":
         raise StorageUnavailable("a statement had failed before the transaction ended")

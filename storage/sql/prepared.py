@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import Insert, Select, Update
 from sqlalchemy.types import TypeEngine
 
-from storage.sql.asyncpg_driver import driver_of, rows_met, wait_for
+from storage.sql.asyncpg_driver import affected_row_count, asyncpg_connection, wait_for
 
 Statement = Insert | Update | Select[*tuple[Any, ...]]
 _Convert = Callable[[Any], object] | None
@@ -33,7 +33,7 @@ class _Plan(NamedTuple):
     columns: tuple[tuple[str, _Convert], ...]
 
 
-class Prepared:
+class CompiledStatement:
     """One statement whose values are bound by name. State: its text and its parameters, per kind of database.
 
     It may be given as a function of the database's name. Every row that is given to an INSERT has the same columns.
@@ -52,11 +52,11 @@ class Prepared:
             if len(filled) > 1:
                 return driver.executemany(plan.text, filled).rowcount
             return driver.execute(plan.text, filled[0]).rowcount
-        asyncpg = driver_of(connection)
+        asyncpg = asyncpg_connection(connection)
         if len(filled) > 1:
             wait_for(asyncpg.executemany(plan.text, filled))
             return len(filled)
-        return rows_met(wait_for(asyncpg.execute(plan.text, *filled[0])))
+        return affected_row_count(wait_for(asyncpg.execute(plan.text, *filled[0])))
 
     def found(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         """The rows of a SELECT as the driver gives them."""
@@ -64,7 +64,7 @@ class Prepared:
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return driver.execute(plan.text, _filled(plan, row)).fetchall()
-        return wait_for(driver_of(connection).fetch(plan.text, *_filled(plan, row)))
+        return wait_for(asyncpg_connection(connection).fetch(plan.text, *_filled(plan, row)))
 
     def rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """The rows of a SELECT by the names of their columns, with the values that these mean."""

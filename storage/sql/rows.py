@@ -21,7 +21,7 @@ from core.domain.threads import (
 from core.stores import Delivery, UsageEntry
 from storage.sql.columns import dump_json
 
-Values = dict[str, object]
+RowValues = dict[str, object]
 
 
 class Row(Protocol):
@@ -33,7 +33,7 @@ class Row(Protocol):
 _FILES = TypeAdapter(tuple[IncomingFile, ...])
 
 
-def thread_of(row: Row) -> Thread:
+def thread_from_row(row: Row) -> Thread:
     return Thread(
         thread_id=row["thread_id"],
         address=Address(
@@ -51,7 +51,7 @@ def thread_of(row: Row) -> Thread:
     )
 
 
-def values_of_thread(thread: Thread) -> Values:
+def thread_to_row(thread: Thread) -> RowValues:
     return {
         "thread_id": thread.thread_id,
         **asdict(thread.address),
@@ -69,7 +69,7 @@ def _person(person_id: str | None, name: str | None) -> Person | None:
     return None if person_id is None else Person(person_id=person_id, name=name or "")
 
 
-def run_of(row: Row) -> Run:
+def run_from_row(row: Row) -> Run:
     return Run(
         run_id=row["run_id"],
         thread_id=row["thread_id"],
@@ -89,7 +89,7 @@ def run_of(row: Row) -> Run:
     )
 
 
-def values_of_run(run: Run) -> Values:
+def run_to_row(run: Run) -> RowValues:
     return {
         "run_id": run.run_id,
         "thread_id": run.thread_id,
@@ -110,7 +110,7 @@ def values_of_run(run: Run) -> Values:
     }
 
 
-def input_of(row: Row) -> ThreadInput:
+def input_from_row(row: Row) -> ThreadInput:
     return ThreadInput(
         input_id=row["input_id"],
         thread_id=row["thread_id"],
@@ -123,7 +123,7 @@ def input_of(row: Row) -> ThreadInput:
     )
 
 
-def values_of_arrival(arrival: Arrival) -> Values:
+def arrival_to_row(arrival: Arrival) -> RowValues:
     """What an input takes over from its arrival."""
     return {
         "dedupe_key": arrival.dedupe_key,
@@ -137,7 +137,7 @@ def values_of_arrival(arrival: Arrival) -> Values:
     }
 
 
-def message_of(row: Row) -> Message:
+def message_from_row(row: Row) -> Message:
     return Message(
         message_id=row["message_id"],
         thread_id=row["thread_id"],
@@ -154,7 +154,7 @@ def message_of(row: Row) -> Message:
     )
 
 
-def values_of_message(message: Message, sequence: int) -> Values:
+def message_to_row(message: Message, sequence: int) -> RowValues:
     return {
         "message_id": message.message_id,
         "thread_id": message.thread_id,
@@ -171,7 +171,7 @@ def values_of_message(message: Message, sequence: int) -> Values:
     }
 
 
-def event_of(row: Row, message: Message | None) -> RunEvent:
+def event_from_row(row: Row, message: Message | None) -> RunEvent:
     """`message` is the stored one that a row without a body stands for."""
     if row["body"] is not None:
         event = AGENT_EVENT.validate_json(row["body"])
@@ -192,7 +192,7 @@ def event_of(row: Row, message: Message | None) -> RunEvent:
     )
 
 
-def values_of_event(event: RunEvent) -> Values:
+def event_to_row(event: RunEvent) -> RowValues:
     if isinstance(event.event, MessageAdded):
         body, message_id = None, event.event.message.message_id
     else:
@@ -211,7 +211,7 @@ def values_of_event(event: RunEvent) -> Values:
     }
 
 
-def call_of(row: Row) -> ToolCallRecord:
+def tool_call_from_row(row: Row) -> ToolCallRecord:
     return ToolCallRecord(
         run_id=row["run_id"],
         turn_id=row["turn_id"],
@@ -227,7 +227,7 @@ def call_of(row: Row) -> ToolCallRecord:
     )
 
 
-def values_of_call(call: ToolCallRecord) -> Values:
+def tool_call_to_row(call: ToolCallRecord) -> RowValues:
     return {
         "run_id": call.run_id,
         "turn_id": call.turn_id,
@@ -243,7 +243,7 @@ def values_of_call(call: ToolCallRecord) -> Values:
     }
 
 
-def ask_of(row: Row) -> Ask:
+def ask_from_row(row: Row) -> Ask:
     return Ask(
         ask_id=row["ask_id"],
         run_id=row["run_id"],
@@ -257,7 +257,7 @@ def ask_of(row: Row) -> Ask:
     )
 
 
-def delivery_of(row: Row) -> Delivery:
+def delivery_from_row(row: Row) -> Delivery:
     return Delivery(
         delivery_id=row["delivery_id"],
         run_id=row["run_id"],
@@ -270,7 +270,7 @@ def delivery_of(row: Row) -> Delivery:
     )
 
 
-def values_of_usage(entry: UsageEntry) -> Values:
+def usage_to_row(entry: UsageEntry) -> RowValues:
     return {
         "turn_id": entry.turn_id,
         "model": entry.model,

@@ -20,8 +20,8 @@ from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
-from storage.sql.driver_errors import reason_of
-from storage.sql.prepared import Prepared
+from storage.sql.driver_errors import describe_driver_error
+from storage.sql.prepared import CompiledStatement
 
 _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000
@@ -49,13 +49,13 @@ class SqliteDatabase:
     async def read(self, work: Work[ResultT]) -> ResultT:
         return await self._in_thread(self._reading, work)
 
-    async def write_one(
-        self, point: Failpoint, statement: Prepared, row: Mapping[str, object]
+    async def write_statement(
+        self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
         return await self.write(point, lambda c: statement.run(c, row))
 
-    async def read_one(
-        self, statement: Prepared, row: Mapping[str, object]
+    async def read_statement(
+        self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
         return await self.read(lambda c: statement.rows(c, row))
 
@@ -75,7 +75,7 @@ class SqliteDatabase:
         except (IntegrityError, sqlite3.IntegrityError):
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise StorageUnavailable(reason_of(error)) from error
+            raise StorageUnavailable(describe_driver_error(error)) from error
 
 
 class _Lane:

@@ -9,14 +9,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 @cache
-def skipping(table: Table, dialect: str) -> Insert:
+def insert_ignoring_conflicts(table: Table, dialect: str) -> Insert:
     """The statement for the database of that name, without values."""
     if dialect == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def replacing(
+def upsert(
     table: Table,
     keys: tuple[str, ...],
     others: tuple[str, ...] = (),
@@ -36,7 +36,7 @@ def replacing(
     return made
 
 
-def advancing(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
+def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
     """Inserts the row, or sets that column of the one with these keys to a greater value: one that is longer, or as
     long and later in the alphabet."""
 
@@ -52,7 +52,7 @@ def advancing(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str],
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
     """Inserts the rows that violate no unique index; answers how many that were, for a single row."""
-    statement = skipping(table, connection.dialect.name)
+    statement = insert_ignoring_conflicts(table, connection.dialect.name)
     if len(values) == 1:
         return connection.execute(statement, values[0]).rowcount
     return connection.execute(statement, values).rowcount
@@ -63,4 +63,4 @@ def insert_or_replace(
 ) -> None:
     """Inserts the row, or sets its other columns where one with these keys is there."""
     others = tuple(name for name in values if name not in keys)
-    connection.execute(replacing(table, keys, others)(connection.dialect.name), values)
+    connection.execute(upsert(table, keys, others)(connection.dialect.name), values)

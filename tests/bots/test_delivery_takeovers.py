@@ -27,7 +27,7 @@ class Slow(FakeSurface):
 
 
 async def taken_over(stage: Stage, run_id: str) -> None:  # noqa: F811 - the fixture above
-    await stage.world.engine.claims.bury("worker-1")
+    await stage.world.engine.claims.remove_worker("worker-1")
     assert await SqlDeliveries(stage.world.database).claim(run_id, "worker-2")
 
 

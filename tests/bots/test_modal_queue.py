@@ -38,7 +38,7 @@ class Minute:
 class Claims:
     left: tuple[str, ...]
 
-    async def recoverable(self) -> tuple[str, ...]:
+    async def claimable_runs(self) -> tuple[str, ...]:
         return self.left
 
 

@@ -26,7 +26,7 @@ class Interrupted(FakeSurface):
     async def post(self, *arguments: object, **named: object) -> str:
         if self._is_first:
             self._is_first = False
-            await self._world.engine.claims.bury("worker-1")
+            await self._world.engine.claims.remove_worker("worker-1")
             assert await self._deliveries.claim(self._run_id, "worker-2") is not None
             raise SurfaceRateLimited("slowly", retry_after_seconds=0)
         return await super().post(*arguments, **named)

@@ -45,13 +45,13 @@ class Graves:
 
     async def heartbeat(self, worker_id: str) -> None: ...
 
-    async def recoverable(self) -> tuple[str, ...]:
+    async def claimable_runs(self) -> tuple[str, ...]:
         return ()
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
         return ()
 
-    async def bury(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         if self.is_away:
             raise StorageUnavailable("away")
         self.buried.append(worker_id)

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 from redis.asyncio import Redis
 
-from storage.redis.streams import Ear, Fields, RedisStreams
+from storage.redis.streams import Fields, RedisStreams, StreamListener
 from tests.contracts.redis_servers import redis_client
 
 
-def ear(heard: list[Fields]) -> Ear:
-    return Ear(heard.append, lambda: None)
+def ear(heard: list[Fields]) -> StreamListener:
+    return StreamListener(heard.append, lambda: None)
 
 
 async def listen(streams: RedisStreams, stream: str, heard: list[Fields]) -> None:

@@ -20,7 +20,7 @@ async def _waiting(stores: Stores) -> tuple[Lease, str]:
 
 async def test_a_waiting_run_is_nobodys_until_it_is_answered(stores: Stores) -> None:
     lease, _ = await _waiting(stores)
-    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w2") is None
     snapshot = await stores.conversations.find(ADDRESS)
     assert snapshot is not None
@@ -59,7 +59,7 @@ async def test_the_second_of_two_clicks_changes_nothing(stores: Stores) -> None:
     await stores.inbox.accept(first, deciding(Accept(ask_id=ask_id)))
     again = await stores.inbox.accept(first, deciding(Accept(ask_id=ask_id)))
     assert again.is_duplicate
-    assert await stores.claims.recoverable() == (lease.run_id,)
+    assert await stores.claims.claimable_runs() == (lease.run_id,)
 
 
 async def test_a_stop_withdraws_the_question_and_queues_the_run(stores: Stores) -> None:
@@ -94,7 +94,7 @@ async def test_a_stop_that_came_before_the_question_withdraws_it_at_once(stores:
     ask = await stores.journal.approval(lease.run_id)
     assert ask is not None
     assert ask.state == "withdrawn"
-    assert await stores.claims.recoverable() == (lease.run_id,)
+    assert await stores.claims.claimable_runs() == (lease.run_id,)
     assert await stores.claims.claim(lease.run_id, "w2") is not None
 
 

@@ -89,8 +89,8 @@ async def test_a_retry_is_recorded_once(stores: Stores) -> None:
 async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Stores) -> None:
     receipt = await stores.say("hello")
     await stores.agents.choose(ADDRESS, "research", by=BOB)
-    await stores.conversations.renew(ADDRESS, by=BOB)
-    await stores.conversations.renew(ADDRESS, by=BOB)
+    await stores.conversations.unbind(ADDRESS, by=BOB)
+    await stores.conversations.unbind(ADDRESS, by=BOB)
     await stores.conversations.forget(receipt.thread_id or "", by=BOB)
     await stores.conversations.forget(receipt.thread_id or "", by=BOB)
     assert await acts(stores) == [

@@ -57,15 +57,15 @@ async def test_a_finished_run_is_not_claimed(stores: Stores) -> None:
     await stores.finish(lease)
 
     assert await stores.claims.claim(lease.run_id, "w2") is None
-    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claimable_runs() == ()
 
 
 async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:
     old = await stores.started(worker="w1")
-    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claimable_runs() == ()
     await stores.silence("w1")
 
-    assert await stores.claims.recoverable() == (old.run_id,)
+    assert await stores.claims.claimable_runs() == (old.run_id,)
     new = await stores.claims.claim(old.run_id, "w2")
     assert new is not None
     assert new.fence > old.fence
@@ -102,16 +102,16 @@ async def test_a_clock_that_was_set_back_does_not_keep_the_dead_alive(stores: St
     lease = await stores.started(worker="w1")
     await stores.execute("UPDATE worker SET heartbeat_at = heartbeat_at + 3600")
 
-    assert await stores.claims.recoverable() == (lease.run_id,)
+    assert await stores.claims.claimable_runs() == (lease.run_id,)
     assert (await SqlBacklogs(stores.database).backlog()).processes_alive == 0
     assert await stores.claims.claim(lease.run_id, "w2") is not None
 
 
 async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None:
     old = await stores.started(worker="w1")
-    await stores.claims.bury("w1")
+    await stores.claims.remove_worker("w1")
 
-    assert await stores.claims.recoverable() == (old.run_id,)
+    assert await stores.claims.claimable_runs() == (old.run_id,)
     new = await stores.claims.claim(old.run_id, "w2")
     assert new is not None
     assert (new.attempt, new.fence) == (2, old.fence + 1)
@@ -122,10 +122,10 @@ async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None
 async def test_burying_one_worker_takes_nothing_from_another(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     await stores.claims.heartbeat("w2")
-    await stores.claims.bury("w2")
-    await stores.claims.bury("nobody")
+    await stores.claims.remove_worker("w2")
+    await stores.claims.remove_worker("nobody")
 
-    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w3") is None
 
 
@@ -133,10 +133,10 @@ async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(
     stores: Stores,
 ) -> None:
     lease = await stores.started(worker="w1")
-    await stores.claims.bury("w1")
+    await stores.claims.remove_worker("w1")
     await stores.claims.heartbeat("w1")
 
-    assert await stores.claims.recoverable() == ()
+    assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w2") is None
     await stores.journal.write(lease, added(lease, 1, "still here"))
 
@@ -177,7 +177,7 @@ async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> Non
     run = await stores.conversations.run(first.run_id)
     assert run is not None
     assert run.status == "queued"
-    assert await stores.claims.recoverable() == (first.run_id,)
+    assert await stores.claims.claimable_runs() == (first.run_id,)
     with pytest.raises(LeaseLost):
         await stores.journal.write(first, JournalEntry())
     second = await stores.claims.claim(first.run_id, "w1")
@@ -279,7 +279,7 @@ async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
         receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
         expected.append(receipt.run_id or "")
 
-    assert await stores.claims.recoverable() == tuple(expected)
+    assert await stores.claims.claimable_runs() == tuple(expected)
 
 
 async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(
@@ -291,6 +291,6 @@ async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(
         receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
         line.append(receipt.run_id or "")
 
-    assert await claims.recoverable() == tuple(line[:2])
+    assert await claims.claimable_runs() == tuple(line[:2])
     assert await claims.claim(line[0], "w1") is not None
-    assert await claims.recoverable() == tuple(line[1:])
+    assert await claims.claimable_runs() == tuple(line[1:])

@@ -9,7 +9,7 @@ from core.domain.approval import Approval
 from core.domain.events import AgentEvent, MessageAdded, TurnFinished
 from core.domain.threads import Lease
 from core.stores import JournalEntry
-from storage.sql.stores.run_claims import ALONE_FROM_DEATHS
+from storage.sql.stores.run_claims import SUSPECT_DEATHS_MIN
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
 
 
@@ -53,7 +53,7 @@ async def test_deaths_in_a_row_add_up(stores: Stores) -> None:
 async def test_a_worker_that_is_buried_has_died(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     assert lease.deaths == 0
-    await stores.claims.bury("w1")
+    await stores.claims.remove_worker("w1")
 
     assert (await taken_over(stores, lease.run_id, "w2")).deaths == 1
 
@@ -124,11 +124,11 @@ async def suspects(stores: Stores, number: int) -> tuple[str, ...]:
     """Runs that were together at workers which died, so that nobody can say which of them has killed those."""
     for n in range(number):
         await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
-    found = await stores.claims.recoverable()
-    for death in range(ALONE_FROM_DEATHS):
+    found = await stores.claims.claimable_runs()
+    for death in range(SUSPECT_DEATHS_MIN):
         for run_id in found:
             await taken_over(stores, run_id, f"dead{death}")
-        await stores.claims.bury(f"dead{death}")
+        await stores.claims.remove_worker(f"dead{death}")
     return found
 
 
@@ -137,8 +137,8 @@ async def test_of_runs_that_may_be_deadly_a_worker_tries_one_at_a_time(stores: S
     leases = await asyncio.gather(*(stores.claims.claim(run_id, "w1") for run_id in found))
 
     (lease,) = [one for one in leases if one]
-    assert lease.deaths == ALONE_FROM_DEATHS
-    assert set(await stores.claims.recoverable()) == {*found} - {lease.run_id}
+    assert lease.deaths == SUSPECT_DEATHS_MIN
+    assert set(await stores.claims.claimable_runs()) == {*found} - {lease.run_id}
 
 
 async def test_a_run_that_turns_out_harmless_makes_way_for_the_next(stores: Stores) -> None:
@@ -147,17 +147,17 @@ async def test_a_run_that_turns_out_harmless_makes_way_for_the_next(stores: Stor
     assert await stores.claims.claim(second, "w1") is None
     await stores.journal.write(lease, turn(lease))
 
-    assert (await taken_over(stores, second, "w1")).deaths == ALONE_FROM_DEATHS
+    assert (await taken_over(stores, second, "w1")).deaths == SUSPECT_DEATHS_MIN
 
 
 async def test_the_deadly_one_takes_no_other_suspect_with_it(stores: Stores) -> None:
     first, second = await suspects(stores, 2)
     await taken_over(stores, first, "w1")
     assert await stores.claims.claim(second, "w1") is None
-    await stores.claims.bury("w1")
+    await stores.claims.remove_worker("w1")
 
-    assert (await taken_over(stores, second, "w2")).deaths == ALONE_FROM_DEATHS
-    assert (await taken_over(stores, first, "w3")).deaths == ALONE_FROM_DEATHS + 1
+    assert (await taken_over(stores, second, "w2")).deaths == SUSPECT_DEATHS_MIN
+    assert (await taken_over(stores, first, "w3")).deaths == SUSPECT_DEATHS_MIN + 1
 
 
 async def test_other_work_goes_on_beside_a_run_that_may_be_deadly(stores: Stores) -> None:

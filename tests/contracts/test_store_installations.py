@@ -117,7 +117,7 @@ async def test_a_workspace_may_leave_its_organisation_alone(stores: Stores) -> N
 async def test_a_workspace_talks_where_it_has_had_a_conversation(stores: Stores) -> None:
     await stores.say("work")
     talks = [
-        await stores.installations.talks_in("slack", workspace_id, channel_id)
+        await stores.installations.has_threads_in("slack", workspace_id, channel_id)
         for workspace_id, channel_id in (("T1", ADDRESS.channel_id), ("T1", "C9"), ("T2", "C1"))
     ]
     assert talks == [True, False, False]

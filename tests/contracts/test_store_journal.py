@@ -246,7 +246,7 @@ async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(
     assert snapshot.active_run.run_id != lease.run_id
     assert snapshot.active_run.requester == BOB
     assert snapshot.active_run.request_ref == "m2"
-    assert await stores.claims.recoverable() == (snapshot.active_run.run_id,)
+    assert await stores.claims.claimable_runs() == (snapshot.active_run.run_id,)
 
 
 async def test_a_message_at_the_moment_of_the_end_is_never_lost(stores: Stores) -> None:

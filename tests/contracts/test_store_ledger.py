@@ -85,12 +85,12 @@ async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
 ) -> None:
     await _spread(stores)
 
-    spent = await stores.ledger.spending_of(ALICE, ADDRESS, since=LONG_AGO)
+    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     costs = (spent.run, spent.person_day, spent.channel_day, spent.workspace_day)
     assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
 
     later = datetime.now(UTC) + timedelta(minutes=1)
-    assert await stores.ledger.spending_of(ALICE, ADDRESS, since=later) == Spending()
+    assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
 
 
 async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(

@@ -141,7 +141,7 @@ class RunsAndLeases(RuleBasedStateMachine):
             self._runner.run(self.stores.claims.heartbeat(worker))
         is_held = self.valid is not None and self.valid.worker_id in self.alive
         expected = () if self.active is None or is_held else (self.active,)
-        assert self._runner.run(self.stores.claims.recoverable()) == expected
+        assert self._runner.run(self.stores.claims.claimable_runs()) == expected
 
 
 RunsAndLeases.TestCase.settings = settings(

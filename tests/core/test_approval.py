@@ -48,7 +48,7 @@ async def test_the_run_waits_and_says_what_for(world: World) -> None:
     assert snapshot.open_ask.options == (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
     events = await world.events(run_id)
     assert isinstance(events[-1], ApprovalAsked)
-    assert run_id not in await world.engine.claims.recoverable()
+    assert run_id not in await world.engine.claims.claimable_runs()
 
 
 class Noting(SqlRunJournal):

@@ -65,7 +65,7 @@ async def dies(
     with suppress(asyncio.CancelledError):
         await running
     world.engine = keeps
-    await claims.bury(name)
+    await claims.remove_worker(name)
 
 
 async def died(world: World, times: int) -> str:
@@ -102,7 +102,7 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     assert (run.status, run.error) == ("failed", STOPPED_AT_THE_SAME_PLACE)
     assert world.bench.said == [DEADLY] * (DEATHS_MAX + 1), "the call was not tried again"
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
-    assert await world.engine.claims.recoverable() == ()
+    assert await world.engine.claims.claimable_runs() == ()
     assert f"{DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
 
 

@@ -49,7 +49,7 @@ async def died_during_a_call(world: World, run_id: str) -> None:
 async def taken_over(world: World, run_id: str) -> None:
     """A worker is gone four seconds after its last heartbeat."""
     async with asyncio.timeout(15):
-        while run_id not in await world.engine.claims.recoverable():
+        while run_id not in await world.engine.claims.claimable_runs():
             await asyncio.sleep(0.1)
     await execute(run_id, world.engine)
 
@@ -159,7 +159,7 @@ async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(worl
     run_id = await world.say("go")
     for attempt in (1, 2):
         await died_while_the_model_was_asked(world, run_id)
-        await world.engine.claims.bury("worker-that-dies")
+        await world.engine.claims.remove_worker("worker-that-dies")
         assert len(await begun(world, run_id)) == attempt
     await execute(run_id, world.engine)
     assert len(turns(await world.events(run_id))) == 3

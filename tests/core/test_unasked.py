@@ -62,7 +62,7 @@ async def killed_before_asking(world: World, journal: Dying) -> str:
     with suppress(asyncio.CancelledError):
         await execute(run_id, world.engine)
     world.engine = replace(keeps, worker_id="worker-2")
-    await world.engine.claims.bury("worker-that-dies")
+    await world.engine.claims.remove_worker("worker-that-dies")
     return run_id
 
 
@@ -161,7 +161,7 @@ async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeate
     with suppress(asyncio.CancelledError):
         await running
     world.engine = replace(keeps, worker_id="worker-2")
-    await world.engine.claims.bury("worker-that-dies")
+    await world.engine.claims.remove_worker("worker-that-dies")
     await execute(run_id, world.engine)
     asked = await question(world, run_id)
     assert asked is not None
@@ -203,7 +203,7 @@ async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
     assert await asks.expire_approvals(older_than_hours=1) == ()
     assert await asks.expire_approvals(older_than_hours=0) == (run_id,)
     assert await asks.expire_approvals(older_than_hours=0) == ()
-    assert run_id in await world.engine.claims.recoverable()
+    assert run_id in await world.engine.claims.claimable_runs()
     await execute(run_id, world.engine)
     run = await world.engine.conversations.run(run_id)
     assert run is not None

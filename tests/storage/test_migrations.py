@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, text
 import storage.migrations
 from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
-from storage.sql.full_text import MADE_BY_THE_DATABASE
+from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
 from storage.sql.open_database import migrate, open_database
 from storage.sql.tables import METADATA
 
@@ -49,7 +49,7 @@ def columns_looked_up_by(table: Table) -> set[str]:
 
 
 def is_of_both_databases(name: str | None, _kind: str, _parents: object) -> bool:
-    return not (name or "").startswith(MADE_BY_THE_DATABASE)
+    return not (name or "").startswith(UNMANAGED_NAME_PREFIXES)
 
 
 async def test_migrating_leaves_nothing_to_migrate(

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 import storage.migrations
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.full_text import MADE_BY_THE_DATABASE
+from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
 from storage.sql.open_database import _connect, _parse, open_database
 from storage.sql.stores.backlog import SqlBacklogs
 from storage.sql.stores.conversations import SqlConversations
@@ -68,7 +68,7 @@ def tables(connection: sa.Connection) -> list[sa.Table]:
     found = sa.MetaData()
     found.reflect(
         connection,
-        only=lambda name, _: not name.startswith((*MADE_BY_THE_DATABASE, "alembic_version")),
+        only=lambda name, _: not name.startswith((*UNMANAGED_NAME_PREFIXES, "alembic_version")),
     )
     return list(found.sorted_tables)
 
@@ -137,7 +137,7 @@ def _differences(connection: sa.Connection) -> list[object]:
     options = {
         "compare_type": True,
         "include_name": lambda name, _kind, _parents: (
-            not (name or "").startswith(MADE_BY_THE_DATABASE)
+            not (name or "").startswith(UNMANAGED_NAME_PREFIXES)
         ),
     }
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
@@ -163,7 +163,7 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         assert usage.estimated_usd == (0 if revision < "0004" else 1.5)
         (message,) = await conversations.messages(thread_id)
         assert message.content == {"said": [1, "ünï ☃ 中文"]}
-        assert run_id in await SqlRunClaims(database).recoverable()
+        assert run_id in await SqlRunClaims(database).claimable_runs()
         waits = (await SqlBacklogs(database).backlog()).oldest_queued_seconds
         made_at = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
         assert waits == pytest.approx((datetime.now(UTC) - made_at).total_seconds(), abs=300)

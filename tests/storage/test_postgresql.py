@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
-from storage.sql.asyncpg_driver import driver_of, wait_for
+from storage.sql.asyncpg_driver import asyncpg_connection, wait_for
 from storage.sql.database import Work
 from storage.sql.open_database import open_database
 from storage.sql.postgresql import PostgresqlDatabase
@@ -207,7 +207,7 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
         connection.execute(text("SELECT pg_advisory_xact_lock(7)"))
         if works == 1:
             if is_preparing:
-                wait_for(cast(Any, driver_of(connection)).prepare("SELECT 2"))
+                wait_for(cast(Any, asyncpg_connection(connection)).prepare("SELECT 2"))
             is_asleep.set()
             may_wake.wait(60)  # and its whole loop with it
         connection.execute(text("SELECT 1"))

@@ -9,16 +9,16 @@ from core.domain.ids import new_id
 from core.failpoints import Failpoint
 from storage.sql.columns import UtcDateTime
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.tables import deliveries, leases, runs, threads
-from storage.sql.upserts import replacing, skipping
+from storage.sql.upserts import insert_ignoring_conflicts, upsert
 
 TEST = Failpoint("test.prepared")
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
-ADD_THREAD = Prepared(threads.insert())
-ADD_RUN = Prepared(runs.insert())
-ADD_DELIVERIES = Prepared(partial(skipping, deliveries))
+ADD_THREAD = CompiledStatement(threads.insert())
+ADD_RUN = CompiledStatement(runs.insert())
+ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 NEWEST_FIRST = (
     select(runs)
     .where(runs.c.thread_id == bindparam("thread"), runs.c.status == "queued")
@@ -58,7 +58,7 @@ def add_thread(connection: Connection, runs_of_it: int = 0) -> str:
 async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
     def work(connection: Connection) -> None:
         wanted = {"thread": add_thread(connection, 2)}
-        ours = Prepared(NEWEST_FIRST).rows(connection, wanted)
+        ours = CompiledStatement(NEWEST_FIRST).rows(connection, wanted)
         theirs = connection.execute(NEWEST_FIRST, wanted).mappings().all()
         assert ours == [dict(row) for row in theirs]
         assert [(row["attempt"], row["stop_requested"]) for row in ours] == [(0, True)]
@@ -69,7 +69,7 @@ async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
 
 
 async def test_the_first_row_is_none_where_there_are_none(database: Database) -> None:
-    statement = Prepared(NEWEST_FIRST)
+    statement = CompiledStatement(NEWEST_FIRST)
     for _ in range(2):
         assert await database.read(lambda c: statement.first(c, {"thread": "nowhere"})) is None
 
@@ -87,9 +87,11 @@ async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Da
         assert ADD_DELIVERIES.run(connection, row(run_id, 3)) == 0
         assert ADD_DELIVERIES.run(connection, row(run_id, 4)) == 1
         of_run = deliveries.c.run_id == bindparam("of_run")
-        moved = Prepared(update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10))
+        moved = CompiledStatement(
+            update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10)
+        )
         assert moved.run(connection, {"of_run": run_id}) == 4
-        read = Prepared(select(deliveries.c.body, deliveries.c.ordinal).where(of_run))
+        read = CompiledStatement(select(deliveries.c.body, deliveries.c.ordinal).where(of_run))
         found = {one["ordinal"]: one["body"] for one in read.rows(connection, {"of_run": run_id})}
         assert found == {number + 10: {"text": "é", "number": number} for number in (1, 2, 3, 4)}
 
@@ -97,9 +99,11 @@ async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Da
 
 
 async def test_a_row_is_replaced_and_a_moment_is_kept(database: Database) -> None:
-    lease = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
+    lease = CompiledStatement(upsert(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
     began = func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime()))
-    begin = Prepared(update(runs).where(runs.c.run_id == bindparam("run")).values(started_at=began))
+    begin = CompiledStatement(
+        update(runs).where(runs.c.run_id == bindparam("run")).values(started_at=began)
+    )
 
     def work(connection: Connection) -> None:
         thread_id = add_thread(connection, 1)

@@ -117,7 +117,7 @@ async def _usage(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str
 async def _new(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
     if snapshot.active_run is not None:
         return "I am still working here. Stop me first, then start afresh."
-    await desk.conversations.renew(snapshot.thread.address, by=by)
+    await desk.conversations.unbind(snapshot.thread.address, by=by)
     return "Done. The next message here starts afresh."
 
 

@@ -100,7 +100,7 @@ async def _check_budget(called: CommandCalled, shelf: Shelf) -> None:
     if shelf.library.semantics is None or not shelf.budget.is_set:
         return
     since = day_start(datetime.now(UTC))
-    spent = await shelf.ledger.spending_of(called.person, called.address, since=since)
+    spent = await shelf.ledger.spending_by(called.person, called.address, since=since)
     if (why := exhausted(replace(shelf.budget, run=NO_LIMIT), spent)) is not None:
         raise BudgetExceeded(why)
 

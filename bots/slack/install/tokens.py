@@ -41,7 +41,7 @@ class Tokens(Protocol):
         """Lets the organisation's token serve a workspace without one. False: there is none. Raises as `access`."""
         ...
 
-    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         """Whether a conversation of the workspace stands in the channel. Raises StorageUnavailable."""
         ...
 
@@ -78,8 +78,8 @@ class StoredTokens:
     async def join(self, team_id: str, organisation_id: str) -> bool:
         return await self.installations.join("slack", team_id, organisation_id)
 
-    async def talks_in(self, team_id: str, channel_id: str) -> bool:
-        return await self.installations.talks_in("slack", team_id, channel_id)
+    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
+        return await self.installations.has_threads_in("slack", team_id, channel_id)
 
     async def _refreshed(self, found: Installation, old: BotToken) -> BotToken:
         """The old one where Slack does not answer: it holds for a while still."""

@@ -11,7 +11,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import Row
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.inputs import insert_thread
@@ -22,7 +22,7 @@ from storage.sql.upserts import insert_or_skip
 
 _RECORD = Failpoint("storage.record_agent")
 _CHOOSE = Failpoint("storage.choose_agent")
-_SIGN = Prepared(
+_SIGN = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
     .values(agent_id=bindparam("agent"), agent_version_id=bindparam("version"))
@@ -93,7 +93,7 @@ def _choose(connection: Connection, address: Address, agent_id: str, by: Person 
     record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
 
 
-def sign_run(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
+def set_run_agent(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
     """The run of the lease, which is locked, is that version's from now on."""
     signed = {
         "run": lease.run_id,

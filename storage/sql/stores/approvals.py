@@ -9,16 +9,16 @@ from core.domain.ids import new_id
 from core.domain.threads import Ask, Lease
 from core.stores import DeliveryDraft
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
-from storage.sql.rows import ask_of
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import ask_from_row
 from storage.sql.stores.queued_runs import resume_run, touch_thread
-from storage.sql.stores.run_endings import insert_drafts
+from storage.sql.stores.run_endings import insert_deliveries
 from storage.sql.stores.thread_snapshots import lock_thread
 from storage.sql.tables import leases, pending_asks, runs
 
 EXPIRED_AT_ONCE_MAX = 100
 _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
-_ANSWERED = Prepared(
+_ANSWERED_APPROVALS = CompiledStatement(
     _APPROVALS.where(
         pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "answered"
     )
@@ -45,7 +45,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
         },
     )
     draft = DeliveryDraft(slot="ask", ordinal=ordinal, body={"text": approval.text})
-    insert_drafts(connection, lease.run_id, (draft,), ask_id=ask_id)
+    insert_deliveries(connection, lease.run_id, (draft,), ask_id=ask_id)
     connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
     connection.execute(
         update(leases)
@@ -57,7 +57,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     if connection.execute(stopped).scalar_one():
         # the stop came before anybody could be asked: nobody is, and the run comes to its end
         asked = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask_id))
-        ask = ask_of(asked.mappings().one())
+        ask = ask_from_row(asked.mappings().one())
         resume_run(connection, ask, lease.thread_id, answer=None, person=None)
 
 
@@ -71,7 +71,7 @@ def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[st
     for row in found:
         lock_thread(connection, row["thread_id"])
         this = select(pending_asks).where(pending_asks.c.ask_id == row["ask_id"])
-        ask = ask_of(connection.execute(this).mappings().one())
+        ask = ask_from_row(connection.execute(this).mappings().one())
         if ask.state == "open":
             resume_run(
                 connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired"
@@ -83,9 +83,9 @@ def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[st
 def newest_approval(connection: Connection, run_id: str) -> Ask | None:
     statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
     row = connection.execute(statement.order_by(pending_asks.c.ask_id.desc())).mappings().first()
-    return ask_of(row) if row else None
+    return ask_from_row(row) if row else None
 
 
 async def approved_tools(database: Database, thread_id: str) -> frozenset[str]:
-    rows = await database.read_one(_ANSWERED, {"thread": thread_id})
-    return frozenset[str]().union(*(tools_always_allowed(ask_of(row)) for row in rows))
+    rows = await database.read_statement(_ANSWERED_APPROVALS, {"thread": thread_id})
+    return frozenset[str]().union(*(tools_always_allowed(ask_from_row(row)) for row in rows))

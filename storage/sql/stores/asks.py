@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, select
 from core.domain.threads import Ask
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.rows import ask_of
+from storage.sql.rows import ask_from_row
 from storage.sql.stores.approvals import expire_approvals
 from storage.sql.tables import pending_asks
 
@@ -34,4 +34,4 @@ class SqlAsks:
     async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
         newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())
         row = await self._database.read(lambda c: c.execute(newest).mappings().first())
-        return ask_of(row) if row else None
+        return ask_from_row(row) if row else None

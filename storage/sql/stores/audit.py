@@ -10,7 +10,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import Row
 from storage.sql.tables import audit_entries
 
@@ -18,7 +18,7 @@ SUBJECT_CHARACTERS_MAX = 300
 SWEPT_AT_ONCE_MAX = 500
 _RECORD = Failpoint("storage.record_audit")
 _SWEEP = Failpoint("storage.sweep_audit")
-_ADD_ENTRY = Prepared(audit_entries.insert())
+_ADD_ENTRY = CompiledStatement(audit_entries.insert())
 
 
 class SqlAuditLog:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select
 from core.metrics import Backlog
 from storage.sql.columns import DatabaseNow
 from storage.sql.database import Database
-from storage.sql.stores.run_claims import heart_beat_lately
+from storage.sql.stores.run_claims import has_recent_heartbeat
 from storage.sql.tables import renderings, runs, workers
 
 _UNENDED = ("queued", "running", "waiting")
@@ -31,7 +31,9 @@ def _backlog(connection: Connection) -> Backlog:
     ).all()
     queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
     age = DatabaseNow() - workers.c.heartbeat_at
-    alive = connection.execute(select(func.count(), func.max(age)).where(heart_beat_lately())).one()
+    alive = connection.execute(
+        select(func.count(), func.max(age)).where(has_recent_heartbeat())
+    ).one()
     shown = select(func.count()).where(renderings.c.is_open)
     return Backlog(
         runs=dict.fromkeys(_UNENDED, 0) | {status: count for status, count, _ in rows},

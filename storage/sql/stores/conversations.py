@@ -9,33 +9,33 @@ from core.domain.messages import Message
 from core.domain.threads import Address, Person, Run, Thread, ThreadSnapshot, Usage
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
-from storage.sql.rows import event_of, message_of, run_of
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import event_from_row, message_from_row, run_from_row
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.inputs import insert_thread
 from storage.sql.stores.recent_messages import recent_messages
 from storage.sql.stores.thread_snapshots import (
     lock_thread,
     lock_thread_at,
+    read_snapshot,
     read_thread,
     read_thread_at,
-    snapshot_of,
 )
 from storage.sql.tables import messages, run_events, runs, threads, usages
 
 _CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
-_RUN = Prepared(select(runs).where(runs.c.run_id == bindparam("of_run")))
+_RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("of_run")))
 _IS_AFTER = (
     run_events.c.run_id == bindparam("of_run"),
     tuple_(run_events.c.attempt, run_events.c.n)
     > tuple_(bindparam("attempt", type_=Integer()), bindparam("n", type_=Integer())),
 )
-_EVENTS = Prepared(
+_EVENTS = CompiledStatement(
     select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n)
 )
-_TOLD = Prepared(
+_TOLD = CompiledStatement(
     select(messages)
     .join(run_events, run_events.c.message_id == messages.c.message_id)
     .where(*_IS_AFTER, run_events.c.body.is_(None))
@@ -51,14 +51,14 @@ class SqlConversations:
     async def find(self, address: Address) -> ThreadSnapshot | None:
         def work(connection: Connection) -> ThreadSnapshot | None:
             thread = read_thread_at(connection, address)
-            return snapshot_of(connection, thread) if thread else None
+            return read_snapshot(connection, thread) if thread else None
 
         return await self._database.read(work)
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
         def work(connection: Connection) -> ThreadSnapshot | None:
             thread = read_thread(connection, thread_id)
-            return snapshot_of(connection, thread) if thread else None
+            return read_snapshot(connection, thread) if thread else None
 
         return await self._database.read(work)
 
@@ -71,7 +71,7 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def renew(self, address: Address, *, by: Person | None = None) -> None:
+    async def unbind(self, address: Address, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:
             thread = lock_thread_at(connection, address)
             if thread is not None:
@@ -100,7 +100,7 @@ class SqlConversations:
             .limit(limit)
         )
         return await self._database.read(
-            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+            lambda c: tuple(map(message_from_row, c.execute(statement).mappings()))
         )
 
     async def history(self, thread_id: str) -> tuple[Message, ...]:
@@ -110,7 +110,7 @@ class SqlConversations:
             .order_by(messages.c.sequence)
         )
         return await self._database.read(
-            lambda c: tuple(map(message_of, c.execute(statement).mappings()))
+            lambda c: tuple(map(message_from_row, c.execute(statement).mappings()))
         )
 
     async def recent(self, thread_id: str) -> tuple[Message, ...]:
@@ -121,16 +121,16 @@ class SqlConversations:
             messages.c.message_id == message_id, messages.c.thread_id == thread_id
         )
         row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
-        return message_of(row) if row else None
+        return message_from_row(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
-        rows = await self._database.read_one(_RUN, {"of_run": run_id})
-        return run_of(rows[0]) if rows else None
+        rows = await self._database.read_statement(_RUN, {"of_run": run_id})
+        return run_from_row(rows[0]) if rows else None
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)
         return await self._database.read(
-            lambda c: tuple(map(run_of, c.execute(statement).mappings()))
+            lambda c: tuple(map(run_from_row, c.execute(statement).mappings()))
         )
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
@@ -163,7 +163,8 @@ def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[
     """Messages are stored once, in their own table, and put back into their events here."""
     start = after or Cursor(-1, 0)
     wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
-    found = {row["message_id"]: message_of(row) for row in _TOLD.rows(connection, wanted)}
+    found = {row["message_id"]: message_from_row(row) for row in _TOLD.rows(connection, wanted)}
     return tuple(
-        event_of(row, found.get(row["message_id"])) for row in _EVENTS.rows(connection, wanted)
+        event_from_row(row, found.get(row["message_id"]))
+        for row in _EVENTS.rows(connection, wanted)
     )

@@ -20,10 +20,10 @@ from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, Rendering
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
-from storage.sql.rows import delivery_of
-from storage.sql.stores.run_claims import is_alive, record_heartbeat
-from storage.sql.stores.run_endings import insert_drafts
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import delivery_from_row
+from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
+from storage.sql.stores.run_endings import insert_deliveries
 from storage.sql.stores.thread_snapshots import UNENDED
 from storage.sql.tables import deliveries, renderings, runs
 
@@ -37,41 +37,42 @@ _ORDER = (
     case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
     deliveries.c.ordinal,
 )
-_HELD = Prepared(
+_HELD = CompiledStatement(
     select(renderings.c.fence, renderings.c.worker_id)
     .where(renderings.c.run_id == bindparam("of_run"))
     .with_for_update()
 )
 _OF_RUN = renderings.c.run_id == bindparam("of_run")
-_CLAIMED = Prepared(
+_CLAIMED = CompiledStatement(
     select(
         renderings.c.is_open,
         renderings.c.fence,
         renderings.c.worker_id,
-        is_alive(renderings.c.worker_id).label("is_held"),
+        is_worker_alive(renderings.c.worker_id).label("is_held"),
     ).where(_OF_RUN)
 )
-_GRANT = Prepared(
+_GRANT = CompiledStatement(
     update(renderings)
     .where(_OF_RUN)
     .values(fence=bindparam("new_fence"), worker_id=bindparam("worker"))
 )
-_SHUT = Prepared(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
-_STATUS = Prepared(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
-_OPEN = Prepared(
+_SHUT = CompiledStatement(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
+_STATUS = CompiledStatement(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
+_OPEN = CompiledStatement(
     select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
 )
-_OPEN_FOR = Prepared(
+_OPEN_FOR = CompiledStatement(
     select(renderings.c.run_id)
     .where(
         renderings.c.is_open,
-        (renderings.c.worker_id == bindparam("worker")) | not_(is_alive(renderings.c.worker_id)),
+        (renderings.c.worker_id == bindparam("worker"))
+        | not_(is_worker_alive(renderings.c.worker_id)),
     )
     .order_by(renderings.c.run_id)
 )
 _IN_PLAN = deliveries.c.run_id == bindparam("of_run")
-_PLANNED = Prepared(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
-_PLANNED_BY = Prepared(
+_PLANNED = CompiledStatement(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
+_PLANNED_BY = CompiledStatement(
     select(deliveries)
     .join(renderings, renderings.c.run_id == deliveries.c.run_id)
     .where(
@@ -81,7 +82,7 @@ _PLANNED_BY = Prepared(
     )
     .order_by(*_ORDER)
 )
-_UNSENT = Prepared(
+_UNSENT = CompiledStatement(
     select(deliveries.c.delivery_id)
     .where(_IN_PLAN, deliveries.c.state != "delivered", deliveries.c.state != "failed")
     .limit(1)
@@ -91,7 +92,7 @@ _OF_HOLDER = select(renderings.c.run_id).where(
     renderings.c.fence == bindparam("with_fence"),
     renderings.c.worker_id == bindparam("worker"),
 )
-_STILL_HELD = Prepared(_OF_HOLDER)
+_STILL_HELD = CompiledStatement(_OF_HOLDER)
 # the rendering's row is locked before that of the delivery, as everywhere; of a delivery that somebody else changes
 # meanwhile PostgreSQL takes the newest state then
 _THIS = update(deliveries).where(
@@ -101,8 +102,8 @@ _THIS = update(deliveries).where(
 _TOLD: dict[str, BindParameter[Any]] = {
     name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
 }
-_SET = Prepared(_THIS.values(**_TOLD, state=bindparam("new_state")))
-_SET_DELIVERED = Prepared(
+_SET = CompiledStatement(_THIS.values(**_TOLD, state=bindparam("new_state")))
+_SET_DELIVERED = CompiledStatement(
     _THIS.values(
         **_TOLD,
         state=case(
@@ -122,7 +123,7 @@ class SqlDeliveries:
 
     async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
         statement = _OPEN_FOR if for_worker else _OPEN
-        rows = await self._database.read_one(statement, {"worker": for_worker})
+        rows = await self._database.read_statement(statement, {"worker": for_worker})
         return tuple(row["run_id"] for row in rows)
 
     async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
@@ -135,15 +136,15 @@ class SqlDeliveries:
         """To read what is planned, with no drafts, nothing needs to be locked: it would be free again at once."""
         if not drafts:
             with _PLAN:
-                rows = await self._database.read_one(_PLANNED_BY, _holder(rendering))
+                rows = await self._database.read_statement(_PLANNED_BY, _holder(rendering))
             if rows:
-                return tuple(map(delivery_of, rows))
+                return tuple(map(delivery_from_row, rows))
 
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
-            insert_drafts(connection, rendering.run_id, tuple(drafts))
+            insert_deliveries(connection, rendering.run_id, tuple(drafts))
             rows = _PLANNED.rows(connection, {"of_run": rendering.run_id})
-            return tuple(map(delivery_of, rows))
+            return tuple(map(delivery_from_row, rows))
 
         return await self._database.write(_PLAN, work)
 
@@ -158,9 +159,9 @@ class SqlDeliveries:
             "new_state": delivery.state,
         }
         statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
-        if await self._database.write_one(_RECORD, statement, values):
+        if await self._database.write_statement(_RECORD, statement, values):
             return
-        if not await self._database.read_one(_STILL_HELD, _holder(rendering)):
+        if not await self._database.read_statement(_STILL_HELD, _holder(rendering)):
             raise _lost(rendering)
 
     async def close(self, rendering: Rendering) -> bool:

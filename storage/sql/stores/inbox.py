@@ -18,23 +18,25 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.stores.audit import insert_entry, record_arrival
-from storage.sql.stores.inputs import amend, take_in
+from storage.sql.stores.inputs import amend_input, store_input
 from storage.sql.stores.queued_runs import resume_run
-from storage.sql.stores.thread_snapshots import lock_thread_at, snapshot_of
+from storage.sql.stores.thread_snapshots import lock_thread_at, read_snapshot
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
-from storage.sql.upserts import advancing, skipping
+from storage.sql.upserts import insert_ignoring_conflicts, upsert_if_greater
 
 _ACCEPT = Failpoint("storage.accept")
 _CLAIM = Failpoint("storage.claim_key")
 _FORWARD = Failpoint("storage.forward")
 _SWEEP = Failpoint("storage.sweep_keys")
 SWEPT_AT_ONCE_MAX = 1000
-_ADVANCE = Prepared(advancing(inbound_cursors, ("platform", "scope"), "cursor"))
-_CLAIM_KEY = Prepared(partial(skipping, claimed_keys))
-_CLAIMED = Prepared(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
-_KEY_LED_TO = Prepared(
+_ADVANCE = CompiledStatement(upsert_if_greater(inbound_cursors, ("platform", "scope"), "cursor"))
+_CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
+_CLAIMED = CompiledStatement(
+    select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key"))
+)
+_KEY_LED_TO = CompiledStatement(
     update(claimed_keys)
     .where(claimed_keys.c.dedupe_key == bindparam("key"))
     .values(thread_id=bindparam("to_thread"), run_id=bindparam("to_run"))
@@ -54,7 +56,7 @@ class SqlInbox:
         return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
 
     async def is_claimed(self, dedupe_key: str) -> bool:
-        return bool(await self._database.read_one(_CLAIMED, {"key": dedupe_key}))
+        return bool(await self._database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     async def sweep(self, *, older_than_days: float) -> int:
         """Deletes a batch of the keys that were claimed that long ago; answers how many went, 0 once none are left."""
@@ -63,7 +65,7 @@ class SqlInbox:
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None:
         row = {"platform": platform, "scope": scope, "cursor": cursor}
-        await self._database.write_one(_FORWARD, _ADVANCE, row)
+        await self._database.write_statement(_FORWARD, _ADVANCE, row)
 
     async def cursors(self, platform: str) -> dict[str, str]:
         statement = select(inbound_cursors.c.scope, inbound_cursors.c.cursor).where(
@@ -141,7 +143,7 @@ def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt
     thread = lock_thread_at(connection, arrival.address)
     if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
         return duplicate
-    snapshot = snapshot_of(connection, thread) if thread else None
+    snapshot = read_snapshot(connection, thread) if thread else None
     decision = decide(snapshot)
     if isinstance(decision, Ignore):
         return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
@@ -183,8 +185,8 @@ def _carry_out(
             return _stop(connection, decision, snapshot)
         case Accept():
             if arrival.kind in ("edit", "delete"):
-                return amend(connection, arrival, decision, snapshot)
-            return take_in(connection, arrival, decision, snapshot)
+                return amend_input(connection, arrival, decision, snapshot)
+            return store_input(connection, arrival, decision, snapshot)
 
 
 def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:

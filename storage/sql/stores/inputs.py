@@ -17,25 +17,25 @@ from core.domain.threads import (
     Thread,
     ThreadSnapshot,
 )
-from storage.sql.prepared import Prepared
-from storage.sql.rows import run_of, values_of_arrival, values_of_thread
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import arrival_to_row, run_from_row, thread_to_row
 from storage.sql.stores.queued_runs import (
-    end_ask,
-    end_unstarted,
+    close_ask,
     queue_run,
     resume_run,
+    stop_unstarted_run,
     touch_thread,
 )
 from storage.sql.tables import runs, thread_inputs, threads
 
-_ADD_THREAD = Prepared(threads.insert())
-_ADD_INPUT = Prepared(thread_inputs.insert())
-_NEXT_POSITION = Prepared(
+_ADD_THREAD = CompiledStatement(threads.insert())
+_ADD_INPUT = CompiledStatement(thread_inputs.insert())
+_NEXT_POSITION = CompiledStatement(
     select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
         thread_inputs.c.thread_id == bindparam("thread")
     )
 )
-_NEXT_INPUT = Prepared(
+_NEXT_INPUT = CompiledStatement(
     select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
     .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
     .order_by(thread_inputs.c.position)
@@ -43,7 +43,7 @@ _NEXT_INPUT = Prepared(
 )
 
 
-def take_in(
+def store_input(
     connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
@@ -96,7 +96,7 @@ def insert_thread(connection: Connection, address: Address, *, title: str = "") 
         created_at=now,
         last_activity_at=now,
     )
-    _ADD_THREAD.run(connection, values_of_thread(thread))
+    _ADD_THREAD.run(connection, thread_to_row(thread))
     return thread
 
 
@@ -104,14 +104,14 @@ def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> No
     """The thread is locked, so that no other input gets the same position."""
     ((position,),) = _NEXT_POSITION.found(connection, {"thread": thread_id})
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
-    _ADD_INPUT.run(connection, {**place, **values_of_arrival(arrival)})
+    _ADD_INPUT.run(connection, {**place, **arrival_to_row(arrival)})
 
 
 def _answer(
     connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Ask | None:
     ask = _asked(arrival, decision, snapshot)
-    return ask and end_ask(connection, ask, answer=arrival.text, person=arrival.author)
+    return ask and close_ask(connection, ask, answer=arrival.text, person=arrival.author)
 
 
 def _asked(arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
@@ -129,10 +129,10 @@ def _asking_run(
     ask = _asked(arrival, decision, snapshot)
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
-    return run_of(row) if row else None
+    return run_from_row(row) if row else None
 
 
-def amend(
+def amend_input(
     connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     """An edit changes the input that no run has taken up, or tells the run that took it; a deletion removes it.
@@ -148,19 +148,19 @@ def amend(
     )
     if untaken is None:
         if is_known and arrival.kind == "edit":
-            return take_in(connection, arrival, decision, snapshot)
+            return store_input(connection, arrival, decision, snapshot)
         return receipt
     if arrival.kind == "edit":
         changed: dict[str, object] = {"text": arrival.text, "sent_at": arrival.sent_at}
         if arrival.files:
-            changed["files"] = values_of_arrival(arrival)["files"]
+            changed["files"] = arrival_to_row(arrival)["files"]
         connection.execute(
             update(thread_inputs).where(thread_inputs.c.input_id == untaken).values(changed)
         )
         return receipt
     connection.execute(delete(thread_inputs).where(thread_inputs.c.input_id == untaken))
     if active and active.status == "queued" and active.attempt == 0:
-        end_unstarted(connection, active)
+        stop_unstarted_run(connection, active)
     return receipt
 
 
@@ -180,7 +180,7 @@ def _inputs_with(
     return untaken, bool(rows)
 
 
-def next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
+def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
     """Author and message of the first input that no run has taken up."""
     row = _NEXT_INPUT.first(connection, {"thread": thread_id})
     if row is None:

@@ -52,7 +52,7 @@ class SqlInstallations:
             _JOIN, lambda c: _join(c, platform, workspace_id, organisation_id)
         )
 
-    async def talks_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
+    async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
         return await self._database.read(lambda c: _talks_in(c, platform, workspace_id, channel_id))
 
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:

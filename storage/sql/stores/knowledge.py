@@ -24,8 +24,8 @@ from core.knowledge.chunk import Chunk
 from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Scope
 from core.knowledge.terms import Term, index_terms
 from storage.sql.database import Database
-from storage.sql.full_text import best_chunks
-from storage.sql.prepared import Prepared
+from storage.sql.full_text import rank_chunks
+from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import Row
 from storage.sql.tables import threads
 from storage.sql.tables.knowledge import knowledge_chunks, knowledge_entries
@@ -58,7 +58,7 @@ class SqlKnowledge:
         found = [
             _entry_of(row)
             for scope in scopes
-            for row in await self._database.read_one(_READY, _place(scope))
+            for row in await self._database.read_statement(_READY, _place(scope))
         ]
         return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
 
@@ -89,12 +89,12 @@ class SqlKnowledge:
         self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
         return await self._database.read(
-            lambda c: hits_of(c, best_chunks(c, terms, entry_ids, limit))
+            lambda c: read_hits(c, rank_chunks(c, terms, entry_ids, limit))
         )
 
 
 _ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
-_READY = Prepared(
+_READY = CompiledStatement(
     select(*_ENTRY_COLUMNS).where(
         knowledge_entries.c.scope_kind == bindparam("kind"),
         knowledge_entries.c.owner_id == bindparam("owner"),
@@ -104,7 +104,7 @@ _READY = Prepared(
 CHUNK_COLUMNS = [column for column in knowledge_chunks.c if column.name != "terms"]
 
 
-def hits_of(connection: Connection, scored: Sequence[tuple[int, float]]) -> tuple[Hit, ...]:
+def read_hits(connection: Connection, scored: Sequence[tuple[int, float]]) -> tuple[Hit, ...]:
     """The chunks with these ids, in the given order."""
     statement = select(*CHUNK_COLUMNS).where(
         knowledge_chunks.c.chunk_id.in_([chunk_id for chunk_id, _ in scored])

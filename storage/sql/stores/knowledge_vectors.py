@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from core.failpoints import Failpoint
 from core.knowledge.ports import Hit
 from storage.sql.database import Database
-from storage.sql.stores.knowledge import hits_of
+from storage.sql.stores.knowledge import read_hits
 from storage.sql.tables.knowledge import knowledge_chunks, knowledge_vectors
 from storage.sql.upserts import insert_or_skip
 
@@ -58,7 +58,7 @@ class SqlKnowledgeVectors:
     ) -> tuple[Hit, ...]:
         def work(connection: Connection) -> tuple[Hit, ...]:
             rough = _nearest_signs(connection, vector, model, entry_ids, limit * _LOOKED_AT)
-            return hits_of(connection, _nearest(connection, vector, model, rough)[:limit])
+            return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
 
         return await self._database.read(work)
 

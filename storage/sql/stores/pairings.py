@@ -16,7 +16,7 @@ from storage.sql.upserts import insert_or_replace
 _ASK = Failpoint("storage.ask_pairing")
 _PAIR = Failpoint("storage.pair")
 _UNPAIR = Failpoint("storage.unpair")
-_KEYS = ("platform", "workspace_id", "person_id")
+_PAIRING_KEYS = ("platform", "workspace_id", "person_id")
 
 
 class SqlPairings:
@@ -91,7 +91,7 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
         "paired_at": None,
         "paired_by": None,
     }
-    insert_or_replace(connection, pairings, _KEYS, values)
+    insert_or_replace(connection, pairings, _PAIRING_KEYS, values)
     return True
 
 

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.threads import Ask, Person, Run, Thread
-from storage.sql.prepared import Prepared
-from storage.sql.rows import ask_of, values_of_event, values_of_run
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import ask_from_row, event_to_row, run_to_row
 from storage.sql.tables import (
     deliveries,
     pending_asks,
@@ -22,11 +22,13 @@ from storage.sql.tables import (
 
 Unanswered = Literal["withdrawn", "expired"]
 
-_ADD_RUN = Prepared(runs.insert())
-_ADD_RENDERING = Prepared(renderings.insert())
+_ADD_RUN = CompiledStatement(runs.insert())
+_ADD_RENDERING = CompiledStatement(renderings.insert())
 _THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
-_TOUCH = Prepared(_THREAD.values(last_activity_at=bindparam("now")))
-_TURN_TO = Prepared(_THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state")))
+_TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
+_TURN_TO = CompiledStatement(
+    _THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state"))
+)
 
 
 def queue_run(
@@ -49,7 +51,7 @@ def queue_run(
         agent_id=agent_id,
         created_at=now,
     )
-    _ADD_RUN.run(connection, values_of_run(run))
+    _ADD_RUN.run(connection, run_to_row(run))
     is_shown = thread.address.platform != "api"
     rendering = {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None}
     _ADD_RENDERING.run(connection, rendering)
@@ -65,7 +67,7 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
         _TURN_TO.run(connection, {**values, "new_state": state})
 
 
-def end_unstarted(connection: Connection, run: Run) -> None:
+def stop_unstarted_run(connection: Connection, run: Run) -> None:
     """Stops a queued run that nobody began, once nothing is left in its thread for it to take up."""
     waiting = select(thread_inputs.c.input_id).where(
         thread_inputs.c.thread_id == run.thread_id, thread_inputs.c.taken_by.is_(None)
@@ -84,11 +86,11 @@ def end_unstarted(connection: Connection, run: Run) -> None:
         event=RunFinished(status="stopped", finish_reason="stopped"),
         message_id=new_id(),
     )
-    connection.execute(run_events.insert(), values_of_event(ended))
+    connection.execute(run_events.insert(), event_to_row(ended))
     touch_thread(connection, run.thread_id, state="idle")
 
 
-def end_ask(
+def close_ask(
     connection: Connection,
     ask: Ask,
     *,
@@ -111,7 +113,7 @@ def end_ask(
     )
     _outdate(connection, ask.run_id)
     row = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask.ask_id))
-    return ask_of(row.mappings().one())
+    return ask_from_row(row.mappings().one())
 
 
 def resume_run(
@@ -124,7 +126,7 @@ def resume_run(
     unanswered: Unanswered = "withdrawn",
 ) -> Ask:
     """Queues the waiting run again, with the answer or without one."""
-    ended = end_ask(connection, ask, answer=answer, person=person, unanswered=unanswered)
+    ended = close_ask(connection, ask, answer=answer, person=person, unanswered=unanswered)
     connection.execute(
         update(runs)
         .where(runs.c.run_id == ask.run_id, runs.c.status == "waiting")

@@ -19,7 +19,7 @@ from core.domain.threads import Arrival, Lease, Person
 from core.failpoints import Failpoint
 from storage.sql.columns import DatabaseNow, UtcDateTime
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.inbox import claim_key
 from storage.sql.stores.inputs import insert_input
@@ -28,16 +28,16 @@ from storage.sql.stores.thread_snapshots import (
     ACTIVE,
     UNENDED,
     lock_thread_of_run,
-    newest_run,
-    snapshot_of,
+    read_newest_run,
+    read_snapshot,
 )
 from storage.sql.tables import leases, runs, workers
-from storage.sql.upserts import replacing
+from storage.sql.upserts import upsert
 
 WORKER_GONE_SECONDS = 4.0
-FOUND_AT_ONCE_MAX = 500
+CLAIMABLE_RUNS_MAX = 500
 """More than a worker can take up at once; to wake all of a long line each second would take its workers' time."""
-ALONE_FROM_DEATHS = 3
+SUSPECT_DEATHS_MIN = 3
 """A worker tries only one at a time of the runs that so many have died over: the deadly one among them then takes no
 harmless one with it, which was at the same workers, and which a finished turn clears."""
 
@@ -53,7 +53,7 @@ _RETRY = Failpoint("storage.retry")
 class SqlRunClaims:
     """`core.stores.RunClaims`."""
 
-    def __init__(self, database: Database, *, found_max: int = FOUND_AT_ONCE_MAX) -> None:
+    def __init__(self, database: Database, *, found_max: int = CLAIMABLE_RUNS_MAX) -> None:
         self._database = database
         self._found_max = found_max
 
@@ -64,18 +64,18 @@ class SqlRunClaims:
         await self._database.write(_RELEASE, lambda c: _release(c, lease))
 
     async def heartbeat(self, worker_id: str) -> None:
-        await self._database.write_one(_HEARTBEAT, _HEART_BEATS, {"worker_id": worker_id})
+        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, {"worker_id": worker_id})
 
-    async def bury(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         statement = delete(workers).where(workers.c.worker_id == worker_id)
         await self._database.write(_BURY, lambda c: c.execute(statement))
 
-    async def recoverable(self) -> tuple[str, ...]:
-        rows = await self._database.read_one(_RECOVERABLE, {"most": self._found_max})
+    async def claimable_runs(self) -> tuple[str, ...]:
+        rows = await self._database.read_statement(_RECOVERABLE, {"most": self._found_max})
         return tuple(row["run_id"] for row in rows)
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
-        rows = await self._database.read_one(_HELD, {"worker": worker_id})
+        rows = await self._database.read_statement(_HELD, {"worker": worker_id})
         return tuple(Lease(**row) for row in rows)
 
 
@@ -102,7 +102,7 @@ def _request_stop(connection: Connection, run_id: str, by: Person | None) -> boo
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
-    snapshot = snapshot_of(connection, thread)
+    snapshot = read_snapshot(connection, thread)
     active, ask = snapshot.active_run, snapshot.open_ask
     if active is None or active.run_id != run_id:
         return False
@@ -113,60 +113,60 @@ def _request_stop(connection: Connection, run_id: str, by: Person | None) -> boo
     return True
 
 
-def is_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
+def is_worker_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether the worker's heart beat lately. False where there is no worker."""
-    return exists().where(workers.c.worker_id == worker_id, heart_beat_lately())
+    return exists().where(workers.c.worker_id == worker_id, has_recent_heartbeat())
 
 
-def heart_beat_lately() -> ColumnElement[bool]:
+def has_recent_heartbeat() -> ColumnElement[bool]:
     """Of a row of `worker`. A heartbeat of the future is of the time before the database's clock was set back: whoever
     lives gives a new one within a second."""
     return func.abs(DatabaseNow() - workers.c.heartbeat_at) <= WORKER_GONE_SECONDS
 
 
-_HEART_BEATS = Prepared(
-    replacing(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
+_HEART_BEATS = CompiledStatement(
+    upsert(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
 )
-_RECOVERABLE = Prepared(
+_RECOVERABLE = CompiledStatement(
     select(runs.c.run_id)
     .outerjoin(leases, _IS_LEASE_OF_RUN)
     .where(
         or_(
             runs.c.status == "queued",
-            (runs.c.status == "running") & not_(is_alive(leases.c.worker_id)),
+            (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
         )
     )
     .order_by(runs.c.run_id)
     .limit(bindparam("most"))
 )
-_HELD = Prepared(
+_HELD = CompiledStatement(
     select(leases, runs.c.attempt, runs.c.deaths)
     .join(runs, _IS_LEASE_OF_RUN)
     .where(runs.c.status == "running", leases.c.worker_id == bindparam("worker"))
 )
-_CLAIMED = Prepared(
+_CLAIMED = CompiledStatement(
     select(
         runs.c.status,
         runs.c.attempt,
         runs.c.deaths,
         leases.c.fence,
-        is_alive(leases.c.worker_id).label("is_held"),
+        is_worker_alive(leases.c.worker_id).label("is_held"),
     )
     .outerjoin(leases, leases.c.thread_id == runs.c.thread_id)
     .where(runs.c.run_id == bindparam("run"))
 )
-_OTHER_SUSPECTS = Prepared(
+_OTHER_SUSPECTS = CompiledStatement(
     select(runs.c.run_id)
     .join(leases, _IS_LEASE_OF_RUN)
     .where(
         runs.c.status == "running",
-        runs.c.deaths >= ALONE_FROM_DEATHS,
+        runs.c.deaths >= SUSPECT_DEATHS_MIN,
         runs.c.run_id != bindparam("run"),
         leases.c.worker_id == bindparam("worker"),
     )
 )
-_GRANT = Prepared(replacing(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
-_BEGIN = Prepared(
+_GRANT = CompiledStatement(upsert(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
+_BEGIN = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
     .values(
@@ -206,7 +206,7 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
 
 def _must_wait(connection: Connection, lease: Lease) -> bool:
     """The worker's heartbeat, written before, keeps its other claims away until this one is through."""
-    if lease.deaths < ALONE_FROM_DEATHS:
+    if lease.deaths < SUSPECT_DEATHS_MIN:
         return False
     place = {"run": lease.run_id, "worker": lease.worker_id}
     return bool(_OTHER_SUSPECTS.found(connection, place))
@@ -255,7 +255,7 @@ def _retry(
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return None
-    old = newest_run(connection, thread.thread_id)
+    old = read_newest_run(connection, thread.thread_id)
     if (
         old is None
         or old.run_id != run_id

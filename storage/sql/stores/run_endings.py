@@ -9,13 +9,13 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Lease, Reply
 from core.stores import DeliveryDraft, RunEnding
-from storage.sql.prepared import Prepared
-from storage.sql.rows import Values
-from storage.sql.stores.inputs import next_input
-from storage.sql.stores.queued_runs import end_ask, queue_run, touch_thread
-from storage.sql.stores.thread_snapshots import open_ask, read_thread
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import RowValues
+from storage.sql.stores.inputs import read_next_input
+from storage.sql.stores.queued_runs import close_ask, queue_run, touch_thread
+from storage.sql.stores.thread_snapshots import read_open_ask, read_thread
 from storage.sql.tables import deliveries, leases, pending_asks, runs, usages
-from storage.sql.upserts import skipping
+from storage.sql.upserts import insert_ignoring_conflicts
 
 _ANSWERED = (
     select(usages.c.model)
@@ -25,7 +25,7 @@ _ANSWERED = (
     .scalar_subquery()
 )
 """The model of the run's last turn; what is asked beside turns is booked without one."""
-_END = Prepared(
+_END = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
     .values(
@@ -36,12 +36,12 @@ _END = Prepared(
         finished_at=bindparam("now"),
     )
 )
-_FREE = Prepared(
+_FREE = CompiledStatement(
     update(leases)
     .where(leases.c.thread_id == bindparam("thread"))
     .values(run_id=None, worker_id=None)
 )
-_ADD_DELIVERIES = Prepared(partial(skipping, deliveries))
+_ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 
 
 def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
@@ -59,12 +59,12 @@ def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
     ask_id = None
     if ending.reply is not None and ending.reply.kind != "answer":
         ask_id = _insert_ask(connection, lease, ending.reply)
-    insert_drafts(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
+    insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
     _queue_follower(connection, lease.thread_id)
 
 
-def insert_drafts(
+def insert_deliveries(
     connection: Connection,
     run_id: str,
     drafts: tuple[DeliveryDraft, ...],
@@ -72,7 +72,7 @@ def insert_drafts(
     ask_id: str | None = None,
 ) -> None:
     """Inserts the drafts whose place in the run is free. The ask's body learns its id."""
-    rows: list[Values] = []
+    rows: list[RowValues] = []
     for draft in drafts:
         body: JsonObject = draft.body
         if draft.slot == "ask" and ask_id is not None:
@@ -94,9 +94,9 @@ def insert_drafts(
 
 def _withdraw_open_ask(connection: Connection, thread_id: str) -> None:
     """One that was passed over is closed when the next run ends."""
-    ask = open_ask(connection, thread_id)
+    ask = read_open_ask(connection, thread_id)
     if ask is not None:
-        end_ask(connection, ask, answer=None, person=None)
+        close_ask(connection, ask, answer=None, person=None)
 
 
 def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
@@ -118,7 +118,7 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
 
 def _queue_follower(connection: Connection, thread_id: str) -> None:
     """Whatever came in and was not taken up by the run that stopped or failed gets a run of its own."""
-    waiting = next_input(connection, thread_id)
+    waiting = read_next_input(connection, thread_id)
     if waiting is None:
         return
     thread, (author, message_ref) = read_thread(connection, thread_id), waiting

@@ -16,16 +16,16 @@ from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunEnding, UsageEntry
 from storage.sql.database import Database
-from storage.sql.prepared import Prepared
+from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import (
-    call_of,
-    input_of,
-    values_of_call,
-    values_of_event,
-    values_of_message,
-    values_of_usage,
+    event_to_row,
+    input_from_row,
+    message_to_row,
+    tool_call_from_row,
+    tool_call_to_row,
+    usage_to_row,
 )
-from storage.sql.stores.agents import sign_run
+from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.approvals import approved_tools, newest_approval, suspend_run
 from storage.sql.stores.run_endings import end_run
 from storage.sql.tables import (
@@ -38,7 +38,7 @@ from storage.sql.tables import (
     tool_calls,
     usages,
 )
-from storage.sql.upserts import skipping
+from storage.sql.upserts import insert_ignoring_conflicts
 
 _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
@@ -61,21 +61,21 @@ _HELD = (
     .join(runs, runs.c.run_id == leases.c.run_id)
     .where(threads.c.thread_id == bindparam("thread"))
 )
-_HELD_UNLOCKED = Prepared(_HELD)
-_HELD_LOCKED = Prepared(_HELD.with_for_update(of=[threads, leases], key_share=True))
-_ADVANCE = Prepared(
+_HELD_UNLOCKED = CompiledStatement(_HELD)
+_HELD_LOCKED = CompiledStatement(_HELD.with_for_update(of=[threads, leases], key_share=True))
+_ADVANCE = CompiledStatement(
     update(threads)
     .where(threads.c.thread_id == bindparam("thread"))
     .values(next_sequence=bindparam("next"))
 )
-_COME_FURTHER = Prepared(
+_COME_FURTHER = CompiledStatement(
     update(runs).where(runs.c.run_id == bindparam("run")).values(deaths=bindparam("now_deaths"))
 )
-_ADD_MESSAGES = Prepared(messages.insert())
-_ADD_EVENTS = Prepared(run_events.insert())
-_ADD_USAGE = Prepared(usages.insert())
-_START_CALLS = Prepared(partial(skipping, tool_calls))
-_END_CALLS = Prepared(
+_ADD_MESSAGES = CompiledStatement(messages.insert())
+_ADD_EVENTS = CompiledStatement(run_events.insert())
+_ADD_USAGE = CompiledStatement(usages.insert())
+_START_CALLS = CompiledStatement(partial(insert_ignoring_conflicts, tool_calls))
+_END_CALLS = CompiledStatement(
     update(tool_calls)
     .where(
         tool_calls.c.run_id == bindparam("of_run"),
@@ -88,9 +88,11 @@ _IS_WAITING = (
     thread_inputs.c.thread_id == bindparam("thread"),
     thread_inputs.c.taken_by.is_(None),
 )
-_WAITING = Prepared(select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position))
-_WAITING_IDS = Prepared(select(thread_inputs.c.input_id).where(*_IS_WAITING))
-_TAKE = Prepared(
+_WAITING = CompiledStatement(
+    select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
+)
+_WAITING_IDS = CompiledStatement(select(thread_inputs.c.input_id).where(*_IS_WAITING))
+_TAKE = CompiledStatement(
     update(thread_inputs)
     .where(
         thread_inputs.c.thread_id == bindparam("thread"),
@@ -169,7 +171,7 @@ class SqlRunJournal:
             select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
         )
         return await self._database.read(
-            lambda c: tuple(map(call_of, c.execute(statement).mappings()))
+            lambda c: tuple(map(tool_call_from_row, c.execute(statement).mappings()))
         )
 
     async def sweep_events(
@@ -208,16 +210,16 @@ def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
     thread = {"thread": lease.thread_id}
     if not _WAITING_IDS.found(connection, thread):
         return ()
-    return tuple(map(input_of, _WAITING.rows(connection, thread)))
+    return tuple(map(input_from_row, _WAITING.rows(connection, thread)))
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
     if entry.messages or entry.sandbox_id is not None:
         _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
     if entry.agent is not None:
-        sign_run(connection, lease, entry.agent)
+        set_run_agent(connection, lease, entry.agent)
     if entry.started:
-        _START_CALLS.run(connection, *map(values_of_call, entry.started))
+        _START_CALLS.run(connection, *map(tool_call_to_row, entry.started))
     if entry.finished:
         _end_calls(connection, entry.finished)
     if entry.events:
@@ -230,7 +232,7 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
 
 
 def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
-    _ADD_EVENTS.run(connection, *map(values_of_event, entry.events))
+    _ADD_EVENTS.run(connection, *map(event_to_row, entry.events))
     if lease.deaths and _has_finished_a_turn(entry):
         _COME_FURTHER.run(connection, {"run": lease.run_id, "now_deaths": 0})
 
@@ -250,7 +252,7 @@ def _add_messages(
     sandbox_id: str | None,
 ) -> None:
     if added:
-        rows = [values_of_message(message, number) for number, message in enumerate(added, first)]
+        rows = [message_to_row(message, number) for number, message in enumerate(added, first)]
         _ADD_MESSAGES.run(connection, *rows)
         _ADVANCE.run(connection, {"thread": lease.thread_id, "next": first + len(added)})
     if sandbox_id is not None:
@@ -288,5 +290,5 @@ def _add_usage(
         "user_id": held.requester_id,
         "created_at": datetime.now(UTC),
     }
-    rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]
+    rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
     _ADD_USAGE.run(connection, *rows)

@@ -3,8 +3,8 @@
 from sqlalchemy import Connection, bindparam, select
 
 from core.domain.threads import Address, Ask, Run, Thread, ThreadSnapshot
-from storage.sql.prepared import Prepared
-from storage.sql.rows import Row, ask_of, run_of, thread_of
+from storage.sql.prepared import CompiledStatement
+from storage.sql.rows import Row, ask_from_row, run_from_row, thread_from_row
 from storage.sql.tables import pending_asks, runs, threads
 
 ACTIVE = ("queued", "running")
@@ -23,18 +23,18 @@ _OF_RUN = select(threads).where(
     threads.c.thread_id
     == select(runs.c.thread_id).where(runs.c.run_id == bindparam("run")).scalar_subquery()
 )
-_READ, _READ_BOUND = Prepared(_WITH_ID), Prepared(_BOUND_TO)
+_READ, _READ_BOUND = CompiledStatement(_WITH_ID), CompiledStatement(_BOUND_TO)
 _LOCK, _LOCK_BOUND, _LOCK_OF_RUN = (
-    Prepared(statement.with_for_update(key_share=True))
+    CompiledStatement(statement.with_for_update(key_share=True))
     for statement in (_WITH_ID, _BOUND_TO, _OF_RUN)
 )
-_NEWEST_RUN = Prepared(
+_NEWEST_RUN = CompiledStatement(
     select(runs)
     .where(runs.c.thread_id == bindparam("thread"))
     .order_by(runs.c.run_id.desc())
     .limit(1)
 )
-_OPEN_ASK = Prepared(
+_OPEN_ASK = CompiledStatement(
     select(pending_asks).where(
         pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "open"
     )
@@ -65,30 +65,30 @@ def read_thread_at(connection: Connection, address: Address) -> Thread | None:
     return _thread(_READ_BOUND.first(connection, _place(address)))
 
 
-def newest_run(connection: Connection, thread_id: str) -> Run | None:
+def read_newest_run(connection: Connection, thread_id: str) -> Run | None:
     row = _NEWEST_RUN.first(connection, {"thread": thread_id})
-    return run_of(row) if row else None
+    return run_from_row(row) if row else None
 
 
-def open_ask(connection: Connection, thread_id: str) -> Ask | None:
+def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
     """A thread has one at most."""
     row = _OPEN_ASK.first(connection, {"thread": thread_id})
-    return ask_of(row) if row else None
+    return ask_from_row(row) if row else None
 
 
-def snapshot_of(connection: Connection, thread: Thread) -> ThreadSnapshot:
-    last_run = newest_run(connection, thread.thread_id)
+def read_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
+    last_run = read_newest_run(connection, thread.thread_id)
     is_active = last_run is not None and last_run.status in UNENDED
     return ThreadSnapshot(
         thread=thread,
         active_run=last_run if is_active else None,
         last_run=last_run,
-        open_ask=open_ask(connection, thread.thread_id),
+        open_ask=read_open_ask(connection, thread.thread_id),
     )
 
 
 def _thread(row: Row | None) -> Thread | None:
-    return thread_of(row) if row else None
+    return thread_from_row(row) if row else None
 
 
 def _place(address: Address) -> dict[str, object]:

@@ -13,7 +13,7 @@ from core.domain.threads import Address, Person, Usage
 from core.failpoints import Failpoint
 from core.stores import UsageEntry
 from storage.sql.database import Database
-from storage.sql.rows import Values, values_of_usage
+from storage.sql.rows import RowValues, usage_to_row
 from storage.sql.tables import runs, threads, usages
 
 _BOOK = Failpoint("storage.book_usage")
@@ -44,14 +44,14 @@ class SqlLedger:
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
         return await self._database.read(lambda c: _spending(c, run_id, since))
 
-    async def spending_of(self, by: Person, at: Address, *, since: datetime) -> Spending:
+    async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
         place = _Place(at.platform, at.workspace_id, at.channel_id, by.person_id)
         return await self._database.read(lambda c: _of_days(c, place, since))
 
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
     ) -> None:
-        where: Values = {
+        where: RowValues = {
             "thread_id": thread_id,
             "run_id": None,
             "platform": at.platform,
@@ -61,7 +61,7 @@ class SqlLedger:
             "created_at": datetime.now(UTC),
         }
         entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
-        rows = [{"usage_id": new_id(), **where, **values_of_usage(entry)} for entry in entries]
+        rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
         await self._database.write(_BOOK, lambda c: c.execute(usages.insert(), rows).close())
 
 

@@ -11,14 +11,14 @@ from sqlmodel import Field, SQLModel
 
 from storage.sql.columns import (
     CONSTRAINT_NAMES,
-    Document,
-    Words,
+    JsonDocument,
+    SanitizedText,
     key,
     moment,
     once_of,
     part_of,
+    partial_unique_index,
     past,
-    unique_while,
     words,
 )
 from storage.sql.tables.access import audit_entries as audit_entries
@@ -40,7 +40,7 @@ class WorkspaceRow(SQLModel, table=True):
     platform: str = key()
     workspace_id: str = key()
     token: str | None = words(None)
-    settings: JsonValue = Field(default_factory=dict, sa_type=Document)
+    settings: JsonValue = Field(default_factory=dict, sa_type=JsonDocument)
 
 
 class ThreadRow(SQLModel, table=True):
@@ -48,7 +48,7 @@ class ThreadRow(SQLModel, table=True):
 
     __tablename__ = "thread"
     __table_args__ = (
-        unique_while("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
+        partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
     )
 
     thread_id: str = key()
@@ -72,7 +72,9 @@ class RunRow(SQLModel, table=True):
 
     __tablename__ = "run"
     __table_args__ = (
-        unique_while("uq_run_active", "thread_id", condition="status IN ('queued', 'running')"),
+        partial_unique_index(
+            "uq_run_active", "thread_id", condition="status IN ('queued', 'running')"
+        ),
         Index("ix_run_status", "status"),
     )
 
@@ -115,13 +117,13 @@ class ThreadInputRow(SQLModel, table=True):
 
     input_id: str = key()
     thread_id: str = part_of("thread.thread_id")
-    dedupe_key: str = Field(unique=True, sa_type=Words)
+    dedupe_key: str = Field(unique=True, sa_type=SanitizedText)
     position: int = Field(sa_type=Integer)
     kind: str = words()
     author_id: str = words()
     author_name: str = words()
     text: str = words()
-    files: JsonValue = Field(default_factory=list, sa_type=Document)
+    files: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
     message_ref: str = words()
     sent_at: datetime = moment()
     taken_by: str | None = words(None)
@@ -137,8 +139,8 @@ class MessageRow(SQLModel, table=True):
     sequence: int = Field(sa_type=Integer)
     type: str = words()
     is_llm_message: bool
-    content: JsonValue = Field(sa_type=Document)
-    details: JsonValue = Field(sa_column=Column("metadata", Document, nullable=False))
+    content: JsonValue = Field(sa_type=JsonDocument)
+    details: JsonValue = Field(sa_column=Column("metadata", JsonDocument, nullable=False))
     token_count: int = Field(default=0, sa_type=Integer)
     agent_id: str | None = words(None)
     agent_version_id: str | None = words(None)
@@ -159,12 +161,12 @@ class ToolCallRow(SQLModel, table=True):
     index: int = Field(sa_type=Integer)
     call_id: str = words()
     name: str = words()
-    arguments: JsonValue = Field(sa_type=Document)
+    arguments: JsonValue = Field(sa_type=JsonDocument)
     raw: str = words()
     assistant_message_id: str = words()
     state: str = words("started")
-    result: JsonValue | None = Field(default=None, sa_type=Document)
-    details: JsonValue = Field(sa_column=Column("metadata", Document, nullable=False))
+    result: JsonValue | None = Field(default=None, sa_type=JsonDocument)
+    details: JsonValue = Field(sa_column=Column("metadata", JsonDocument, nullable=False))
 
 
 class RunEventRow(SQLModel, table=True):
@@ -206,7 +208,9 @@ class LeaseRow(SQLModel, table=True):
 
 class PendingAskRow(SQLModel, table=True):
     __tablename__ = "pending_ask"
-    __table_args__ = (unique_while("uq_pending_ask_open", "thread_id", condition="state = 'open'"),)
+    __table_args__ = (
+        partial_unique_index("uq_pending_ask_open", "thread_id", condition="state = 'open'"),
+    )
 
     ask_id: str = key()
     thread_id: str = part_of("thread.thread_id", index=True)
@@ -214,7 +218,7 @@ class PendingAskRow(SQLModel, table=True):
     kind: str = words("question")
     subject: str = words()
     text: str = words()
-    options: JsonValue = Field(default_factory=list, sa_type=Document)
+    options: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
     state: str = words("open")
     answer: str | None = words(None)
     answered_by_id: str | None = words(None)
@@ -228,7 +232,7 @@ class RenderingRow(SQLModel, table=True):
     """Who shows a run in its thread; `is_open` while there is something left to show."""
 
     __tablename__ = "rendering"
-    __table_args__ = (unique_while("uq_rendering_open", "run_id", condition="is_open"),)
+    __table_args__ = (partial_unique_index("uq_rendering_open", "run_id", condition="is_open"),)
 
     run_id: str = part_of("run.run_id", primary_key=True)
     is_open: bool = True
@@ -246,7 +250,7 @@ class DeliveryRow(SQLModel, table=True):
     run_id: str = part_of("run.run_id")
     slot: str = words()
     ordinal: int = Field(default=0, sa_type=Integer)
-    body: JsonValue = Field(sa_type=Document)
+    body: JsonValue = Field(sa_type=JsonDocument)
     state: str = words("pending")
     is_outdated: bool = False
     message_ref: str | None = words(None)

@@ -8,7 +8,15 @@ from datetime import datetime
 from sqlalchemy import Index, Table
 from sqlmodel import Field, SQLModel
 
-from storage.sql.columns import CONSTRAINT_NAMES, UtcDateTime, Words, key, moment, past, words
+from storage.sql.columns import (
+    CONSTRAINT_NAMES,
+    SanitizedText,
+    UtcDateTime,
+    key,
+    moment,
+    past,
+    words,
+)
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 
@@ -42,7 +50,7 @@ class PairingRow(SQLModel, table=True):
     workspace_id: str = key()
     person_id: str = key()
     person_name: str = words()
-    code_hash: str | None = Field(default=None, sa_type=Words)
+    code_hash: str | None = Field(default=None, sa_type=SanitizedText)
     asked_at: datetime = moment()
     expires_at: datetime = Field(sa_type=UtcDateTime)
     paired_at: datetime | None = past()

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy import Index, Integer, Table
 from sqlmodel import Field, SQLModel
 
-from storage.sql.columns import CONSTRAINT_NAMES, Document, key, moment, part_of, words
+from storage.sql.columns import CONSTRAINT_NAMES, JsonDocument, key, moment, part_of, words
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 
@@ -24,7 +24,7 @@ class AgentVersionRow(SQLModel, table=True):
     agent_id: str = words()
     number: int = Field(sa_type=Integer)
     content_hash: str = words()
-    definition: JsonValue = Field(sa_type=Document)
+    definition: JsonValue = Field(sa_type=JsonDocument)
     created_at: datetime = moment()
 
 
@@ -35,7 +35,7 @@ class PlanRow(SQLModel, table=True):
 
     thread_id: str = part_of("thread.thread_id", primary_key=True)
     plan_id: str = key()
-    content: JsonValue = Field(sa_type=Document)
+    content: JsonValue = Field(sa_type=JsonDocument)
     is_active: bool = False
     created_at: datetime = moment()
 

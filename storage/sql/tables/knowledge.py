@@ -8,8 +8,16 @@ from datetime import datetime
 from sqlalchemy import BigInteger, Index, Integer, LargeBinary, Table
 from sqlmodel import Field, SQLModel
 
-from storage.sql.columns import CONSTRAINT_NAMES, Words, key, moment, part_of, unique_while, words
-from storage.sql.full_text import Terms
+from storage.sql.columns import (
+    CONSTRAINT_NAMES,
+    SanitizedText,
+    key,
+    moment,
+    part_of,
+    partial_unique_index,
+    words,
+)
+from storage.sql.full_text import FullTextTerms
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 
@@ -19,7 +27,7 @@ class KnowledgeEntryRow(SQLModel, table=True):
 
     __tablename__ = "knowledge_entry"
     __table_args__ = (
-        unique_while(
+        partial_unique_index(
             "uq_knowledge_entry_content",
             *("scope_kind", "owner_id", "content_hash"),
             condition="is_ready",
@@ -34,7 +42,7 @@ class KnowledgeEntryRow(SQLModel, table=True):
         foreign_key="thread.thread_id",
         ondelete="CASCADE",
         index=True,
-        sa_type=Words,
+        sa_type=SanitizedText,
     )
     name: str = words()
     kind: str = words()
@@ -64,7 +72,7 @@ class KnowledgeChunkRow(SQLModel, table=True):
     text: str = words()
     tokens: int = Field(default=0, sa_type=Integer)
     overlap: int = Field(default=0, sa_type=Integer)
-    terms: str = Field(sa_type=Terms)
+    terms: str = Field(sa_type=FullTextTerms)
 
 
 class KnowledgeVectorRow(SQLModel, table=True):

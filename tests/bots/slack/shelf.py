@@ -37,7 +37,7 @@ class Shelf:
     def file_names(self) -> FileNames:
         return FileNames(["secret"])
 
-    async def talks_in(self, team_id: str, channel_id: str) -> bool:
+    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         return False
 
     async def join(self, team_id: str, organisation_id: str) -> bool:

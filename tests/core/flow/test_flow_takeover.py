@@ -130,7 +130,7 @@ async def told(world: World, death: Death) -> str:
     with suppress(asyncio.CancelledError):
         await execute(run_id, mortal)
     if death.has_come:
-        await SqlRunClaims(world.database).bury(worker_id)
+        await SqlRunClaims(world.database).remove_worker(worker_id)
         await execute(run_id, replace(healthy, worker_id=new_id()))
     return run_id
 
@@ -196,7 +196,7 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(
     dying.cancel()
     with suppress(asyncio.CancelledError):
         await dying
-    await SqlRunClaims(world.database).bury(worker_id)
+    await SqlRunClaims(world.database).remove_worker(worker_id)
 
     changed = AGENTS["data-analysis"].replace("You count", "You guess").replace("counter", "other")
     (folder / "data-analysis.yaml").write_text(changed)
