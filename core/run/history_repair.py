@@ -61,11 +61,15 @@ async def mend(
     Raises ApprovalExpired, with the history whole, where nobody answered in time.
     """
     known = {message.message_id: message for message in history if message.type == "assistant"}
+    run_message_ids = [one.message_id for one in known.values() if one.run_id == shop.context.run_id]
     added: list[Message] = []
     reply: Reply | None = None
-    for number, (assistant_id, group) in enumerate(_unanswered(history, records).items(), start=1):
+    for assistant_id, group in _unanswered(history, records).items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
+        if assistant_id not in run_message_ids:
+            run_message_ids.append(assistant_id)
+        number = run_message_ids.index(assistant_id) + 1
         shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
         unasked = [record for record in group if _is_unasked(record, shop)]
         outcomes = [await _outcome(record, shop) for record in group if record not in unasked]

@@ -154,6 +154,17 @@ async def test_turns_stay_in_pairs_over_a_takeover_in_a_call(world: World) -> No
     assert isinstance(events[-1], RunFinished)
 
 
+async def test_a_turn_that_was_cut_off_keeps_its_number(world: World) -> None:
+    echo = calls(("echo", '{"text": "again"}'))
+    world.model.turns = [echo, echo, calls(("wait", '{"text": "x"}')), text("done")]
+    run_id = await world.say("go")
+    await died_during_a_call(world, run_id)
+    await taken_over(world, run_id)
+    started = [one for one in await world.events(run_id) if isinstance(one, TurnStarted)]
+    assert [one.number for one in started] == [1, 2, 3, 3, 4]
+    assert started[2].turn_id == started[3].turn_id
+
+
 async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(world: World) -> None:
     world.model.turns = [[asyncio.Event()], [asyncio.Event()], text("done")]
     run_id = await world.say("go")
