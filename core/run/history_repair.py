@@ -61,15 +61,12 @@ async def mend(
     Raises ApprovalExpired, with the history whole, where nobody answered in time.
     """
     known = {message.message_id: message for message in history if message.type == "assistant"}
-    run_message_ids = [one.message_id for one in known.values() if one.run_id == shop.context.run_id]
     added: list[Message] = []
     reply: Reply | None = None
     for assistant_id, group in _unanswered(history, records).items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
-        if assistant_id not in run_message_ids:
-            run_message_ids.append(assistant_id)
-        number = run_message_ids.index(assistant_id) + 1
+        number = _turn_number(assistant_id, [*history, *added], shop.context.run_id)
         shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
         unasked = [record for record in group if _is_unasked(record, shop)]
         outcomes = [await _outcome(record, shop) for record in group if record not in unasked]
@@ -92,6 +89,12 @@ async def mend(
         return Mended(messages=tuple(added))
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     return Mended(messages=tuple(added), ended=ended)
+
+
+def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> int:
+    """The number, counted from 1, of the turn that wrote the assistant message. A message that was lost comes last."""
+    ids = [one.message_id for one in history if one.type == "assistant" and one.run_id == run_id]
+    return (ids.index(assistant_id) if assistant_id in ids else len(ids)) + 1
 
 
 def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
