@@ -6,6 +6,8 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("tests.databases",)
+
 # what tells the stories asserts too, and is imported by tests of several folders
 pytest.register_assert_rewrite(
     "tests.chaos.knowledge_stories", "tests.chaos.report_story", "tests.chaos.stories"

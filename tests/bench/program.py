@@ -18,12 +18,12 @@ from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
+from tests.paths import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": str(REPOSITORY),
 }
 PERSON = "alice"
 PATIENCE_SECONDS = 60.0

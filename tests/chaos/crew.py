@@ -13,7 +13,7 @@ from storage.sql.database import Database
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.chaos.program import Program
 from tests.contracts.redis_servers import redis_client
-from tests.storage.databases import opened
+from tests.databases import opened
 
 NO_WORKER = ("up", "--no-worker")
 WORKER = ("worker",)

@@ -14,7 +14,7 @@ from tests.chaos.harness import Stage, staged
 from tests.chaos.ledgers import postgresql_ledger
 from tests.chaos.program import Program
 from tests.chaos.stories import Story
-from tests.sandbox.modal_stage import environment_of
+from tests.integration.sandbox.modal_stage import environment_of
 
 Kind = Literal["bot", "worker"]
 Action = Literal["kill", "pause"]

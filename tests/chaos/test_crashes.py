@@ -13,8 +13,8 @@ from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
 from tests.chaos.program import REPOSITORY
 from tests.chaos.stories import Story
-from tests.sandbox.modal_stage import environment_of
-from tests.sandbox.providers import local_jails
+from tests.integration.sandbox.modal_stage import environment_of
+from tests.integration.sandbox.providers import local_jails
 from tests.servers import redis
 
 STORIES: dict[str, Story] = {
@@ -122,7 +122,7 @@ NOT_PASSED = {
     "sandbox.type": "a call of the same shape as sandbox.terminate; no story has a program that waits for a line",
     "sandbox.connect": "changes nothing: who wanted the connection asks again",
     "modal.link": "only asks: an address that nobody was told leads nowhere",
-    "modal.spawn": "tests/e2e/test_modal_runs.py kills the bot there, which has no worker of its own",
+    "modal.spawn": "tests/integration/e2e/test_modal_runs.py kills the bot there, which has no worker of its own",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
     "storage.ask_pairing": "one row; a code that nobody saw runs out, and a later message gets another",
     "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",
@@ -134,9 +134,9 @@ NOT_PASSED = {
     "slack.catch_up": "only reads: the marks move afterwards; test_catchup.py ends an app there and starts it again",
     "slack.list_channels": "as slack.catch_up, in test_unheard.py",
     "slack.oauth": "only asks; whoever installs begins again",
-    "sandbox.pack": "tests/sandbox/test_archive.py has the folder as a crash leaves it at each step",
+    "sandbox.pack": "tests/integration/sandbox/test_archive.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",
-    "docker.start": "needs an engine; tests/sandbox/test_docker.py has the container that a killed process leaves",
+    "docker.start": "needs an engine; test_docker.py has the container that a killed process leaves",
     "docker.remove": "as docker.start",
     "sandbox.egress": "a program inside connects, not the run: the crash ends the jail, and with it that program",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",

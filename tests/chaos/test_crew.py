@@ -12,7 +12,6 @@ from tests.chaos.crew import Crew, crew
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import check, settle_and_check
 from tests.servers import redis
-from tests.storage.databases import postgresql_url  # noqa: F401 - a fixture is found by name
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def redis_url() -> Iterator[str]:
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_conversation_goes_on_at_whichever_worker(
     platform: PlatformName,
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew(platform, postgresql_url, redis_url) as told:
@@ -43,7 +42,7 @@ async def test_a_conversation_goes_on_at_whichever_worker(
 @pytest.mark.parametrize("kind", ["Stream", pytest.param("Nap", marks=pytest.mark.long)])
 async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
     kind: str,
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url) as told:
@@ -82,7 +81,7 @@ async def _is_still_so(told: Crew) -> None:
 
 
 async def test_a_second_bot_changes_nothing_that_people_see(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, bots=2) as told:
@@ -98,7 +97,7 @@ async def test_a_second_bot_changes_nothing_that_people_see(
 
 
 async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("discord", postgresql_url, redis_url, bots=2) as told:
@@ -109,7 +108,7 @@ async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
 
 
 async def test_a_rough_platform_is_borne_by_all(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, bots=2) as told:
@@ -128,7 +127,7 @@ async def test_a_rough_platform_is_borne_by_all(
 
 
 async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, drain_seconds="30") as told:
@@ -145,7 +144,7 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
 
 
 async def test_a_worker_waits_only_so_long_for_a_turn(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, drain_seconds="0.5") as told:
@@ -160,7 +159,7 @@ async def test_a_worker_waits_only_so_long_for_a_turn(
 
 
 async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, workers=1) as told:
@@ -175,7 +174,7 @@ async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
 
 
 async def test_the_check_sees_what_is_lost_doubled_or_left_over(
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     async with crew("slack", postgresql_url, redis_url, workers=1) as told:

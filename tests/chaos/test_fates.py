@@ -15,9 +15,9 @@ from tests.chaos.houses import Action, Fate, House, Kind, house, left_behind
 from tests.chaos.stories import Story
 from tests.chaos.test_crashes import PASSED, STORIES
 from tests.contracts.redis_servers import redis_client
-from tests.sandbox.providers import local_jails
+from tests.databases import opened
+from tests.integration.sandbox.providers import local_jails
 from tests.servers import redis
-from tests.storage.databases import opened, postgresql_url  # noqa: F401 - a fixture is found by name
 
 FATE_SECONDS = 20.0
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -133,7 +133,7 @@ def test_each_place_is_passed_by_somebody() -> None:
 async def test_a_fate(
     story: str,
     fate: Fate,
-    postgresql_url: str,  # noqa: F811 - the fixture above
+    postgresql_url: str,
     redis_url: str,
 ) -> None:
     told = STORIES[story]

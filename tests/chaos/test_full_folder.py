@@ -13,7 +13,7 @@ from tests.chaos.disks import MEBIBYTE, Disk, small_disk
 from tests.chaos.harness import PERSON
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
-from tests.sandbox.providers import local_jails
+from tests.integration.sandbox.providers import local_jails
 
 DISK_BYTES = {"unsafe-process": 32 * MEBIBYTE, "local": 640 * MEBIBYTE}
 """A jail wants 512 MiB to be free on the disk of its machine."""

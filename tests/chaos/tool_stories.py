@@ -2,16 +2,16 @@
 
 import json
 import sys
-from pathlib import Path
 
 from tests.chaos.harness import Stage
 from tests.chaos.report_story import INTERRUPTED
 from tests.chaos.stories import TALK, Story, check_talk, word
+from tests.paths import FAKES
 
 GOES_WITHOUT = "There is no tool named"  # the server is not ready again in time
 """A run that is taken over does not wait long for a server that is only just starting."""
 READY = "the MCP server fake is connected"
-FAKE_SERVER = Path(__file__).parent.parent / "fakes" / "mcp_server.py"
+FAKE_SERVER = FAKES / "mcp_server.py"
 ECHO = """
 conversations:
   - name: echo

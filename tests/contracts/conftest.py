@@ -7,16 +7,10 @@ import pytest
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
 from tests.servers import redis
-from tests.storage.databases import (  # noqa: F401 - fixtures are found by name
-    database,
-    database_url,
-    empty_sqlite_file,
-    postgresql_url,
-)
 
 
 @pytest.fixture
-def stores(database: Database) -> Stores:  # noqa: F811 - the fixture above
+def stores(database: Database) -> Stores:
     return stores_over(database)
 
 

@@ -9,8 +9,8 @@ from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
 from sandbox.unsafe_process import UnsafeProcesses
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
-from tests.sandbox.modal_stage import modal_stage
-from tests.sandbox.providers import (
+from tests.integration.sandbox.modal_stage import modal_stage
+from tests.integration.sandbox.providers import (
     ENDED,
     content,
     docker_containers,

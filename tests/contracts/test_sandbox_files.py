@@ -10,8 +10,8 @@ import pytest
 from core.domain.errors import ToolError
 from core.ports import Sandbox
 from sandbox.limits import Limits
-from tests.sandbox.everywhere import PROVIDERS, sandbox_of
-from tests.sandbox.providers import content, pieces, run
+from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.integration.sandbox.providers import content, pieces, run
 
 MEBIBYTE = 1 << 20
 LIMITS = Limits(file_bytes=300 * MEBIBYTE)

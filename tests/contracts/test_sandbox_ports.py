@@ -8,9 +8,9 @@ import pytest
 
 from core.domain.errors import ToolError
 from core.ports import PortStream, Sandbox
+from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.integration.sandbox.providers import pieces, run
 from tests.requirements_of_the_machine import lacking
-from tests.sandbox.everywhere import PROVIDERS, sandbox_of
-from tests.sandbox.providers import pieces, run
 
 SERVER = """
 import hashlib, socket, sys, threading

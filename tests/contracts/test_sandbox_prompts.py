@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.ports import Sandbox
-from tests.sandbox.everywhere import PROVIDERS, sandbox_of
-from tests.sandbox.providers import ENDED, run
+from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.integration.sandbox.providers import ENDED, run
 
 SLOW_PROMPT = 'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 1"'  # between the mark and the next read
 

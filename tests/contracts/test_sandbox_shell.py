@@ -10,8 +10,8 @@ import pytest
 from core.domain.errors import ToolError
 from core.ports import CommandOutput, Sandbox
 from sandbox.client.sandbox_client import ShellClient
-from tests.sandbox.everywhere import PROVIDERS, sandbox_of
-from tests.sandbox.providers import ENDED, content, pieces, run
+from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
+from tests.integration.sandbox.providers import ENDED, content, pieces, run
 
 
 @pytest.fixture(params=PROVIDERS)

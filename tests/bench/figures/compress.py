@@ -6,7 +6,7 @@ from statistics import median
 from core.context.compress import fit
 from core.context.limits import limit_of
 from tests.bench.figure import Figure, note
-from tests.core.context.talk import long_thread
+from tests.integration.core.context.talk import long_thread
 
 TIMES = 5
 TURNS = 200

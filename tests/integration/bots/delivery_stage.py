@@ -1,0 +1,87 @@
+"""A run that is shown on a platform in memory, for the tests of delivery."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from bots.delivery.content import Content
+from bots.delivery.poster import Showroom
+from bots.delivery.run_delivery import RunDelivery
+from core.domain.threads import Address
+from core.run.execute import execute
+from core.stores import Deliveries
+from sandbox.unsafe_process import UnsafeProcesses
+from storage.sql.stores.asks import SqlAsks
+from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.surface import FakeSurface, Posted
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+
+class Stage:
+    """A world whose thread lives on the fake platform, and a delivery that shows it."""
+
+    def __init__(self, world: World, sandboxes: UnsafeProcesses) -> None:
+        self.world = world
+        self.surface = FakeSurface()
+        self.sandboxes = sandboxes
+        self.delivery = self.new_delivery("worker-1")
+
+    def new_delivery(self, worker_id: str, deliveries: Deliveries | None = None) -> RunDelivery:
+        return RunDelivery(
+            Showroom(
+                worker_id=worker_id,
+                surfaces={"slack": self.surface},
+                deliveries=deliveries or SqlDeliveries(self.world.database),
+                conversations=self.world.engine.conversations,
+                asks=SqlAsks(self.world.database),
+                bus=self.world.engine.bus,
+                sandboxes=self.sandboxes,
+                link_for=lambda thread_id, path: f"https://links.test/{path}",
+            )
+        )
+
+    async def run(self, words: str = "go") -> str:
+        run_id = await self.world.say(words)
+        self.delivery.wake(run_id)
+        await execute(run_id, self.world.engine)
+        await self.shown()
+        return run_id
+
+    async def shown(self) -> None:
+        async with asyncio.timeout(15):
+            while await SqlDeliveries(self.world.database).open_runs():
+                await asyncio.sleep(0.01)
+
+    def of(self, kind: type[Content]) -> list[Posted]:
+        return [one for one in self.surface.posted if one.contents and isinstance(one.newest, kind)]
+
+    async def put_file(self, run_id: str, path: str, content: bytes) -> None:
+        run = await self.world.engine.conversations.run(run_id)
+        assert run is not None
+        sandbox = await self.sandboxes.open(run.thread_id, fence=0)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield content
+
+        await sandbox.files.write(path, pieces())
+
+
+@pytest.fixture
+async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
+    world.address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
+    sandboxes = UnsafeProcesses(tmp_path / "sandboxes")
+    made = Stage(world, sandboxes)
+    await world.engine.claims.heartbeat("worker-1")
+    made.delivery.start()
+    yield made
+    await made.delivery.close()
+    await sandboxes.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)

@@ -1,0 +1,30 @@
+"""A server that takes the bot away."""
+
+from bots.discord.app import DiscordApp
+from simulator.discord.world import Event
+from tests.integration.bots.discord.conftest import until
+
+
+async def test_a_server_that_takes_the_bot_away_is_told(discord, program) -> None:
+    left: list[tuple[str, str]] = []
+
+    async def leave(platform: str, workspace_id: str) -> None:
+        left.append((platform, workspace_id))
+
+    app = DiscordApp(
+        token=discord.world.token,
+        receive=program.receive,
+        cursors=program,
+        api_url=discord.api_url,
+        left=leave,
+    )
+    await app.start()
+    try:
+        guild_id = discord.world.home.guild_id
+        unavailable = {"id": guild_id, "unavailable": True}
+        discord.world.publish(Event(name="GUILD_DELETE", payload=unavailable, intent=1))
+        discord.world.publish(Event(name="GUILD_DELETE", payload={"id": guild_id}, intent=1))
+        await until(lambda: left)
+    finally:
+        await app.close()
+    assert left == [("discord", guild_id)]

@@ -1,0 +1,155 @@
+"""Processes that divide the shards of a bot: each hears, and catches up on, the guilds of its own."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from bots.discord.app import DiscordApp
+from bots.settings.shards import Shards
+from core.domain.errors import ConfigurationError
+from simulator.discord import DiscordSimulator
+from tests.integration.bots.discord.conftest import Program, until
+
+FIRST, SECOND = Shards(0, 0, 2), Shards(1, 1, 2)
+Connect = Callable[[Program, Shards], Awaitable[DiscordApp]]
+
+
+@pytest.fixture
+async def connect(discord: DiscordSimulator) -> AsyncIterator[Connect]:
+    """Connects the bot of one process."""
+    apps: list[DiscordApp] = []
+
+    async def connected(program: Program, shards: Shards) -> DiscordApp:
+        app = bot(discord, program, shards)
+        apps.append(app)
+        await app.start()
+        return app
+
+    yield connected
+    for app in apps:
+        await app.close()
+
+
+def bot(discord: DiscordSimulator, program: Program, shards: Shards) -> DiscordApp:
+    return DiscordApp(
+        token=discord.token,
+        receive=program.receive,
+        cursors=program,
+        api_url=discord.api_url,
+        shards=shards,
+    )
+
+
+def crew() -> tuple[Program, Program]:
+    """Two processes around one database."""
+    first = Program()
+    return first, Program(claimed=first.claimed, cursor_of=first.cursor_of)
+
+
+def places(discord: DiscordSimulator) -> tuple[str, str, str]:
+    """A channel on shard 0, one on shard 1, and one of direct messages."""
+    discord.add_guild("South", people=("alice",), shard=1)
+    here, there = (one.channel_id for one in discord.view().channels if not one.is_direct)
+    return here, there, next(one.channel_id for one in discord.view().channels if one.is_direct)
+
+
+def texts(program: Program) -> list[str]:
+    return [one.text for one in program.received]
+
+
+async def noted(program: Program, channel_id: str) -> None:
+    """The process has begun to listen, and to remember how far."""
+    await until(lambda: any(scope.endswith(f"/{channel_id}") for scope in program.cursor_of))
+
+
+async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -> None:
+    here, there, direct = places(discord)
+    first, second = crew()
+    await connect(first, FIRST)
+    await connect(second, SECOND)
+    await discord.say("alice", here, "@threadhand north")
+    await discord.say("alice", there, "@threadhand south")
+    await until(lambda: first.received and second.received)
+    await discord.say("alice", direct, "direct")
+    await until(lambda: len(first.received) == 2)
+    assert (texts(first), texts(second)) == (["north", "direct"], ["south"])
+    guild_id = (1 << 22) + 3002
+    assert {f"3001/{here}", f"{guild_id}/{there}", f"0/{direct}"} <= set(first.cursor_of)
+
+
+async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(
+    discord, connect
+) -> None:
+    here, there, _ = places(discord)
+    first, second = crew()
+    await connect(first, FIRST)
+    away = await connect(second, SECOND)
+    thread = await discord.say("alice", there, "@threadhand south")
+    await until(lambda: second.received)
+    await until(lambda: any(one.threads for one in discord.view().channels))
+    await noted(second, there)
+    await away.close()
+
+    await discord.say("alice", there, "@threadhand again")
+    await discord.say("alice", there, "and here", thread_id=thread)
+    asked = len(discord.calls)
+    await connect(first, FIRST)
+    await discord.say("alice", here, "@threadhand north")
+    await until(lambda: first.received)
+    assert texts(first) == ["north"]
+    paths = [f"{one.path}/" for one in discord.calls[asked:]]
+    assert not [one for one in paths if f"/{there}/" in one or f"/{thread}/" in one]
+
+    await connect(second, SECOND)
+    await until(lambda: len(second.received) == 3)
+    assert sorted(texts(second)) == ["again", "and here", "south"]
+    assert texts(first) == ["north"]
+
+
+async def test_direct_messages_are_caught_up_on_by_the_first_shard(discord, connect) -> None:
+    _, there, direct = places(discord)
+    first, second = crew()
+    away = await connect(first, FIRST)
+    await discord.say("alice", direct, "one")
+    await until(lambda: f"0/{direct}" in first.cursor_of)
+    await away.close()
+    await discord.say("alice", direct, "two")
+    await connect(second, SECOND)
+    await discord.say("alice", there, "@threadhand south")
+    await until(lambda: second.received)
+    await connect(first, FIRST)
+    await until(lambda: len(first.received) == 2)
+    assert (texts(first), texts(second)) == (["one", "two"], ["south"])
+
+
+async def test_cursors_from_before_the_division_lose_nothing(discord, connect) -> None:
+    here, there, _ = places(discord)
+    for channel_id in (here, there):
+        await discord.say("alice", channel_id, "@threadhand missed")
+    first, second = crew()
+    first.cursor_of.update({here: "1", there: "1"})
+    await connect(first, FIRST)
+    await until(lambda: first.received)
+    assert first.received[0].address.channel_id == here
+    await connect(second, SECOND)
+    await until(lambda: second.received)
+    assert second.received[0].address.channel_id == there
+    assert len(first.received) == len(second.received) == 1
+
+
+async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) -> None:
+    first, second = crew()
+    one, other = await connect(first, FIRST), await connect(second, SECOND)
+    assert (set(one.client.shards), set(other.client.shards)) == ({0}, {1})
+    shard = other.client.get_shard(1)
+    assert shard is not None
+    await shard.disconnect()
+    assert (one.is_ready, other.is_ready) == (True, False)
+    await shard.reconnect()
+    await until(lambda: other.is_ready)
+
+
+async def test_a_division_that_discord_refuses_names_its_setting(discord, program) -> None:
+    app = bot(discord, program, Shards(2, 2, 2))
+    with pytest.raises(ConfigurationError, match="THREADHAND_DISCORD_SHARDS"):
+        await app.start()

@@ -1,0 +1,154 @@
+"""Several bots with one token at a strict Discord: what it allows is for all of them together."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from discord.http import Route
+
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateLimiter
+from bots.discord.app import DiscordApp
+from bots.discord.rest.rate_limits import allowance
+from core.domain.errors import SurfaceRateLimited
+from core.tasks import cancel
+from simulator.discord import DiscordSettings, DiscordSimulator
+from tests.integration.bots.discord.conftest import Program
+
+READS = "/channels/{channel_id}/messages"
+CHANNELS = tuple(f"channel{number}" for number in range(12))
+CALLS = 120
+
+
+@asynccontextmanager
+async def signed_in(
+    discord: DiscordSimulator, limiter: RateLimiter, *, paces_ahead: bool
+) -> AsyncIterator[DiscordApp]:
+    program = Program()
+    app = DiscordApp(
+        token=discord.world.token,
+        receive=program.receive,
+        cursors=program,
+        api_url=discord.api_url,
+    )
+    app.client.rest.turns.limiter = limiter
+    app.client.rest.turns.paces_ahead = paces_ahead
+    scale, discord.settings.rate_limit_scale = discord.settings.rate_limit_scale, 0
+    await app.sign_in()
+    discord.settings.rate_limit_scale = scale
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+async def read(discord: DiscordSimulator, apps: Sequence[DiscordApp]) -> None:
+    """All calls at once, in turns by each, spread over channels so that no route is over its limit."""
+    places = [one.channel_id for one in discord.view().channels if not one.is_direct]
+    async with asyncio.timeout(100):
+        await asyncio.gather(
+            *(
+                apps[number % len(apps)].client.rest.call(
+                    "GET", READS, channel_id=places[number % len(places)], query={"limit": "1"}
+                )
+                for number in range(CALLS)
+            )
+        )
+
+
+def refused(discord: DiscordSimulator) -> int:
+    return sum(call.status == 429 for call in discord.calls)
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[DiscordSimulator]:
+    async with DiscordSimulator(settings=DiscordSettings(), channels=CHANNELS) as simulator:
+        yield simulator
+
+
+async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator) -> None:
+    # a window for twice what one budget gives and half of what four would: a machine may stumble a little
+    strict.settings.rate_limit_scale = 0.5
+    limiter = RateLimiter(MemoryRateBudget())
+    async with AsyncExitStack() as stack:
+        apps = [
+            await stack.enter_async_context(signed_in(strict, limiter, paces_ahead=True))
+            for _ in range(4)
+        ]
+        await read(strict, apps)
+    assert refused(strict) == 0
+    passed = [one for one in strict.calls if one.path.endswith("/messages") and one.status == 200]
+    assert len(passed) == CALLS
+
+
+async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
+    now = 100.0
+    budget = MemoryRateBudget(clock=lambda: now)
+    counted = [allowance("token", paces_ahead=True)]
+    places: list[float] = []
+    for pause in (0, 0.3, 2, 0.7, 0):
+        now += pause
+        places += [now + await budget.take(counted, wait_seconds_max=30) for _ in range(40)]
+    for first in places:
+        assert sum(first <= place < first + 1 for place in places) <= 50
+
+
+async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimulator) -> None:
+    """discord.py sits out a refusal by itself, and tells nobody: it is heard all the same."""
+    waits: list[tuple[str, str]] = []
+    budget = MemoryRateBudget()
+    limiter = RateLimiter(budget, waited=lambda platform, call, _s: waits.append((platform, call)))
+    strict.settings.rate_limit_scale = 2.0
+    counted = allowance(strict.world.token, paces_ahead=False)
+    async with (
+        signed_in(strict, limiter, paces_ahead=False) as one,
+        signed_in(strict, limiter, paces_ahead=False) as other,
+    ):
+        # a route without a limit of its own
+        calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
+        reading = asyncio.gather(*calls)
+        async with asyncio.timeout(60):
+            while not budget.is_refused([counted]):
+                await asyncio.sleep(0.005)
+        before = refused(strict)
+        strict.settings.rate_limit_scale = 0
+        await other.client.rest.call("GET", "/users/@me")
+        assert waits == [("discord", "global")]
+        await reading
+    assert before > 0
+
+
+async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -> None:
+    budget = MemoryRateBudget()
+    await budget.refuse([allowance(strict.world.token, paces_ahead=True)], seconds=100)
+    async with signed_in(strict, RateLimiter(budget), paces_ahead=True) as app:
+        turns = app.client.rest.turns
+        for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
+            async with asyncio.timeout(5):
+                await turns.wait(Route("POST", path))
+        with pytest.raises(SurfaceRateLimited) as limited:
+            await app.client.rest.call("GET", "/users/@me")
+    assert limited.value.retry_after_seconds > 50
+
+
+async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimulator) -> None:
+    """Another process may go on with the post by then."""
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        waits.set()
+        await goes_on.wait()
+
+    budget = MemoryRateBudget()
+    async with signed_in(strict, RateLimiter(budget, sleep=sleep), paces_ahead=True) as app:
+        before = len(strict.calls)
+        await budget.refuse([allowance(strict.world.token, paces_ahead=True)], seconds=0.4)
+        call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
+        async with asyncio.timeout(20):
+            await waits.wait()
+        await cancel(call)
+        goes_on.set()
+        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("discord GET")]
+        await asyncio.gather(*left)
+        assert len(strict.calls) == before

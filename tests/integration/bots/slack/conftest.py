@@ -1,0 +1,58 @@
+"""A Slack on this machine, and the app against it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bots.slack.app import SlackApp
+from core.domain.threads import Address
+from simulator.slack import SlackSimulator
+from storage.sql.open_database import open_database
+from storage.sql.stores.inbox import SqlInbox
+from tests.integration.bots.slack.office import Office
+from tests.integration.bots.slack.scene import Desk, channel_of, running
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    async with SlackSimulator() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
+    async with running(slack, desk) as app:
+        yield app
+
+
+@pytest.fixture
+async def speaker(slack: SlackSimulator) -> AsyncIterator[SlackApp]:
+    """An app that only speaks, as a worker's does."""
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def address(slack: SlackSimulator) -> Address:
+    ts = await slack.say("alice", channel_of(slack), "a thread")
+    return Address(
+        platform="slack",
+        workspace_id=slack.workspace.team_id,
+        channel_id=channel_of(slack),
+        thread_key=ts,
+    )
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    database = await open_database(f"sqlite:///{tmp_path}/test.db")
+    yield Office(SqlInbox(database))
+    await database.close()

@@ -1,0 +1,238 @@
+"""What is missed while the socket is away, and how far a channel counts as heard."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from bots.slack.events.backfill import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
+from bots.slack.events.bolt import bolt_app
+from bots.slack.events.cursors import Marks
+from bots.slack.events.handler import Doorway
+from bots.slack.events.retry_buffer import Refused
+from bots.slack.events.socket_mode import PING_SECONDS, Socket
+from bots.slack.web_api.client import SlackClient
+from bots.slack.workspaces import Teams
+from core import failpoints
+from core.domain.threads import Ignore
+from simulator.slack import SlackSimulator
+from simulator.slack.happenings import posted_event
+from tests.integration.bots.slack.office import (
+    UNHEARD,
+    Office,
+    calls_of,
+    heard_once,
+    listening,
+    told,
+)
+from tests.integration.bots.slack.scene import channel_of, eventually
+
+FIRST = "T0SIM0001"
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    async with SlackSimulator(settings=UNHEARD) as simulator:
+        yield simulator
+
+
+def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
+    now = 1_800_000_000.0
+    fresh, old = f"{now - 60:.6f}", f"{now - AGE_SECONDS_MAX - 60:.6f}"
+    marks = {"T1:C1": old, "T1:C2": fresh, "T2:C3": fresh, "T2:C4": "99", "C5": fresh}
+
+    gaps = gaps_of(marks, now=now)
+
+    assert {team_id: [gap.channel_id for gap in found] for team_id, found in gaps.items()} == {
+        "T1": ["C2", "C1"],
+        "T2": ["C3"],
+    }
+    newer, older = gaps["T1"]
+    assert (float(newer.oldest), newer.is_cut) == (now - 60 - OVERLAP_SECONDS, False)
+    assert (float(older.oldest), older.is_cut) == (now - AGE_SECONDS_MAX, True)
+
+
+@pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])
+async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture, failpoint: str
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, office)
+    marks = await office.marks()
+    await slack.say("alice", channel_of(slack), "@threadhand still wanted")
+    failpoints.arm(f"{failpoint}:raise")
+    try:
+        async with listening(slack, office):
+            await told(caplog, "catching up in workspace")
+            await slack.say("alice", channel_of(slack), "@threadhand live")
+            await eventually(lambda: office.taken[-1] == "live")
+    finally:
+        failpoints.arm("")
+    assert marks.items() <= (await office.marks()).items()
+    async with listening(slack, office):
+        await told(caplog, "caught up in workspace")
+    assert office.taken == ["begin", "live", "still wanted"]
+
+
+async def test_what_was_left_alone_is_not_decided_again(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    async with listening(slack, office):
+        office.decision = Ignore(reason="another agent is at work")
+        root = await slack.say("alice", channel, "@threadhand not now")
+        await office.marked()
+        office.decision = None
+    await slack.say("alice", channel, "@threadhand but now", thread_id=root)
+    async with listening(slack, office):
+        await told(caplog, "caught up in workspace")
+    assert office.taken == ["but now"]
+
+
+async def test_a_request_that_others_overtook_is_not_lost(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    await slack.say("alice", channel, "@threadhand first")
+    async with listening(slack, office):
+        await slack.say("alice", channel, "@threadhand second")
+        await office.marked()
+    async with listening(slack, office):
+        await eventually(lambda: len(office.taken) == 2)
+    assert office.taken == ["second", "first"]
+
+
+async def test_two_programs_take_what_was_missed_once(
+    slack: SlackSimulator, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, office)
+    for number in range(5):
+        await slack.say("alice", channel_of(slack), f"@threadhand {number}")
+    async with listening(slack, office), listening(slack, office):
+        await eventually(lambda: caplog.text.count("caught up in workspace") == 2)
+    assert sorted(office.taken) == ["0", "1", "2", "3", "4", "begin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    client: SlackClient
+    teams: Teams
+    catch_up: CatchUp
+    doorway: Doorway
+
+
+@asynccontextmanager
+async def unplugged(
+    slack: SlackSimulator, office: Office, *, away_seconds: float
+) -> AsyncGenerator[Parts, None]:
+    """The parts without a socket: what is heard is what the test hands over."""
+    marks = Marks(office.inbox)
+    teams = Teams(
+        tokens=None,
+        new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
+        new_doorway=lambda client: Doorway(client, office.receive, marks=marks),
+    )
+    client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    identity = await client.open()
+    team = teams.team_with(client)
+    teams.add(identity.team_id, team)
+    assert team.doorway is not None
+    catch_up = CatchUp(office.inbox, marks, teams, away_seconds=away_seconds)
+    try:
+        yield Parts(client=client, teams=teams, catch_up=catch_up, doorway=team.doorway)
+    finally:
+        await catch_up.close()
+        await teams.close()
+
+
+async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
+    async with unplugged(slack, office, away_seconds=0.0) as parts:
+        catch_up, doorway = parts.catch_up, parts.doorway
+        await _hand_over(slack, doorway, "@threadhand begin")
+        before = await office.marks()
+        catch_up.seen(is_connected=True)
+        catch_up.seen(is_connected=False)
+        await slack.say("alice", channel_of(slack), "@threadhand anybody?")
+        await _hand_over(slack, doorway, "@threadhand first again")
+        assert await office.marks() == before
+        catch_up.seen(is_connected=True)
+        await eventually(lambda: "anybody?" in office.taken)
+        while await office.marks() == before:
+            await asyncio.sleep(0.01)
+    assert office.taken == ["begin", "first again", "anybody?"]
+
+
+async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, office: Office):
+    async with unplugged(slack, office, away_seconds=60.0) as parts:
+        catch_up, doorway = parts.catch_up, parts.doorway
+        catch_up.seen(is_connected=True)
+        catch_up.seen(is_connected=False)
+        catch_up.seen(is_connected=True)
+        await _hand_over(slack, doorway, "@threadhand begin")
+        assert list(await office.marks()) == [f"{FIRST}:{channel_of(slack)}"]
+    assert calls_of(slack, "conversations.history") == 0
+
+
+async def test_what_was_said_while_the_socket_was_down_is_read(
+    slack: SlackSimulator, office: Office
+):
+    looks: list[bool] = []
+    async with unplugged(slack, office, away_seconds=PING_SECONDS * 1.5) as parts:
+
+        def seen(is_connected: bool) -> None:
+            looks.append(is_connected)
+            parts.catch_up.seen(is_connected=is_connected)
+
+        async def leave(team_id: str) -> None:
+            raise AssertionError(team_id)
+
+        bolt = bolt_app(parts.client, parts.teams, leave, Refused())
+        socket = Socket(parts.client, bolt, slack.settings.app_token, seen)
+        parts.catch_up.prepare()
+        await socket.open()
+        parts.catch_up.begin()
+        try:
+            await eventually(slack.socket_mode.is_connected)
+            await slack.say("alice", channel_of(slack), "@threadhand begin")
+            await office.marked()
+            slack.misbehave("server_error", method="apps.connections.open", times=1000)
+            slack.misbehave("drop_connection")
+            await eventually(lambda: not slack.socket_mode.is_connected())
+            await slack.say("alice", channel_of(slack), "@threadhand anybody?")
+            await eventually(lambda: False in looks, seconds=30)
+            slack.misbehave("none")
+            await eventually(lambda: office.taken == ["begin", "anybody?"], seconds=60)
+        finally:
+            await socket.close()
+
+
+async def _hand_over(slack: SlackSimulator, doorway: Doorway, words: str) -> None:
+    channel = slack.workspace.channels[channel_of(slack)]
+    ts = await slack.say("alice", channel.channel_id, words)
+    await doorway.on_event(posted_event(slack.workspace, channel, channel.messages[ts]))
+
+
+async def test_marks_stay_before_a_gap_until_it_is_filled(office: Office):
+    marks = Marks(office.inbox)
+    first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
+    hear = partial(marks.heard, "T1", "C1")
+    await hear(first)
+    marks.hold()
+    await marks.heard("T1", "C2", first)
+    assert await office.marks() == {"T1:C1": first}
+    await marks.open(["T1:C1"])
+    assert (await office.marks()).pop("T1:C2") == first
+    await hear(third)
+    assert await office.marks() == {"T1:C1": first, "T1:C2": first}
+    await marks.fill("T1:C1", second)
+    assert await office.marks() == {"T1:C1": third, "T1:C2": first}
+    await hear("not a time")
+    await marks.heard("T1", "", third)
+    assert await office.marks() == {"T1:C1": third, "T1:C2": first}

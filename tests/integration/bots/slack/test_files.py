@@ -1,0 +1,252 @@
+"""Files both ways: whole, capped, found again after an unclear end, and the token shown to Slack alone."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from bots.slack.app import SlackApp
+from bots.slack.events.message_content import file_ref
+from bots.slack.web_api.hosts import is_slacks
+from bots.slack.web_api.uploads import safe_name
+from core import server_shutdown
+from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
+from core.domain.threads import Address, IncomingFile
+from core.ports import OutgoingFile
+from simulator.slack import SlackSettings, SlackSimulator
+from tests.integration.bots.slack.scene import Desk, attached, general, read, replies, running
+
+API = URL("https://slack.com/api/")
+
+
+async def pieces(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), size):
+        yield content[at : at + size]
+
+
+def outgoing(name: str, content: bytes, *, size: int | None = None) -> OutgoingFile:
+    announced = len(content) if size is None else size
+    return OutgoingFile(name=name, size_bytes=announced, pieces=pieces(content))
+
+
+async def test_a_file_goes_into_the_thread_and_can_be_found(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    content = bytes(range(256)) * 40
+    await speaker.surface.upload(address, outgoing("../a\x00b.bin", content), delivery_id="d1")
+    (thread,) = general(slack).threads
+    (file,) = thread.messages[1].files
+    assert (file.name, file.size_bytes) == ("_a_b.bin", len(content))
+    assert await speaker.surface.find(address, "d1") == thread.messages[1].message_id
+    assert await speaker.surface.find(address, "d2") is None
+
+
+async def test_an_unclear_end_of_an_upload_is_found_by_another_process(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.misbehave("error_after", method="files.completeUploadExternal")
+    with pytest.raises(SurfaceUnclear):
+        await speaker.surface.upload(address, outgoing("a.txt", b"text"), delivery_id="d1")
+    other = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await other.start()
+    assert await other.surface.find(address, "d1") is not None
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        (outgoing("a", b"", size=2_000_000_000), "too_large"),
+        (outgoing("a", b""), "empty_file"),
+        (outgoing("a", b"short", size=10), "size_changed"),
+        (outgoing("a", b"long" * 10, size=10), "size_changed"),
+    ],
+)
+async def test_a_file_that_slack_cannot_take_is_refused(
+    slack: SlackSimulator, speaker: SlackApp, address: Address, file: OutgoingFile, code: str
+):
+    with pytest.raises(SurfaceRefused) as refusal:
+        await speaker.surface.upload(address, file, delivery_id="d1")
+    assert refusal.value.code == code
+    assert replies(slack) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("../../etc/passwd", "_.._etc_passwd"),
+        ("re\u202etxt.exe", "re_txt.exe"),
+        ("", "file"),
+        ("...", "file"),
+        ("x" * 300 + ".csv", "x" * 196 + ".csv"),
+        ("отчёт 😀.pdf", "отчёт 😀.pdf"),
+    ],
+)
+def test_names_of_files_are_made_safe(name: str, safe: str):
+    assert safe_name(name) == safe
+
+
+async def test_a_file_whose_source_fails_raises_that(speaker: SlackApp, address: Address):
+    async def lost() -> AsyncIterator[bytes]:
+        yield b"begin"
+        raise ToolError("The sandbox is gone.")
+
+    file = OutgoingFile(name="a", size_bytes=10, pieces=lost())
+    with pytest.raises(ToolError, match="gone"):
+        await speaker.surface.upload(address, file, delivery_id="d1")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 1000], ids=["empty", "long"])
+async def test_an_attached_file_is_read_whole(
+    slack: SlackSimulator, app: SlackApp, desk: Desk, content: bytes
+):
+    assert await read(app, await attached(slack, desk, content)) == content
+
+
+async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
+    slack: SlackSimulator, app: SlackApp, desk: Desk
+):
+    file = await attached(slack, desk, b"x" * 5000)
+    with pytest.raises(AgentError, match="larger than"):
+        await read(app, file, bytes_max=1000)
+    unsized = IncomingFile(file_ref=file.file_ref, name=file.name)
+    with pytest.raises(AgentError, match="larger than"):
+        await read(app, unsized, bytes_max=1000)
+
+
+async def test_a_file_of_a_shared_channel_is_asked_for(
+    slack: SlackSimulator, app: SlackApp, desk: Desk
+):
+    file = await attached(slack, desk, b"shared")
+    bare = IncomingFile(file_ref=file.file_ref.partition(" ")[0], name=file.name)
+    assert await read(app, bare) == b"shared"
+    with pytest.raises(AgentError, match="cannot be read"):
+        await read(app, IncomingFile(file_ref="F404", name="gone"))
+
+
+async def test_a_login_page_is_no_file(desk: Desk):
+    scopes = tuple(scope for scope in SlackSettings().scopes if scope != "files:read")
+    async with (
+        SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack,
+        running(slack, desk) as app,
+    ):
+        file = await attached(slack, desk, b"content")
+        with pytest.raises(AgentError, match="cannot be read") as refusal:
+            await read(app, file)
+    assert "files:read" in refusal.value.detail
+
+
+@asynccontextmanager
+async def server(
+    routes: dict[str, Callable[[], web.Response]], seen: list[web.Request]
+) -> AsyncIterator[URL]:
+    """A server that gives prepared answers and remembers what it was asked."""
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request)
+        if request.path == "/api/auth.test":
+            return web.json_response({"ok": True, "team_id": "T1", "user_id": "U0", "bot_id": "B0"})
+        return routes.get(request.path, lambda: web.Response(status=404))()
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.5)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await server_shutdown.end(runner)
+
+
+@asynccontextmanager
+async def speaking(origin: URL) -> AsyncIterator[SlackApp]:
+    app = SlackApp(bot_token="xoxb-1", api_url=str(origin / "api/"))
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+def named(url: URL, mime_type: str = "text/plain", size: int | None = None) -> IncomingFile:
+    return IncomingFile(
+        file_ref=file_ref("F1", str(url)), name="f", mime_type=mime_type, size_bytes=size
+    )
+
+
+def moved(location: str) -> web.Response:
+    return web.Response(status=302, headers={"Location": location})
+
+
+async def test_a_redirect_is_followed_without_the_token_and_never_away_from_slack():
+    here: list[web.Request] = []
+    foreign: list[web.Request] = []
+    async with server({"/x": lambda: web.Response(text="stolen")}, foreign) as elsewhere:
+        routes = {
+            "/away": lambda: moved(str(elsewhere / "x")),
+            "/near": lambda: moved("/file"),
+            "/file": lambda: web.Response(text="content"),
+        }
+        async with server(routes, here) as origin, speaking(origin) as app:
+            assert await read(app, named(origin / "near")) == b"content"
+            with pytest.raises(AgentError, match="cannot be read"):
+                await read(app, named(origin / "away"))
+            with pytest.raises(AgentError, match="cannot be read"):
+                await read(app, named(elsewhere / "x"))
+    tokens = {request.path: "Authorization" in request.headers for request in here}
+    assert (tokens["/near"], tokens["/file"]) == (True, False)
+    assert foreign == []
+
+
+async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
+    async with server({"/loop": lambda: moved("/loop")}, []) as origin, speaking(origin) as app:
+        for path in ("loop", "missing"):
+            with pytest.raises(AgentError, match="The file 'f' cannot be read from Slack"):
+                await read(app, named(origin / path))
+
+
+async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right():
+    page = "<html>mine</html>"
+    routes = {"/page": lambda: web.Response(text=page, content_type="text/html")}
+    async with server(routes, []) as origin, speaking(origin) as app:
+        assert await read(app, named(origin / "page", "text/html", len(page))) == page.encode()
+        with pytest.raises(AgentError):
+            await read(app, named(origin / "page", "text/html", 99))
+
+
+async def test_an_upload_address_elsewhere_is_refused():
+    foreign: list[web.Request] = []
+    async with server({}, foreign) as elsewhere:
+        answer = {"ok": True, "upload_url": str(elsewhere / "up"), "file_id": "F1"}
+        routes = {"/api/files.getUploadURLExternal": lambda: web.json_response(answer)}
+        async with server(routes, []) as origin, speaking(origin) as app:
+            address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1.1")
+            with pytest.raises(SurfaceRefused) as refusal:
+                await app.surface.upload(address, outgoing("a", b"text"), delivery_id="d1")
+    assert refusal.value.code == "foreign_host"
+    assert foreign == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("https://files.slack.com/x", True),
+        ("https://slack-files.com/x", True),
+        ("https://a.b.slack-files.com/x", True),
+        ("http://files.slack.com/x", False),
+        ("https://files.slack.com:8443/x", False),
+        ("https://slack.com.example.com/x", False),
+        ("https://evilslack.com/x", False),
+        ("https://files.slack.com@example.com/x", False),
+        ("https://user@files.slack.com/x", False),
+        ("file:///etc/passwd", False),
+        ("/relative", False),
+        ("", False),
+    ],
+)
+def test_only_slacks_own_hosts_count(url: str, is_own: bool):
+    assert is_slacks(URL(url), API) == is_own

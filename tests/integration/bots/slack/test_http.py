@@ -1,0 +1,214 @@
+"""HTTP mode: what Slack signed is taken and acknowledged once stored; everything else is refused."""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.slack.app import SlackApp
+from bots.slack.events.http import is_signed
+from bots.slack.install.manifest import BOT_SCOPES, manifest, manifest_text
+from core import server_shutdown
+from core.domain.messages import JsonObject
+from simulator.slack import SlackSimulator
+from tests.integration.bots.slack.scene import Desk, channel_of, eventually
+from tests.unit.bots.slack.test_parse import fixture
+
+SECRET = "shh"
+
+
+def signed(body: bytes, *, at: float | None = None, secret: str = SECRET) -> dict[str, str]:
+    timestamp = str(int(time.time() if at is None else at))
+    digest = hmac.new(secret.encode(), f"v0:{timestamp}:".encode() + body, hashlib.sha256)
+    return {
+        "X-Slack-Request-Timestamp": timestamp,
+        "X-Slack-Signature": f"v0={digest.hexdigest()}",
+        "Content-Type": "application/json",
+    }
+
+
+def event(text: str = "<@U0> hello", **more: str) -> bytes:
+    """A direct message, so that it needs no mention of the simulated bot."""
+    inner = {"type": "message", "user": "U1", "text": text, "ts": "1700000000.000100"}
+    inner |= {"channel": "D1", "channel_type": "im", **more}
+    return json.dumps({"type": "event_callback", "team_id": "T0SIM0001", "event": inner}).encode()
+
+
+@pytest.fixture
+async def http_app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        signing_secret=SECRET,
+        api_url=slack.api_url,
+        receive=desk.receive,
+    )
+    await app.start()
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def url(http_app: SlackApp) -> AsyncIterator[URL]:
+    application = web.Application()
+    application.add_routes(http_app.http_routes())
+    runner = web.AppRunner(application, shutdown_timeout=0.5)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
+    await server_shutdown.end(runner)
+
+
+async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data=body, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_signed_event_is_received_before_it_is_acknowledged(url: URL, desk: Desk):
+    body = event()
+    assert await send(url, body, signed(body)) == (200, "")
+    (message,) = desk.taken
+    assert isinstance(message, IncomingMessage)
+
+
+async def test_what_could_not_be_stored_is_not_acknowledged(url: URL, desk: Desk):
+    desk.failures = 1
+    body = event()
+    assert (await send(url, body, signed(body)))[0] == 500
+    assert (await send(url, body, {**signed(body), "X-Slack-Retry-Num": "1"}))[0] == 200
+    assert len(desk.taken) == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        dict,
+        lambda: signed(event("<@U0> other")),
+        lambda: signed(event(), secret="guess"),
+        lambda: signed(event(), at=time.time() - 400),
+        lambda: signed(event(), at=time.time() + 400),
+        lambda: {**signed(event()), "X-Slack-Signature": "v0=é"},
+        lambda: {**signed(event()), "X-Slack-Request-Timestamp": "soon"},
+        lambda: {**signed(event()), "X-Slack-Request-Timestamp": "-1"},
+    ],
+)
+async def test_a_wrong_signature_is_refused(
+    url: URL, desk: Desk, forged: Callable[[], dict[str, str]]
+):
+    assert (await send(url, event(), forged()))[0] == 401
+    assert desk.calls == 0
+
+
+def test_a_signature_holds_for_five_minutes():
+    body = b"{}"
+    headers = signed(body, at=1000)
+    timestamp, signature = headers["X-Slack-Request-Timestamp"], headers["X-Slack-Signature"]
+    assert is_signed(body, timestamp, signature, SECRET.encode(), now=1300)
+    assert not is_signed(body, timestamp, signature, SECRET.encode(), now=1301)
+
+
+async def test_slacks_question_for_the_address_is_answered(url: URL):
+    body = json.dumps({"type": "url_verification", "challenge": "c-1", "token": "x"}).encode()
+    status, text = await send(url, body, signed(body))
+    assert (status, json.loads(text)["challenge"]) == (200, "c-1")
+    assert (await send(url, body, {}))[0] == 401
+
+
+async def test_the_check_of_the_certificate_is_answered(url: URL):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await send(url, b"token=x&ssl_check=1", form))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe", b"{broken", b"[]", b"", b'{"type": "event_callback"}']
+)
+async def test_a_signed_body_that_makes_no_sense_breaks_nothing(url: URL, desk: Desk, body: bytes):
+    status, text = await send(url, body, signed(body))
+    assert status in {200, 400, 404}
+    assert "Traceback" not in text
+    assert desk.calls == 0
+
+
+async def test_a_click_comes_as_a_form(url: URL, desk: Desk):
+    click = fixture("button_pressed")
+    for team_id in ("T0SIM0001", "T0ELSEWHERE"):
+        body = urlencode({"payload": json.dumps({**click, "team": {"id": team_id}})}).encode()
+        headers = {**signed(body), "Content-Type": "application/x-www-form-urlencoded"}
+        assert (await send(url, body, headers))[0] == 200
+    (answer,) = desk.taken
+    assert isinstance(answer, AskAnswered)
+    assert answer.address.workspace_id == "T0SIM0001"
+
+
+async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(url: URL, desk: Desk):
+    body = event().replace(b"T0SIM0001", b"T0ELSEWHERE")
+    assert (await send(url, body, signed(body)))[0] == 200
+    assert desk.calls == 0
+
+
+async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(
+    url: URL, http_app: SlackApp, desk: Desk
+):
+    await http_app.close()
+    body = event()
+    assert (await send(url, body, signed(body)))[0] == 503
+    assert desk.calls == 0
+
+
+async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
+    application = web.Application()
+    app: SlackApp | None = None
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert app is not None
+        return await app.http_routes()[0].handler(request)
+
+    application.router.add_post("/slack/events", handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.5)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    events_url = f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
+    async with SlackSimulator(events_url=events_url) as slack:
+        app = SlackApp(
+            bot_token=slack.settings.bot_token,
+            signing_secret=slack.settings.signing_secret,
+            api_url=slack.api_url,
+            receive=desk.receive,
+        )
+        await app.start()
+        await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
+        await eventually(lambda: desk.taken)
+        await app.close()
+    await server_shutdown.end(runner)
+    assert isinstance(desk.taken[0], IncomingMessage)
+
+
+def test_the_manifest_fits_the_way_in():
+    by_socket, by_http = manifest(), manifest(public_url="https://bot.example.com/")
+    assert settings_of(by_socket)["socket_mode_enabled"] is True
+    assert settings_of(by_http)["socket_mode_enabled"] is False
+    for part in ("event_subscriptions", "interactivity"):
+        assert "request_url" not in str(settings_of(by_socket)[part])
+        assert "https://bot.example.com/slack/events" in str(settings_of(by_http)[part])
+
+
+def settings_of(app_manifest: JsonObject) -> JsonObject:
+    settings = app_manifest["settings"]
+    assert isinstance(settings, dict)
+    return settings
+
+
+def test_the_manifest_is_printed_as_yaml_with_every_scope():
+    text = manifest_text(name="Helper")
+    assert "name: Helper" in text
+    assert all(f"- {scope}" in text for scope in BOT_SCOPES)

@@ -1,0 +1,45 @@
+"""Files that their messages name by id alone, and where files may be."""
+
+import pytest
+from yarl import URL
+
+from bots.slack.web_api.hosts import is_slacks
+from simulator.slack import SlackSettings, SlackSimulator
+from tests.integration.bots.slack.scene import Desk, attached, read, running
+
+
+async def test_a_file_that_its_message_names_by_id_alone_comes_with_its_name(desk: Desk):
+    async with (
+        SlackSimulator(settings=SlackSettings(is_shared=True)) as slack,
+        running(slack, desk) as app,
+    ):
+        file = await attached(slack, desk, b"shared")
+        assert (file.name, file.size_bytes) == ("a.bin", 6)
+        assert await read(app, file) == b"shared"
+
+
+async def test_a_file_that_slack_tells_nothing_of_is_known_by_its_id(desk: Desk):
+    async with (
+        SlackSimulator(settings=SlackSettings(is_shared=True)) as slack,
+        running(slack, desk) as app,
+    ):
+        slack.misbehave("server_error", method="files.info", times=9)
+        file = await attached(slack, desk, b"shared")
+        assert (file.name, file.size_bytes) == ("file", None)
+        slack.misbehave("none")
+        assert await read(app, file) == b"shared"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("http://localhost:8080/x", True),
+        ("http://127.0.0.1:8080/x", True),
+        ("http://[::1]:8080/x", True),
+        ("http://localhost:8081/x", False),
+        ("https://localhost:8080/x", False),
+        ("http://localhost.example.com:8080/x", False),
+    ],
+)
+def test_a_stand_in_on_this_machine_may_call_it_by_another_name(url: str, is_own: bool):
+    assert is_slacks(URL(url), URL("http://127.0.0.1:8080/api/")) == is_own

@@ -1,0 +1,145 @@
+"""What goes out to Slack: errors told apart, limits obeyed, nothing sent twice."""
+
+from typing import Literal
+
+import pytest
+
+from bots.delivery.content import AnswerPart, Notice
+from bots.slack.app import SlackApp
+from bots.slack.web_api import client as client_module
+from core.domain.errors import (
+    ConfigurationError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnclear,
+)
+from core.domain.threads import Address
+from simulator.slack import SlackSimulator
+from tests.integration.bots.slack.scene import Desk, replies
+
+ANSWER = AnswerPart(markdown="An answer.")
+
+
+def calls(slack: SlackSimulator, method: str) -> int:
+    return sum(call.method == method for call in slack.calls)
+
+
+async def test_a_rate_limit_is_waited_for(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.misbehave("rate_limit", method="chat.postMessage", seconds=1)
+    await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert (calls(slack, "chat.postMessage"), replies(slack)) == (2, 1)
+
+
+async def test_an_edit_under_a_rate_limit_comes_back_at_once(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    slack.misbehave("rate_limit", method="chat.update", seconds=7)
+    with pytest.raises(SurfaceRateLimited) as refusal:
+        await speaker.surface.edit(address, ref, ANSWER)
+    assert refusal.value.retry_after_seconds == 7
+    assert calls(slack, "chat.update") == 1
+
+
+async def test_a_long_rate_limit_is_the_callers_to_plan(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.misbehave("rate_limit", method="chat.postMessage", seconds=120)
+    with pytest.raises(SurfaceRateLimited) as refusal:
+        await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert refusal.value.retry_after_seconds == 120
+
+
+@pytest.mark.parametrize(("fault", "posted"), [("server_error", 0), ("error_after", 1)])
+async def test_an_unclear_post_is_never_repeated_and_can_be_found(
+    slack: SlackSimulator,
+    speaker: SlackApp,
+    address: Address,
+    fault: Literal["server_error", "error_after"],
+    posted: int,
+):
+    slack.misbehave(fault, method="chat.postMessage")
+    with pytest.raises(SurfaceUnclear):
+        await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert (calls(slack, "chat.postMessage"), replies(slack)) == (1, posted)
+    found = await speaker.surface.find(address, "d1")
+    assert (found is not None) == bool(posted)
+    assert await speaker.surface.find(address, "d2") is None
+
+
+@pytest.mark.parametrize("fault", ["timeout", "timeout_after"])
+async def test_no_answer_is_unclear(
+    slack: SlackSimulator, address: Address, monkeypatch: pytest.MonkeyPatch, fault: str
+):
+    monkeypatch.setattr(client_module, "CALL_SECONDS_MAX", 0.5)
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    slack.misbehave(fault, method="chat.postMessage")
+    with pytest.raises(SurfaceUnclear):
+        await app.surface.post(address, ANSWER, delivery_id="d1")
+    await app.close()
+    assert calls(slack, "chat.postMessage") <= 1
+
+
+async def test_an_edit_is_repeated_after_a_server_fault(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    slack.misbehave("server_error", method="chat.update")
+    await speaker.surface.edit(address, ref, Notice(markdown="Changed."))
+    assert "Changed." in str(slack.view())
+
+
+async def test_a_refusal_names_the_platforms_code(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    with pytest.raises(SurfaceRefused) as refusal:
+        await speaker.surface.edit(address, "1.000001", ANSWER)
+    assert refusal.value.code == "message_not_found"
+
+
+async def test_finding_reads_every_page_of_a_long_thread(
+    speaker: SlackApp, address: Address, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bots.slack.limits.THREAD_PAGE_MAX", 1)
+    refs = [
+        await speaker.surface.post(address, ANSWER, delivery_id=f"d{number}") for number in range(3)
+    ]
+    assert await speaker.surface.find(address, "d2") == refs[2]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "setting"),
+    [
+        ({"bot_token": "xoxb-wrong"}, "THREADHAND_SLACK_BOT_TOKEN"),
+        ({"app_token": "xapp-wrong"}, "THREADHAND_SLACK_APP_TOKEN"),
+    ],
+)
+async def test_a_wrong_token_is_told_to_the_operator(
+    slack: SlackSimulator, desk: Desk, tokens: dict[str, str], setting: str
+):
+    right = {"bot_token": slack.settings.bot_token, "app_token": slack.settings.app_token}
+    app = SlackApp(**{**right, **tokens}, api_url=slack.api_url, receive=desk.receive)
+    with pytest.raises(ConfigurationError, match=setting):
+        await app.start()
+
+
+async def test_a_slack_out_of_reach_is_told_to_the_operator():
+    app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
+    with pytest.raises(ConfigurationError, match="cannot be reached"):
+        await app.start()
+
+
+async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
+    slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    assert app.identity.team_id
+    await app.close()
+
+
+async def test_an_app_that_cannot_hear_is_told_to_the_operator(desk: Desk):
+    with pytest.raises(ConfigurationError, match="THREADHAND_SLACK_SIGNING_SECRET"):
+        SlackApp(bot_token="xoxb-1", receive=desk.receive)

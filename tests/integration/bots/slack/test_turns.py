@@ -1,0 +1,178 @@
+"""Two bots with one token at a strict Slack: what the one may call, the other knows."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import RateBudget, RateLimiter
+from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.rate_limits import POST_BURST, allowances
+from core.domain.errors import SurfaceRateLimited
+from core.domain.messages import JsonObject
+from simulator.slack import SlackSimulator
+from storage.redis.rate_budget import RedisRateBudget
+from storage.redis.streams import RedisStreams, connect
+from tests.integration.bots.slack.scene import channel_of, eventually
+from tests.servers import redis
+
+POSTS = 8
+
+
+@pytest.fixture(scope="module")
+def redis_url():
+    with redis() as url:
+        yield url
+
+
+@asynccontextmanager
+async def in_redis(url: str) -> AsyncIterator[RedisRateBudget]:
+    """The budget as a process of its own has it."""
+    client = connect(url)
+    streams = RedisStreams(client)
+    budget = RedisRateBudget(client, streams, MemoryRateBudget())
+    try:
+        async with budget.listening():
+            yield budget
+    finally:
+        await streams.close()
+        await client.aclose()
+
+
+@asynccontextmanager
+async def speaking(
+    slack: SlackSimulator, budget: RateBudget, *, paces_ahead: bool = False
+) -> AsyncIterator[SlackClient]:
+    client = SlackClient(
+        bot_token=slack.settings.bot_token,
+        api_url=slack.api_url,
+        limiter=RateLimiter(budget),
+        paces_ahead=paces_ahead,
+    )
+    client.connect()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def refused(slack: SlackSimulator, method: str) -> int:
+    return sum(call.method == method and call.status == 429 for call in slack.calls)
+
+
+def posted(slack: SlackSimulator) -> list[str]:
+    return sorted(
+        str(call.arguments["text"])
+        for call in slack.calls
+        if call.method == "chat.postMessage" and call.status == 200
+    )
+
+
+async def post_by_turns(
+    slack: SlackSimulator, one: SlackClient, other: SlackClient, *, posts: int = POSTS
+) -> None:
+    """Everything at once, half of it by each."""
+    sent = [
+        client.write("chat.postMessage", {"channel": channel_of(slack), "text": f"{number}"})
+        for number, client in enumerate([one, other] * (posts // 2))
+    ]
+    async with asyncio.timeout(100):
+        await asyncio.gather(*sent)
+
+
+async def test_two_bots_that_share_a_budget_are_never_refused(
+    slack: SlackSimulator, redis_url: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        clients: list[SlackClient] = []
+        for _ in range(2):
+            budget = await stack.enter_async_context(in_redis(redis_url))
+            client = speaking(slack, budget, paces_ahead=True)
+            clients.append(await stack.enter_async_context(client))
+        began = time.monotonic()
+        await post_by_turns(slack, *clients)
+        took = time.monotonic() - began
+
+    assert refused(slack, "chat.postMessage") == 0
+    assert posted(slack) == [f"{number}" for number in range(POSTS)]
+    assert took >= POSTS - POST_BURST - 0.5
+
+
+async def test_two_bots_that_do_not_are_refused_and_lose_nothing(slack: SlackSimulator) -> None:
+    async with (
+        speaking(slack, MemoryRateBudget(), paces_ahead=True) as one,
+        speaking(slack, MemoryRateBudget(), paces_ahead=True) as other,
+    ):
+        await post_by_turns(slack, one, other)
+
+    assert refused(slack, "chat.postMessage") > 0
+    assert posted(slack) == [f"{number}" for number in range(POSTS)]
+
+
+async def test_what_one_bot_is_refused_the_other_does_not_try(
+    slack: SlackSimulator, redis_url: str
+) -> None:
+    edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
+    counted = allowances(slack.settings.bot_token, "chat.update", channel_of(slack))
+    async with (
+        in_redis(redis_url) as first,
+        in_redis(redis_url) as second,
+        speaking(slack, first) as one,
+        speaking(slack, second) as other,
+    ):
+        slack.misbehave("rate_limit", method="chat.update", seconds=70)
+        with pytest.raises(SurfaceRateLimited) as here:
+            await one.write("chat.update", edit)
+        await eventually(lambda: second.is_refused(counted))
+        with pytest.raises(SurfaceRateLimited) as there:
+            await other.write("chat.update", edit)
+        # an answer is not an edit, and waits for none
+        await other.write("chat.postMessage", {"channel": channel_of(slack), "text": "answer"})
+
+    assert here.value.retry_after_seconds == 70
+    assert 10 < there.value.retry_after_seconds <= 70
+    assert sum(call.method == "chat.update" for call in slack.calls) == 1
+    assert posted(slack) == ["answer"]
+
+
+async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_time(
+    slack: SlackSimulator,
+) -> None:
+    """All who were refused together would be refused together again."""
+    async with speaking(slack, MemoryRateBudget()) as client:
+        await post_by_turns(slack, client, client)
+        # five of the burst; the rest was refused once, and then each of them came when it could pass
+        assert refused(slack, "chat.postMessage") <= POSTS - 5
+    assert posted(slack) == [f"{number}" for number in range(POSTS)]
+
+
+@pytest.mark.parametrize("paces_ahead", [True, False])
+async def test_without_redis_messages_arrive_all_the_same(
+    slack: SlackSimulator, paces_ahead: bool
+) -> None:
+    with redis() as url:
+        pass
+    async with AsyncExitStack() as stack:
+        client = connect(url)
+        stack.push_async_callback(client.aclose)
+        budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget())
+        speaker = await stack.enter_async_context(speaking(slack, budget, paces_ahead=paces_ahead))
+        await post_by_turns(slack, speaker, speaker, posts=4)
+    assert posted(slack) == [f"{number}" for number in range(4)]
+
+
+async def test_a_stand_in_on_this_machine_is_not_paced_ahead(slack: SlackSimulator) -> None:
+    waits: list[float] = []
+    limiter = RateLimiter(
+        MemoryRateBudget(), waited=lambda _platform, _call, seconds: waits.append(seconds)
+    )
+    client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url, limiter=limiter)
+    client.connect()
+    post: Callable[[str], JsonObject] = lambda text: {"channel": channel_of(slack), "text": text}  # noqa: E731
+    for number in range(POST_BURST + 2):
+        await client.write("chat.postMessage", post(f"{number}"))
+    await client.close()
+    assert not waits

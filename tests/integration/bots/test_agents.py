@@ -1,0 +1,229 @@
+"""What the settings say of agents, and the word `use`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots.bootstrap.model_clients import ModelRouter, brain, own_key_for, unreachable
+from bots.inbound.agents import new_roster
+from bots.inbound.commands.dispatch import HELP, CommandDesk, answer_command
+from bots.inbound.decide import CommandCalled, Outcome, decide_message, named_agent
+from bots.settings import Settings, load
+from core.agents.definition import AgentDefinition
+from core.domain.errors import ConfigurationError, ModelRejected
+from core.domain.threads import Accept, Address, Ignore, Person
+from core.ports import ModelRequest
+from storage.sql.stores.agents import SqlAgentVersions
+from tests.fakes.played_model import text
+from tests.integration.bots.reception_desk import HERE, message
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+ALICE = Person(person_id="U1", name="alice")
+IN_DISCORD = Address(platform="discord", workspace_id="1", channel_id="2", thread_key="3")
+
+
+def settings(**variables: str) -> Settings:
+    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
+    return load(environ, Path("no such file"))
+
+
+def desk_of(world: World, **variables: str) -> CommandDesk:
+    return CommandDesk(
+        conversations=world.engine.conversations,
+        sandboxes=None,
+        signals=world.signals,
+        roster=new_roster(settings(**variables), SqlAgentVersions(world.database), ()),
+    )
+
+
+async def use(desk: CommandDesk, name: str = "", address: Address = HERE) -> Outcome:
+    called = CommandCalled(address=address, dedupe_key="k", name="use", argument=name, person=ALICE)
+    return await answer_command(called, desk)
+
+
+async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: World) -> None:
+    desk = desk_of(world, CHANNEL_AGENTS=f"{HERE.channel_id}=coding, C9=research")
+    told = (await use(desk)).notice
+    assert "- `coding` (works here): Writes, changes and repairs programs" in told
+    assert "- `threadhand`: Does whatever is asked" in told
+    assert told.count("(works here)") == 1
+    chosen = await use(desk, "`Research`")
+    assert chosen == Outcome(
+        notice="`research` works in this conversation from the next request on.", is_private=False
+    )
+    assert "- `research` (works here): " in (await use(desk)).notice
+
+
+async def test_a_stranger_is_refused_and_nothing_changes(world: World) -> None:
+    desk = desk_of(world)
+    refused = await use(desk, "<!everyone>")
+    assert refused.is_private
+    assert refused.notice == (
+        "There is no agent everyone. There are: coding, data-analysis, planner, research, threadhand."
+    )
+    assert await world.engine.conversations.find(HERE) is None
+
+
+async def test_in_discord_a_thread_must_be_there_first(world: World) -> None:
+    desk = desk_of(world)
+    assert "no conversation with me here yet" in (await use(desk, "research", IN_DISCORD)).notice
+    assert await world.engine.conversations.find(IN_DISCORD) is None
+    await world.engine.conversations.create(IN_DISCORD)
+    assert "works in this conversation" in (await use(desk, "research", IN_DISCORD)).notice
+
+
+async def test_where_there_are_no_agents_it_says_so(world: World) -> None:
+    desk = CommandDesk(
+        conversations=world.engine.conversations, sandboxes=None, signals=world.signals
+    )
+    assert (await use(desk, "research")).notice == "There is only one agent here."
+
+
+def test_the_help_tells_how_to_choose() -> None:
+    assert "`use NAME`" in HELP
+    assert "`agent:NAME`" in HELP
+
+
+@pytest.mark.parametrize(
+    ("said", "agent_id", "rest"),
+    [
+        ("agent:research who was it?", "research", "who was it?"),
+        ("Agent:Data-Analysis\nlook", "data-analysis", "look"),
+        ("agent:research", "research", ""),
+        ("agent: who was it?", None, "agent: who was it?"),
+        ("ask agent:research", None, "ask agent:research"),
+        ("agents:research x", None, "agents:research x"),
+        (f"agent:{'x' * 70} y", None, f"agent:{'x' * 70} y"),
+    ],
+)
+def test_a_message_names_an_agent_at_its_start(said: str, agent_id: str, rest: str) -> None:
+    assert named_agent(said) == (agent_id, rest)
+
+
+async def test_only_who_is_addressed_is_refused(world: World) -> None:
+    """What strangers write among themselves is none of our business."""
+    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
+    asked = message(agent_id="nobody")
+    refused = decide_message(asked, None, known)
+    assert refused == Ignore(
+        reason="no such agent", notice="There is no agent nobody. There are: coding."
+    )
+    silent = decide_message(message(agent_id="nobody", is_addressed=False), None, known)
+    assert silent == Ignore(reason="not addressed")
+    assert decide_message(message(agent_id="coding"), None, known) == Accept()
+
+
+async def test_another_agent_does_not_take_part_in_a_run(world: World) -> None:
+    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
+    await world.say("go")
+    snapshot = await world.engine.conversations.find(world.address)
+    refused = decide_message(message(agent_id="coding"), snapshot, known)
+    assert isinstance(refused, Ignore)
+    assert refused.notice.startswith("Another agent is at work here")
+
+
+async def test_who_is_at_work_may_be_steered_by_name(world: World) -> None:
+    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
+    await world.say("go", agent_id="coding")
+    snapshot = await world.engine.conversations.find(world.address)
+    assert decide_message(message(agent_id="coding"), snapshot, known) == Accept()
+
+
+@pytest.mark.parametrize(
+    ("channels", "sentence"),
+    [
+        ("C1=nobody", "for C1: There is no agent nobody. There are: coding,"),
+        ("C1", "has a bad value .'C1'.: write channel=agent pairs"),
+        ("=coding", "has a bad value"),
+    ],
+)
+def test_wrong_channels_keep_the_program_from_starting(channels: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"THREADHAND_CHANNEL_AGENTS:? {sentence}"):
+        new_roster(settings(CHANNEL_AGENTS=channels), no_versions(), ())
+
+
+def no_versions() -> Any:
+    return None
+
+
+def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
+    here = settings(AGENTS_DIR=str(tmp_path))
+    with pytest.raises(ConfigurationError, match="no MCP server named 'tickets' is set up"):
+        new_roster(here, no_versions(), ())
+    assert "own" in new_roster(here, no_versions(), ("tickets",)).files.latest
+
+
+async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence() -> None:
+    here = settings(MODEL="openai/gpt-x", LLM_API_KEY="")
+    agent = AgentDefinition(agent_id="own", name="A", description="B", model="anthropic/claude-x")
+    with pytest.raises(ConfigurationError):
+        brain(here)
+    (told,) = unreachable([agent], here)
+    assert told == (
+        "The agent own cannot work yet: "
+        "The model anthropic/claude-x needs a key: set ANTHROPIC_API_KEY in .env."
+    )
+    router = ModelRouter(here)
+    with pytest.raises(ModelRejected) as refused:
+        router.stream(ModelRequest(model="anthropic/claude-x", messages=()))
+    assert str(refused.value).startswith("The model of this agent has no key here.")
+    assert "ANTHROPIC" not in str(refused.value)
+    assert "ANTHROPIC_API_KEY" in refused.value.detail
+
+    keyed = settings(MODEL="openai/gpt-x", LLM_API_KEY="k")
+    assert unreachable([agent], keyed) == ()
+    router = ModelRouter(keyed)
+    assert router.reach("anthropic/claude-x") is router.reach("anthropic/claude-x")
+    assert router.reach("openai/gpt-y") is not router.reach("anthropic/claude-x")
+    await router.close()
+
+
+async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World) -> None:
+    router = ModelRouter(settings(MODEL="openai/gpt-x"))
+    world.with_engine(model="openai/gpt-x", ask_model=router.stream)
+    run_id = await world.run("hello")
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.error) == (
+        "failed",
+        "The model of this agent has no key here. Please tell whoever runs me.",
+    )
+    world.with_engine(ask_model=world.model.stream).model.turns.append(text("ok"))
+    await world.run("again")
+
+
+async def test_the_status_says_who_works(world: World) -> None:
+    desk = desk_of(world)
+    world.address = HERE
+    await world.say("go", agent_id="coding")
+    called = CommandCalled(address=HERE, dedupe_key="s", name="status", argument="", person=ALICE)
+    told = await answer_command(called, desk)
+    assert told.notice == "Waiting in line for alice as `coding`."
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "key"),
+    [
+        ("openai/gpt-x", "", "of-the-settings"),
+        ("anthropic/fallback", "", "of-the-settings"),
+        ("openrouter/some/model", "", ""),
+        ("mistral/large", "", "of-the-settings"),
+        ("openrouter/some/model", "https://models.example", "of-the-settings"),
+    ],
+)
+def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(
+    model: str, base_url: str, key: str
+) -> None:
+    environ = {
+        "THREADHAND_MODEL": "openai/gpt-x",
+        "THREADHAND_FALLBACK_MODELS": "anthropic/fallback",
+        "THREADHAND_LLM_BASE_URL": base_url,
+        "THREADHAND_LLM_API_KEY": "of-the-settings",
+        "OPENAI_API_KEY": "openais",
+        "ANTHROPIC_API_KEY": "anthropics",
+        "OPENROUTER_API_KEY": "openrouters",
+    }
+    assert own_key_for(model, load(environ, None)) == key

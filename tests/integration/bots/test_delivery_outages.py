@@ -1,0 +1,52 @@
+"""A database that goes away for a moment while a run is shown: the screen is late then, and complete."""
+
+import asyncio
+from dataclasses import replace
+
+from bots.delivery.content import AskPrompt, RunStatus
+from core.domain.errors import StorageUnavailable
+from core.run.execute import execute
+from core.stores import Delivery, Rendering
+from core.tools.tool import Toolbox
+from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.played_model import calls
+from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+
+class Flickering(SqlDeliveries):
+    """Deliveries of a database that takes no records while `is_away`."""
+
+    is_away = False
+    refusals = 0
+
+    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+        if self.is_away:
+            self.refusals += 1
+            raise StorageUnavailable("away")
+        await super().record(rendering, delivery)
+
+
+async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(stage: Stage) -> None:
+    tools = dict(stage.world.bench.toolbox().tools)
+    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
+    stage.world.with_engine(toolbox=Toolbox(tools))
+    stage.world.model.turns = [calls(("wait", '{"text": "w"}')), calls(("echo", '{"text": "a"}'))]
+    deliveries = Flickering(stage.world.database)
+    await stage.delivery.close()
+    stage.delivery = stage.new_delivery("worker-1", deliveries)
+    stage.delivery.start()
+
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    await until(lambda: bool(stage.of(RunStatus)))
+    await asyncio.wait_for(stage.world.bench.has_started("w").wait(), 10)
+    deliveries.is_away = True
+    stage.world.bench.gate("w").set()
+    await until(lambda: deliveries.refusals > 0)
+    deliveries.is_away = False
+
+    await running
+    await until(lambda: bool(stage.of(AskPrompt)))

@@ -1,0 +1,62 @@
+"""A process that slept while another one took its runs over shows nothing more of them."""
+
+import asyncio
+
+from bots.delivery.poster import Poster
+from core.domain.threads import Address
+from core.ports import Reaction
+from core.run.execute import execute
+from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.played_model import calls, text
+from tests.fakes.surface import FakeSurface
+from tests.integration.bots.delivery_stage import Stage, stage, until, world  # noqa: F401 - fixtures
+
+
+class Slow(FakeSurface):
+    """Its reactions wait for the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reacting = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+        self.reacting.set()
+        await self.gate.wait()
+        await super().react(address, message_ref, reaction)
+
+
+async def taken_over(stage: Stage, run_id: str) -> None:  # noqa: F811 - the fixture above
+    await stage.world.engine.claims.remove_worker("worker-1")
+    assert await SqlDeliveries(stage.world.database).claim(run_id, "worker-2")
+
+
+async def test_a_reaction_on_its_way_is_not_the_last_one(stage: Stage) -> None:  # noqa: F811
+    stage.surface = surface = Slow()
+    await stage.delivery.close()
+    stage.delivery = stage.new_delivery("worker-1")
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    await until(surface.reacting.is_set)
+    await taken_over(stage, run_id)
+    stage.world.bench.gate("x").set()
+    await running
+    surface.gate.set()
+    await until(lambda: stage.delivery.active_runs() == 0)
+    assert surface.reactions[-1] == ("1", "done")
+
+
+async def test_whoever_slept_gives_no_reaction(stage: Stage) -> None:  # noqa: F811
+    await stage.delivery.close()
+    run_id = await stage.world.say("go")
+    deliveries = SqlDeliveries(stage.world.database)
+    rendering = await deliveries.claim(run_id, "worker-1")
+    assert rendering is not None
+    poster = Poster(stage.world.address, stage.surface, rendering, deliveries, sure_seconds=0)
+    await poster.sign("m1", "seen")
+    assert stage.surface.reactions == [("m1", "seen")]
+    await taken_over(stage, run_id)
+    await poster.sign("m1", "seen")
+    assert len(stage.surface.reactions) == 1

@@ -1,0 +1,71 @@
+"""The doctor at the functions that execute runs: looked up at Modal, and told with how they are deployed."""
+
+from pathlib import Path
+
+import pytest
+from grpclib import Status
+
+from bots.settings import VARIABLES
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding
+from tests.integration.bots.test_modal_queue import APP, POSTGRESQL, REDIS, deployed
+
+WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def found(folder: Path, **changes: str) -> list[Finding]:
+    lines = {"DATA_DIR": str(folder), "HTTP_PORT": "0", **WHOLE, **changes}
+    env_file = folder / ".env"
+    env_file.write_text("\n".join(f"THREADHAND_{name}={text}" for name, text in lines.items()))
+    return [one for one in await examine(env_file) if one.subject == "functions"]
+
+
+async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Path) -> None:
+    async with deployed("execute_run") as stage:
+        (finding,) = await found(tmp_path)
+        assert str(finding) == f"ok    functions the app {APP} at Modal takes runs."
+        assert stage.modal.world.function_calls.made == []
+
+
+async def test_a_function_that_is_not_deployed_is_told_with_how(tmp_path: Path) -> None:
+    async with deployed("janitor"):
+        (finding,) = await found(tmp_path)
+    assert finding.state == "fail"
+    assert "has no function execute_run: `modal deploy sandbox/modal_app.py`" in finding.fact
+    assert finding.remedy == "See docs/modal-deployment.md."
+
+
+async def test_a_token_that_modal_refuses_is_told_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with deployed("execute_run"):
+        monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-hidden-0815")
+        (finding,) = await found(tmp_path)
+    assert finding.state == "fail"
+    assert "MODAL_TOKEN_ID" in finding.fact
+    assert "as-hidden-0815" not in str(finding)
+
+
+async def test_a_modal_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    async with deployed("execute_run") as stage:
+        stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
+        (finding,) = await found(tmp_path)
+    assert (finding.state, "a limit of the Modal workspace" in finding.fact) == ("fail", True)
+
+
+async def test_what_would_not_start_is_told_before_modal_is_asked(tmp_path: Path) -> None:
+    async with deployed("execute_run") as stage:
+        (finding,) = await found(tmp_path, REDIS_URL="")
+        assert "FunctionGet" not in stage.modal.calls
+    assert finding.state == "fail"
+    assert "THREADHAND_REDIS_URL" in finding.fact
+
+
+async def test_without_functions_nothing_is_told_of_them(tmp_path: Path) -> None:
+    assert await found(tmp_path, MODAL_WORKER_APP="") == []

@@ -1,0 +1,108 @@
+"""The sandbox of the settings, and what the model is told of it."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.bootstrap.sandboxes import machines, modal_plan, prompt
+from bots.settings import Settings, load
+from bots.setup.doctor import examine
+from bots.setup.findings import Finding
+from sandbox.modal.plan import Network
+from sandbox.modal.provider import ModalSandboxes
+from sandbox.records import MemorySandboxRecords
+from tests.integration.sandbox.modal_stage import modal_stage
+
+
+def settings(folder: Path, **named: str) -> Settings:
+    chosen = {"data_dir": str(folder), "sandbox": "modal", "modal_app": "threadhand-test", **named}
+    return load({f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None)
+
+
+async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        found = await machines(settings(tmp_path), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxes)
+        stage.workers.append(found.provider)
+        assert found.lacks == ()
+        assert "can reach the internet" in prompt(found)
+        assert "It has" not in prompt(found)
+        await found.provider.open("thread", fence=1)
+        assert found.provider._looking is not None
+        await found.provider._looking
+        programs = found.provider.found.programs
+        told = prompt(found)
+    assert programs
+    assert f"It has {', '.join(programs)}." in told
+    assert "wkhtmltopdf" in programs or "wkhtmltopdf" not in told
+
+
+@pytest.mark.parametrize(
+    ("egress", "said"),
+    [
+        ("*", "can reach the internet"),
+        ("example.net", "example.net alone"),
+        ("off", "no way to the internet"),
+    ],
+)
+async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        found = await machines(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxes)
+        stage.workers.append(found.provider)
+        assert said in prompt(found)
+
+
+async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        stage.modal.world.credentials = ("ak-other", "as-other")
+        found = await machines(settings(tmp_path), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxes)
+        stage.workers.append(found.provider)
+        (lack,) = found.lacks
+        assert "MODAL_TOKEN_ID" in lack
+
+
+def test_the_settings_make_the_plan(tmp_path: Path) -> None:
+    plan = modal_plan(
+        settings(
+            tmp_path,
+            modal_cpu="4",
+            modal_cpu_max="1",
+            modal_memory_mebibytes_max="8192",
+            modal_egress="*.example.com, 192.0.2.0/24",
+            modal_snapshot_days="0",
+            sandbox_stop_minutes="30",
+        )
+    )
+    assert plan.cpu == (4, 4)  # never less at most than at least
+    assert plan.memory_mebibytes == (512, 8192)
+    assert plan.network() == Network(networks=["192.0.2.0/24"], names=["*.example.com"])
+    assert plan.snapshot_ttl_seconds is None
+    assert plan.patience.stop_after_seconds == 1800
+    assert plan.idle_timeout_seconds > plan.patience.stop_after_seconds
+
+
+def test_workers_of_one_database_share_a_home_whatever_its_password(tmp_path: Path) -> None:
+    first, second, other = (
+        modal_plan(settings(tmp_path, database_url=url)).home
+        for url in (
+            "postgresql://a:one@db.example/threads",
+            "postgresql://b:two@db.example/threads",
+            "postgresql://a:one@db.example/others",
+        )
+    )
+    assert first == second != other
+
+
+@pytest.mark.parametrize(("is_right", "state"), [(True, "ok"), (False, "fail")])
+async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str) -> None:
+    async with modal_stage() as stage:
+        if not is_right:
+            stage.modal.world.credentials = ("ak-other", "as-other")
+        lines = ["SANDBOX=modal", "HTTP_PORT=0", "MODEL=m", "LLM_API_KEY=k", f"DATA_DIR={tmp_path}"]
+        env_file = tmp_path / ".env"
+        env_file.write_text("\n".join(f"THREADHAND_{line}" for line in lines))
+        findings: dict[str, Finding] = {one.subject: one for one in await examine(env_file)}
+    assert findings["sandbox"].state == state
+    assert stage.living == []

@@ -1,0 +1,214 @@
+"""Runs that are handed over to functions: once a minute at most, and without a wait for whoever hands them over."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import modal
+import pytest
+from grpclib import Status
+
+from bots.bootstrap.background_jobs import put_left
+from bots.bootstrap.modal_queue import ModalRunQueue, OneRunQueue, modal_run_queue
+from bots.bootstrap.program import running, up, worker
+from bots.settings import load
+from core.domain.errors import ConfigurationError
+from core.tasks import cancel, spawn
+from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.simulator.modal.deployment import published
+
+APP = "threadhand"
+
+
+@dataclass
+class Minute:
+    """Handovers of a minute that ends when it is told to."""
+
+    open: set[str] = field(default_factory=set)
+
+    async def begin(self, run_id: str) -> bool:
+        is_first = run_id not in self.open
+        self.open.add(run_id)
+        return is_first
+
+
+@dataclass
+class Claims:
+    left: tuple[str, ...]
+
+    async def claimable_runs(self) -> tuple[str, ...]:
+        return self.left
+
+
+@asynccontextmanager
+async def deployed(*names: str) -> AsyncGenerator[Stage, None]:
+    async with modal_stage() as stage:
+        client = await modal.Client.from_credentials.aio(*stage.modal.world.credentials)
+        await published(client, APP, "modal_app", *names)
+        await client.close.aio()
+        yield stage
+
+
+@asynccontextmanager
+async def staged() -> AsyncGenerator[tuple[ModalRunQueue, Stage, Minute], None]:
+    minute = Minute()
+    async with deployed("execute_run") as stage, modal_run_queue(APP, minute) as queue:
+        yield queue, stage, minute
+
+
+def called(stage: Stage) -> list[object]:
+    return [call.args[0] for call in stage.modal.world.function_calls.made]
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.levelname for one in caplog.records if one.name == "bots.bootstrap.modal_queue"]
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_each_run_is_a_call_of_the_function_and_no_claim_gets_one() -> None:
+    async with staged() as (queue, stage, _):
+        claiming = spawn(queue.claim(), name="claim")
+        await asyncio.gather(*map(queue.put, ("a", "b")))
+        await until(lambda: sorted(map(str, called(stage))) == ["a", "b"])
+        assert not claiming.done()
+        await cancel(claiming)
+
+
+async def test_a_run_is_handed_over_once_a_minute() -> None:
+    async with staged() as (queue, stage, minute):
+        for _ in range(3):
+            await queue.put("a")
+        await until(lambda: called(stage) == ["a"] and not queue._spawning)
+        await queue.put("a")
+        await until(lambda: not queue._spawning)
+        assert called(stage) == ["a"]
+        minute.open.clear()
+        await queue.put("a")
+        await until(lambda: called(stage) == ["a", "a"])
+
+
+async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
+    async with staged() as (queue, stage, _):
+        stage.modal.faults.arm("FunctionMap", seconds=3600)
+        async with asyncio.timeout(10):
+            await queue.put("slow")
+            await until(lambda: "FunctionMap" in stage.modal.calls)
+            await queue.put("quick")
+            await until(lambda: called(stage) == ["quick"])
+        await cancel(queue._spawning["slow"])
+
+
+async def test_what_modal_does_not_take_is_told_once_and_put_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "bots.bootstrap.modal_queue")
+    async with staged() as (queue, stage, minute):
+        stage.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
+        await asyncio.gather(*map(queue.put, ("a", "b")))
+        await until(lambda: not queue._spawning)
+        assert called(stage) == []
+        assert levels(caplog) == ["WARNING"]
+        assert "no room" in caplog.text
+        minute.open.clear()
+        looking = spawn(put_left(Claims(("a", "b")), queue), name="look")
+        await until(lambda: len(called(stage)) == 2 and not queue._spawning)
+        await cancel(looking)
+    assert levels(caplog) == ["WARNING", "INFO"]
+
+
+async def test_an_app_that_is_deployed_anew_is_found_anew() -> None:
+    async with staged() as (queue, stage, minute):
+        stage.modal.faults.arm("FunctionMap", Status.NOT_FOUND, "no such function")
+        await queue.put("a")
+        await until(lambda: not queue._spawning)
+        minute.open.clear()
+        await queue.put("a")
+        await until(lambda: called(stage) == ["a"])
+        assert stage.modal.calls.count("FunctionGet") == 2
+
+
+async def test_a_start_without_the_function_is_refused() -> None:
+    async with deployed("janitor"):
+        for app in (APP, "nobody"):
+            with pytest.raises(ConfigurationError, match="modal deploy"):
+                async with modal_run_queue(app, Minute()):
+                    pass
+
+
+async def test_a_start_without_a_token_that_modal_takes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with deployed("execute_run"):
+        monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
+        with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
+            async with modal_run_queue(APP, Minute()):
+                pass
+        monkeypatch.delenv("MODAL_TOKEN_ID")
+        monkeypatch.delenv("MODAL_TOKEN_SECRET")
+        with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
+            async with modal_run_queue(APP, Minute()):
+                pass
+
+
+async def test_a_modal_that_does_not_answer_delays_and_keeps_nobody_from_starting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with deployed("execute_run") as stage:
+        stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
+        async with modal_run_queue(APP, Minute()) as queue:
+            assert "not now" in caplog.text
+            await queue.put("a")
+            await until(lambda: called(stage) == ["a"])
+
+
+async def test_a_function_takes_its_own_run_and_no_other() -> None:
+    queue = OneRunQueue("mine")
+    for run_id in ("other", "mine", "another"):
+        await queue.put(run_id)
+    async with asyncio.timeout(10):
+        assert await queue.claim() == "mine"
+    waiting = spawn(queue.claim(), name="claim")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await cancel(waiting)
+
+
+POSTGRESQL = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+REDIS = {"REDIS_URL": "redis://127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        REDIS,
+        {**POSTGRESQL},
+        {**REDIS, "DATABASE_URL": "sqlite:///x.db"},
+        {**REDIS, **POSTGRESQL, "SANDBOX": "local"},
+        {**REDIS, **POSTGRESQL, "SANDBOX": "unsafe-process"},
+    ],
+)
+async def test_functions_that_could_not_work_on_the_runs_are_refused(
+    variables: dict[str, str],
+) -> None:
+    named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **variables}
+    chosen = load({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    with pytest.raises(ConfigurationError, match="THREADHAND_MODAL_WORKER_APP"):
+        await up(chosen, with_worker=False)
+
+
+async def test_a_worker_beside_the_functions_is_refused() -> None:
+    named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **REDIS, **POSTGRESQL}
+    chosen = load({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    for start in (up(chosen, with_worker=True), worker(chosen)):
+        with pytest.raises(ConfigurationError, match="--no-worker"):
+            await start
+    with pytest.raises(ConfigurationError, match="--no-worker"):
+        async with running(chosen):
+            pass

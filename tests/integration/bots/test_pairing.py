@@ -1,0 +1,255 @@
+"""Who is let in, who is told what, and what admins may do about it, over a real database."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED, WHO_ARE_YOU, Policy
+from bots.inbound.commands.admin import AdminDesk
+from bots.inbound.decide import (
+    CommandCalled,
+    CommandName,
+    Inbound,
+    MessageDeleted,
+    RunButtonPressed,
+    Standing,
+)
+from bots.inbound.receive import Reception
+from core.domain.threads import Person
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.pairings import SqlPairings
+from tests.integration.bots.reception_desk import ALICE, BOB, HERE, Desk, message
+from tests.integration.bots.reception_desk import desk as desk
+from tests.integration.core.conftest import world as world
+
+DIRECT = replace(HERE, channel_id="D1")
+IN_PRIVATE = Standing(is_direct=True)
+GUEST = Standing(is_guest=True)
+ABROAD = Standing(home_id="T9")
+UNKNOWN = Standing(is_known=False)
+MALLORY = Person(person_id="U9", name="mallory")
+CODE = re.compile(r"`([A-Z2-9]{4}-[A-Z2-9]{4})`")
+ADMIN_HERE = Policy(channels=("C1",), users=("U1",), admins=("U1",))
+
+
+def reception_with(desk: Desk, policy: Policy) -> Reception:
+    database = desk.world.database
+    pairings = SqlPairings(database)
+    admin = AdminDesk(policy=policy, pairings=pairings, log=SqlAuditLog(database))
+    old = desk.reception
+    return replace(old, policy=policy, pairings=pairings, desk=replace(old.desk, admin=admin))
+
+
+@pytest.fixture
+def reception(desk: Desk) -> Reception:
+    return reception_with(desk, ADMIN_HERE)
+
+
+def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> Inbound:
+    return replace(message(words, key=key, author=author), address=DIRECT, standing=IN_PRIVATE)
+
+
+def word(
+    name: CommandName, argument: str = "", *, key: str = "w1", person: Person = ALICE
+) -> CommandCalled:
+    return CommandCalled(address=HERE, dedupe_key=key, name=name, argument=argument, person=person)
+
+
+async def code_for(reception: Reception, author: Person = BOB, key: str = "d1") -> str:
+    told = (await reception.receive(direct(key=key, author=author))).notice
+    found = CODE.search(told)
+    assert found, told
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "standing", "says"),
+    [
+        (Policy(workspaces=("T1",)), GUEST, NO_GUESTS),
+        (Policy(workspaces=("T1",), guests=True), GUEST, None),
+        (Policy(users=("U2",)), GUEST, None),
+        (Policy(users=("*",)), GUEST, NO_GUESTS),
+        (Policy(workspaces=("*",)), ABROAD, NO_STRANGERS),
+        (Policy(workspaces=("*",), strangers=True), ABROAD, None),
+        (Policy(workspaces=("T1", "T9")), ABROAD, None),
+        (Policy(workspaces=("T1",), strangers=True), replace(ABROAD, is_guest=True), NO_GUESTS),
+        (Policy(workspaces=("T1",)), UNKNOWN, WHO_ARE_YOU),
+        (Policy(workspaces=("T1",), guests=True, strangers=True), UNKNOWN, None),
+        (Policy(roles=("R1",)), Standing(groups=None), WHO_ARE_YOU),
+        (Policy(users=("U2",)), UNKNOWN, None),
+        (Policy(roles=("R1",)), Standing(groups=frozenset({"R1", "R2"})), None),
+        (Policy(roles=("R1",)), Standing(groups=frozenset({"R2"})), NOT_ALLOWED),
+        (Policy(roles=("R1",), users=("U2",)), Standing(), None),
+        (Policy(roles=("R1",), users=("U3",)), Standing(), NOT_ALLOWED),
+        (
+            Policy(workspaces=("T2",), roles=("R1",)),
+            Standing(groups=frozenset({"R1"})),
+            NOT_ALLOWED,
+        ),
+        (Policy(users=("T1/U2",)), Standing(), None),
+        (Policy(users=("T2/U2",)), Standing(), NOT_ALLOWED),
+        (Policy(admins=("U2",)), Standing(), None),
+        (Policy(admins=("U2",)), ABROAD, NOT_ALLOWED),
+        (Policy(admins=("T1/U2",)), ABROAD, None),
+        (Policy(admins=("T2/U2",)), Standing(), NOT_ALLOWED),
+    ],
+)
+async def test_who_is_let_in(desk: Desk, policy: Policy, standing: Standing, says: str) -> None:
+    asked = replace(message(author=BOB), standing=standing)
+    outcome = await reception_with(desk, policy).receive(asked)
+    assert outcome.notice == (says or "")
+    assert (outcome.run_id is None) is (says is not None)
+
+
+async def test_a_refusal_is_told_once_and_not_over_and_over(reception: Reception) -> None:
+    said = [(await reception.receive(message(key=f"k{n}", author=BOB))).notice for n in range(3)]
+    assert said == [NOT_ALLOWED, "", ""]
+    other = await reception.receive(message(key="k9", author=MALLORY))
+    assert other.notice == NOT_ALLOWED
+
+
+async def test_a_click_is_answered_each_time(reception: Reception) -> None:
+    for n in range(2):
+        pressed = RunButtonPressed(
+            address=HERE,
+            dedupe_key=f"k{n}",
+            run_id="r",
+            action="stop",
+            person=BOB,
+            standing=Standing(expects_answer=True),
+        )
+        assert (await reception.receive(pressed)).notice == NOT_ALLOWED
+
+
+async def test_who_cannot_be_seen_is_told_each_time(desk: Desk) -> None:
+    reception = reception_with(desk, Policy(workspaces=("T1",)))
+    for n in range(2):
+        unseen = replace(message(key=f"k{n}"), standing=UNKNOWN)
+        assert (await reception.receive(unseen)).notice == WHO_ARE_YOU
+
+
+async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
+    reception = reception_with(desk, Policy(roles=("R1",)))
+    has_role = Standing(groups=frozenset({"R1"}))
+    run_id = (await reception.receive(replace(message(author=BOB), standing=has_role))).run_id
+    assert run_id is not None
+    pressed = RunButtonPressed(
+        address=HERE,
+        dedupe_key="k",
+        run_id=run_id,
+        action="stop",
+        person=BOB,
+        standing=Standing(expects_answer=True),
+    )
+    assert (await reception.receive(pressed)).notice == NOT_ALLOWED
+    run = await desk.world.engine.conversations.run(run_id)
+    assert run is not None
+    assert not run.stop_requested
+
+
+async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(desk: Desk) -> None:
+    reception = reception_with(desk, Policy(roles=("R1",)))
+    asked = replace(message(), standing=Standing(groups=frozenset({"R1"})))
+    run_id = (await reception.receive(asked)).run_id
+    gone = MessageDeleted(
+        address=HERE,
+        dedupe_key="k",
+        message_ref="slack:1",
+        author=Person(person_id="", name="Somebody"),
+        sent_at=message().sent_at,
+    )
+    assert (await reception.receive(gone)).run_id == run_id
+
+
+async def test_a_stranger_gets_a_code_and_is_let_in_by_it(reception: Reception) -> None:
+    code = await code_for(reception)
+    assert (await reception.receive(direct(key="d2"))).notice == ""
+    answer = await reception.receive(word("pair", code.lower()))
+    assert answer.notice == "bob (U2) may write to me in direct messages now."
+    assert (await reception.receive(direct("now", key="d3"))).run_id is not None
+    elsewhere = await reception.receive(message("here", key="k1", author=BOB))
+    assert elsewhere.run_id is None
+
+
+async def test_who_was_unpaired_is_refused_from_then_on(reception: Reception) -> None:
+    code = await code_for(reception)
+    await reception.receive(word("pair", code))
+    first = await reception.receive(direct(key="d2"))
+    assert (await reception.receive(word("unpair", "@bob", key="w2"))).notice.startswith("bob")
+    pressed = RunButtonPressed(
+        address=DIRECT,
+        dedupe_key="k",
+        run_id=first.run_id or "",
+        action="stop",
+        person=BOB,
+        standing=replace(IN_PRIVATE, expects_answer=True),
+    )
+    assert (await reception.receive(pressed)).notice == NOT_ALLOWED
+    assert CODE.search((await reception.receive(direct(key="d3"))).notice)
+
+
+async def test_without_admins_there_are_no_codes(desk: Desk) -> None:
+    reception = reception_with(desk, Policy(users=("U1",)))
+    assert (await reception.receive(direct())).notice == NOT_ALLOWED
+
+
+async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: Reception) -> None:
+    assert (await reception.receive(message(author=BOB))).notice == NOT_ALLOWED
+    answer = await reception.receive(word("pair", "AAAA-AAAA"))
+    assert answer.notice == "There is no such code, or its time is over."
+
+
+@pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit"])
+async def test_words_of_admins_are_for_admins(desk: Desk, name: CommandName) -> None:
+    reception = reception_with(desk, Policy(workspaces=("T1",), admins=("U1",)))
+    code = await code_for(reception_with(desk, ADMIN_HERE), author=MALLORY)
+    answer = await reception.receive(word(name, code, person=BOB))
+    assert answer.notice == "That is for admins of this bot alone."
+
+
+async def test_an_admin_of_another_workspace_pairs_nobody_here(desk: Desk) -> None:
+    policy = replace(ADMIN_HERE, admins=("U1", "T2/U9"))
+    reception = reception_with(desk, policy)
+    code = await code_for(reception)
+    foreign = replace(word("pair", code, person=MALLORY), address=replace(HERE, workspace_id="T2"))
+    assert (await reception.receive(foreign)).notice.startswith("There is no such code")
+    assert (await reception.receive(direct(key="d2"))).run_id is None
+
+
+async def test_who_lists_the_lists_and_the_paired(reception: Reception) -> None:
+    await reception.receive(word("pair", await code_for(reception)))
+    told = (await reception.receive(word("who", key="w2"))).notice
+    for line in ("- Channels: C1", "- Admins: U1", "- Guests: no", "bob (U2)"):
+        assert line in told
+
+
+async def test_admins_read_what_was_done_here_and_nothing_that_was_said(
+    desk: Desk, reception: Reception
+) -> None:
+    reception = reception_with(desk, replace(ADMIN_HERE, users=("U1", "U2")))
+    await reception.receive(message("my secret plan", key="k1", author=BOB))
+    elsewhere = replace(message("x", key="k2"), address=replace(HERE, workspace_id="T2"))
+    await reception.receive(elsewhere)
+    await reception.receive(word("forget", key="w1"))
+    told = (await reception.receive(word("audit", key="w2"))).notice
+    forgotten, asked = told.splitlines()
+    assert forgotten.endswith("alice (U1) had a conversation forgotten")
+    assert asked.endswith("bob (U2) asked for a run")
+    assert (await reception.receive(word("audit", "1", key="w3"))).notice == forgotten
+
+
+async def test_in_discord_lists_are_not_read_out_to_everybody(reception: Reception) -> None:
+    names: tuple[CommandName, ...] = ("who", "audit")
+    for name in names:
+        asked = replace(word(name, key=name), address=replace(HERE, platform="discord"))
+        assert "/agent" in (await reception.receive(asked)).notice
+
+
+async def test_knowledge_and_plans_are_recorded_where_they_are_changed(
+    desk: Desk, reception: Reception
+) -> None:
+    await reception.receive(word("knowledge", "list", key="w1"))
+    await reception.receive(word("knowledge", "remove a.pdf", key="w2"))
+    (entry,) = await SqlAuditLog(desk.world.database).newest(limit=5)
+    assert (entry.action, entry.subject) == ("knowledge_changed", "remove a.pdf")

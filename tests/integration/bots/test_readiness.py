@@ -1,0 +1,103 @@
+"""Which part keeps a process from being of use."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from bots.bootstrap.messaging import Wires, wires
+from bots.bootstrap.readiness import discord_check, slack_check, wires_checks, worker_check
+from bots.discord.app import DiscordApp
+from bots.inbound.decide import Inbound, Outcome
+from bots.settings import load
+from bots.slack.app import SlackApp
+from core.domain.errors import StorageUnavailable
+from core.run.worker import AILING_SECONDS, Worker
+from storage.memory.run_queue import MemoryRunQueue
+from storage.sql.stores.inbox import SqlInbox
+from tests.integration.bots.test_workers import Graves
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world  # a fixture is found by name
+from tests.servers import redis
+
+
+async def receive(_: Inbound) -> Outcome:
+    return Outcome()
+
+
+@dataclass
+class Claims(Graves):
+    """A database that stops to take heartbeats."""
+
+    beats: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def heartbeat(self, worker_id: str) -> None:
+        if self.is_away:
+            raise StorageUnavailable("away")
+        self.beats.set()
+
+
+class BrokenQueue(MemoryRunQueue):
+    async def claim(self) -> str:
+        raise RuntimeError("broken")
+
+
+async def test_a_worker_is_ready_from_its_first_heartbeat_until_it_is_closed(world: World) -> None:
+    claims = Claims()
+    world.with_engine(claims=claims)
+    worker = Worker(world.engine, MemoryRunQueue())
+    check = worker_check(worker)
+    assert await check() == "It takes up no runs."
+    worker.start()
+    try:
+        async with asyncio.timeout(30):
+            await claims.beats.wait()
+        await asyncio.sleep(0)
+        assert await check() == ""
+    finally:
+        await worker.close()
+    assert await check() == "It takes up no runs."
+
+
+async def test_a_worker_without_a_heartbeat_says_so(world: World) -> None:
+    world.with_engine(claims=Claims(is_away=True))
+    worker = Worker(world.engine, MemoryRunQueue())
+    worker.start()
+    try:
+        assert AILING_SECONDS >= 1
+        assert await worker_check(worker)() == "Its heartbeat does not reach the database."
+    finally:
+        await worker.close()
+
+
+async def test_a_worker_that_can_take_nothing_up_says_so(world: World) -> None:
+    claims = Claims()
+    world.with_engine(claims=claims)
+    worker = Worker(world.engine, BrokenQueue())
+    worker.start()
+    try:
+        async with asyncio.timeout(30):
+            await claims.beats.wait()
+            while await worker_check(worker)() == "":
+                await asyncio.sleep(0)
+        assert await worker_check(worker)() == "It takes up no runs."
+    finally:
+        await worker.close()
+
+
+async def test_slack_is_connected_once_its_socket_is() -> None:
+    by_socket = SlackApp(bot_token="xoxb-1", app_token="xapp-1", receive=receive)
+    assert await slack_check(by_socket)() == "It is not connected just now."
+    by_http = SlackApp(bot_token="xoxb-1", signing_secret="s", receive=receive)
+    assert await slack_check(by_http)() == ""
+
+
+async def test_discord_is_connected_once_its_gateway_is(world: World) -> None:
+    app = DiscordApp(token="t", receive=receive, cursors=SqlInbox(world.database))
+    assert await discord_check(app)() == "It is not connected just now."
+    await app.close()
+
+
+async def test_redis_is_asked_where_there_is_one() -> None:
+    assert wires_checks(Wires()) == {}
+    with redis() as url:
+        async with wires(load({"THREADHAND_REDIS_URL": url}, None)) as connected:
+            assert await wires_checks(connected)["redis"]() == ""

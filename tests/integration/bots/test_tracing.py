@@ -1,0 +1,132 @@
+"""Traces: spans below each other, with ids and words of ours alone; a clear sentence where the extra is missing."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from bots.observability.metrics import Metrics
+from bots.observability.tracing import NO_EXTRA, Both, Traces, traces
+from bots.settings import load
+from core import server_shutdown
+from core.domain.errors import ToolError
+from tests.paths import REPOSITORY
+
+WITHOUT = """
+import asyncio, sys
+sys.modules["opentelemetry.sdk"] = None
+from bots.observability.tracing import traces
+async def main():
+    async with traces("http://127.0.0.1:1"):
+        pass
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def kept() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracing(kept: InMemorySpanExporter) -> Traces:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    return Traces(provider)
+
+
+async def test_the_steps_of_a_run_lie_below_it(tracing: Traces, kept: InMemorySpanExporter) -> None:
+    figures = Both(Metrics(), tracing)
+    with figures.timed("run", run_id="r-1") as run:
+        with figures.timed("turn"), figures.timed("model", model="m") as model:
+            model.first_seconds = 0.25
+            with figures.timed("tool", tool="ask"):
+                pass
+        run.labels["state"] = "completed"
+    spans = {span.name: span for span in kept.get_finished_spans()}
+    parents = {name: span.parent and span.parent.span_id for name, span in spans.items()}
+    of = {name: span.get_span_context().span_id for name, span in spans.items()}
+    assert parents == {"run": None, "turn": of["run"], "model": of["turn"], "tool": of["turn"]}
+    assert dict(spans["run"].attributes or {}) == {
+        "threadhand.run_id": "r-1",
+        "threadhand.state": "completed",
+    }
+    assert (spans["model"].attributes or {})["threadhand.first_token_seconds"] == 0.25
+
+
+async def test_a_failed_step_tells_its_kind_and_not_what_was_said(
+    tracing: Traces, kept: InMemorySpanExporter
+) -> None:
+    with pytest.raises(ToolError), tracing.timed("tool", tool="ask"):
+        raise ToolError("what somebody wrote")
+    (span,) = kept.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == "ToolError"
+    assert "what somebody wrote" not in span.to_json()
+
+
+@pytest.fixture
+async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
+    """A collector's address, and the names of the spans that it was sent."""
+    names: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        body = await request.read()
+        sent = ExportTraceServiceRequest.FromString(body)
+        names.extend(
+            span.name
+            for one in sent.resource_spans
+            for scope in one.scope_spans
+            for span in scope.spans
+        )
+        return web.Response(content_type="application/x-protobuf")
+
+    app = web.Application()
+    app.router.add_post("/v1/traces", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
+    await server_shutdown.end(runner)
+
+
+async def test_spans_reach_a_collector_before_the_program_ends(
+    collector: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    address, names = collector
+    async with traces(f"{address}/") as figures:
+        with figures.timed("run", run_id="r-1"):
+            pass
+    assert names == ["run"]
+
+
+def test_without_the_extra_the_remedy_is_told() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"core.domain.errors.ConfigurationError: {NO_EXTRA}"
+
+
+def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:
+    plain = {"THREADHAND_DATA_DIR": os.fspath(tmp_path)}
+    assert load(plain, None).otel_endpoint == ""
+    named = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert load(named, None).otel_endpoint == "http://collector:4318"
+    ours = {**named, "THREADHAND_OTEL_ENDPOINT": "http://other:4318"}
+    assert load(ours, None).otel_endpoint == "http://other:4318"

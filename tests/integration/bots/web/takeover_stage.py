@@ -1,0 +1,167 @@
+"""A thread that waits for a person in its browser, the server behind the link, and the person's own browser."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
+
+from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.web.links import sign_takeover
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
+from core.ports import Sandbox
+from core.run.finish import ending_of
+from core.stores import JournalEntry
+from sandbox.local.provider import LocalJails
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.integration.bots.web.stage import Stage, staged
+from tests.integration.sandbox.providers import pieces
+from tests.integration.simulator.page.browser import ARTEFACTS, FLAGS, PATIENCE_MS, WIDE, chromium
+from tests.requirements_of_the_machine import lacking
+
+MINUTE = 60.0
+ANYTHING = re.compile(".+")
+
+
+@dataclass
+class Scene:
+    """`link` is what the agent has posted in the thread."""
+
+    stage: Stage
+    thread_id: str
+    link: str
+    sandbox: Sandbox
+
+    async def agent_sees(self) -> str:
+        """The title of the page in front, as the agent's next look finds it."""
+        seen = await self.sandbox.browser.act("look", {}, timeout_seconds=MINUTE)
+        return seen.state.title if seen.state else f"refused: {seen.error}"
+
+    async def until_agent_sees(self, title: str) -> None:
+        seen = ""
+        for _ in range(100):
+            seen = await self.agent_sees()
+            if seen == title:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"the agent sees {seen!r}, not {title!r}")
+
+    def answers(self) -> list[str]:
+        """What has come into the thread after the question."""
+        return [
+            one.value if isinstance(one, AskAnswered) else one.text
+            for one in self.stage.received[1:]
+            if isinstance(one, AskAnswered | IncomingMessage)
+        ]
+
+    async def until_handed_back(self) -> str:
+        for _ in range(300):
+            if said := self.answers():
+                return said[0]
+            await asyncio.sleep(0.1)
+        raise AssertionError("the browser was not handed back")
+
+
+@asynccontextmanager
+async def waiting(
+    folder: Path, jails: LocalJails, page: str, *, seconds: float = 1800
+) -> AsyncGenerator[Scene, None]:
+    """A thread whose agent has opened the page and asks for a person."""
+    if jails.browser_lack:
+        lacking("chromium", jails.browser_lack)
+    async with staged(folder, sandboxes=jails) as stage:
+        thread_id = await stage.thread()
+        run_id = await stage.send(thread_id, "log in for me")
+        lease = await stage.claimed(run_id)
+        sandbox = await jails.open(thread_id, fence=lease.fence)
+        await sandbox.files.write("page.html", pieces(b"<!doctype html>" + page.encode()))
+        opened = await sandbox.browser.act(
+            "navigate_to", {"url": "/workspace/page.html"}, timeout_seconds=MINUTE
+        )
+        assert opened.error is None
+        address = str(stage.http._base_url).rstrip("/")
+        link = sign_takeover(b"s" * 32, address, thread_id, expires_at=time.time() + seconds)
+        text = f"Please log in.\nThen hand back.\n\n[Open the browser]({link})"
+        ended = RunFinished(
+            status="completed",
+            finish_reason="agent_terminated",
+            reply=Reply(kind="takeover", text=text),
+        )
+        journal = SqlRunJournal(stage.database)
+        inputs = tuple(one.input_id for one in await journal.inputs(lease))
+        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), ending_of(ended))
+        yield Scene(stage, thread_id, link, sandbox)
+
+
+@dataclass
+class Helper:
+    """The person at the take-over page, which shows the agent's page as large as it is."""
+
+    page: Page
+    context: BrowserContext
+
+    @property
+    def screen(self) -> Locator:
+        return self.page.locator("#screen")
+
+    async def begin(self) -> None:
+        """Takes the browser over and waits for a picture as large as its place."""
+        await self.page.get_by_role("button", name="Take over the browser").click()
+        await expect(self.page.locator("#url")).to_have_value(ANYTHING)
+        box = await self.screen.bounding_box()
+        assert box is not None
+        shown = f"{round(box['width'])} {round(box['height'])}"
+        await expect(self.screen).to_have_attribute("data-size", shown)
+
+    async def sees(self, title: str) -> None:
+        """Waits until the tab in front has the title."""
+        await expect(self.page.locator(".tab.current .title")).to_have_text(title)
+
+    async def click(self, x: int, y: int) -> None:
+        await self.screen.click(position={"x": x, "y": y})
+
+    async def hand_back(self, note: str = "") -> None:
+        if note:
+            await self.page.get_by_label("Note to the agent").fill(note)
+        await self.page.get_by_role("button", name="Hand back").click()
+        await expect(self.page.get_by_role("heading", name="Thank you")).to_be_visible()
+
+    async def keep_picture(self, name: str) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        await self.page.screenshot(path=ARTEFACTS / f"takeover-{name}.png")
+
+
+@asynccontextmanager
+async def helper(
+    link: str, size: tuple[int, int] = WIDE, *, is_phone: bool = False
+) -> AsyncGenerator[Helper, None]:
+    """Somebody who opens the link in a browser of their own; its console must have been silent in the end."""
+    complaints: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=chromium(), args=list(FLAGS), chromium_sandbox=False
+        )
+        try:
+            context = await browser.new_context(
+                viewport={"width": size[0], "height": size[1]},
+                has_touch=is_phone,
+                is_mobile=is_phone,
+                permissions=["clipboard-read", "clipboard-write"],
+            )
+            page = await context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on(
+                "console",
+                lambda said: complaints.append(said.text) if said.type == "warning" else None,
+            )
+            await page.goto(link)
+            yield Helper(page, context)
+            assert complaints == []
+        finally:
+            await browser.close()

@@ -1,0 +1,273 @@
+"""Ports of real sandboxes, reached under names of their own."""
+
+import asyncio
+import base64
+import hashlib
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots.web.errors import Refusal
+from bots.web.exposed_ports.hostnames import exposed_host, label_in, label_of, opened, port_url
+from bots.web.links import Links
+from core.domain.errors import ToolError
+from core.domain.ids import new_id
+from core.ports import Sandbox, SandboxProvider
+from core.tools.tool import ToolContext
+from core.tools.web.expose_port import expose_port
+from sandbox.unsafe_process import UnsafeProcesses
+from storage.sql.stores.conversations import SqlConversations
+from tests.fakes import web_inside
+from tests.integration.bots.web.stage import Stage, staged
+from tests.integration.sandbox.providers import local_jails, pieces, reachable_folder
+
+SECRET = b"s" * 32
+
+
+@dataclass
+class Exposed:
+    """A thread with a web server in its sandbox."""
+
+    stage: Stage
+    thread_id: str
+    sandbox: Sandbox
+    port: int
+    host: str
+
+    def ask(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any
+    ) -> Any:
+        return self.stage.http.request(
+            method,
+            path,
+            headers={"Host": self.host, **(headers or {})},
+            allow_redirects=False,
+            **more,
+        )
+
+    async def told(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """What the program inside saw."""
+        async with self.ask(method, path, **more) as response:
+            assert response.headers["X-Inside"] == "1"
+            return await response.json()
+
+
+@asynccontextmanager
+async def sandboxes(kind: str) -> AsyncIterator[SandboxProvider]:
+    if kind == "local":
+        async with local_jails() as jails:
+            yield jails
+    else:
+        async with reachable_folder() as folder:
+            processes = UnsafeProcesses(folder)
+            yield processes
+            await processes.close()
+
+
+@pytest.fixture(params=["local", "unsafe-process"])
+async def exposed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Exposed]:
+    async with (
+        sandboxes(request.param) as provider,
+        staged(tmp_path, sandboxes=provider, link_secret=SECRET, api_token="our-token") as stage,
+    ):
+        stage.http.headers["Authorization"] = "Bearer our-token"
+        thread_id = await stage.thread()
+        sandbox = await provider.open(thread_id, fence=1)
+        program = Path(web_inside.__file__).read_bytes()
+        await sandbox.files.write("web_inside.py", pieces(program))
+        await sandbox.shell.execute(
+            "python3 web_inside.py port", session="web", folder=None, timeout_seconds=0
+        )
+        wait = "until [ -s port ]; do sleep 0.02; done; cat port"
+        shown = await sandbox.shell.execute(wait, session="w", folder=None, timeout_seconds=60)
+        port = int(shown.output)
+        host = f"{label_of(SECRET, thread_id, port)}.localhost:8700"
+        yield Exposed(stage, thread_id, sandbox, port, host)
+
+
+async def test_the_tool_gives_the_address_of_a_port_that_answers(exposed: Exposed) -> None:
+    links = Links(SECRET, "http://127.0.0.1:8700")
+
+    async def opened_sandbox() -> Sandbox:
+        return exposed.sandbox
+
+    context = ToolContext(
+        thread_id=exposed.thread_id,
+        run_id="r",
+        sandbox=opened_sandbox,
+        port_url=lambda port: links.port(exposed.thread_id, port),
+    )
+    said = await expose_port.run(expose_port.params(port=exposed.port), context)
+    assert f"http://{exposed.host}/" in str(said)
+    with pytest.raises(ToolError, match=r"Nothing listens on port 1 .* call expose_port again"):
+        await expose_port.run(expose_port.params(port=1), context)
+
+
+async def test_requests_arrive_whole(exposed: Exposed) -> None:
+    content = bytes(range(256)) * 8000
+    told = await exposed.told("POST", "/a%2Fb%20c/é?x=1&y=%26", data=io.BytesIO(content))
+    assert (told["method"], told["path"]) == ("POST", "/a%2Fb%20c/%C3%A9?x=1&y=%26")
+    assert (told["length"], told["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+
+    async def piecewise() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield b"x" * 10_000
+
+    assert (await exposed.told("PUT", "/", data=piecewise()))["length"] == 500_000
+    assert (await exposed.told("DELETE", "/gone"))["method"] == "DELETE"
+
+
+async def test_answers_arrive_whole(exposed: Exposed) -> None:
+    async with exposed.ask("GET", "/big") as response:
+        assert await response.read() == b"".join(bytes([one]) * 65_536 for one in range(80))
+
+
+async def test_an_answer_is_passed_on_while_it_comes(exposed: Exposed) -> None:
+    async with exposed.ask("GET", "/steps") as response:
+        assert await response.content.readany() == b"first"
+        async with exposed.ask("GET", "/steps?go"):
+            pass
+        assert await response.content.readany() == b"second"
+
+
+async def test_nothing_of_ours_reaches_the_program(exposed: Exposed) -> None:
+    told = await exposed.told(
+        "GET",
+        "/",
+        headers={
+            "Authorization": "Bearer our-token",
+            "Cookie": "threadhand_takeover=x; theirs=1",
+            "X-Forwarded-For": "198.51.100.7",
+            "Connection": "keep-alive, X-Hop",
+            "X-Hop": "1",
+            "Origin": f"http://{exposed.host}",
+        },
+    )
+    headers = told["headers"]
+    assert "authorization" not in headers
+    assert headers["cookie"] == "theirs=1"
+    assert "x-forwarded-for" not in headers
+    assert "x-hop" not in headers
+    assert headers["host"] == f"localhost:{exposed.port}"
+    assert headers["origin"] == f"http://localhost:{exposed.port}"
+    assert headers["x-forwarded-host"] == exposed.host
+
+
+async def test_the_programs_own_login_is_left_to_it(exposed: Exposed) -> None:
+    told = await exposed.told("GET", "/", headers={"Authorization": "Bearer theirs"})
+    assert told["headers"]["authorization"] == "Bearer theirs"
+
+
+async def test_an_answer_has_no_power_over_other_names(exposed: Exposed) -> None:
+    async with exposed.ask("GET", "/cookie") as response:
+        assert response.headers["Set-Cookie"] == "a=1; Path=/"
+        assert "Strict-Transport-Security" not in response.headers
+        assert response.headers["Referrer-Policy"] == "same-origin"
+
+
+async def test_a_redirect_of_the_program_stays_on_its_name(exposed: Exposed) -> None:
+    async with exposed.ask("GET", "/away") as response:
+        assert (response.status, response.headers["Location"]) == (302, "/there?x=1")
+
+
+async def test_websockets_talk_both_ways(exposed: Exposed) -> None:
+    async with exposed.stage.http.ws_connect(
+        "/ws", headers={"Host": exposed.host}, protocols=("chat", "other")
+    ) as socket:
+        assert socket.protocol == "chat"
+        await socket.send_str("héllo")
+        assert await socket.receive_str() == "héllo"
+        await socket.send_bytes(b"\x00" * 5000)
+        assert await socket.receive_bytes() == b"\x00" * 5000
+        await socket.send_str("bye")
+        assert (await socket.receive()).data in (1001, None)
+    async with exposed.stage.http.ws_connect("/ws", headers={"Host": exposed.host}) as socket:
+        await socket.send_str("again")
+        assert await socket.receive_str() == "again"
+
+
+async def test_no_route_of_ours_is_on_that_name(exposed: Exposed) -> None:
+    for path in ("/healthz", "/metrics", "/api/thread", "/files/x"):
+        assert (await exposed.told("GET", path))["path"] == path
+
+
+async def test_when_nothing_listens_it_is_told(exposed: Exposed) -> None:
+    async with exposed.ask("GET", "/hang-up") as response:
+        assert response.status == 502
+    await exposed.sandbox.shell.terminate("web")
+    async with exposed.ask("GET", "/") as response:
+        assert response.status == 502
+        assert (await response.json())["error"] == "nothing_listens"
+
+
+async def test_many_requests_at_once_are_served(exposed: Exposed) -> None:
+    told = await asyncio.gather(*(exposed.told("GET", f"/{number}") for number in range(40)))
+    assert [one["path"] for one in told] == [f"/{number}" for number in range(40)]
+
+
+async def test_a_name_that_is_not_ours_leads_nowhere(exposed: Exposed) -> None:
+    good = exposed.host.partition(".")[0]
+    other = label_of(b"x" * 32, exposed.thread_id, exposed.port)
+    changed = good[:-1] + ("a" if good[-1] != "a" else "b")
+    nobody = label_of(SECRET, new_id(), exposed.port)
+    for label in (other, changed, "a" * 55, nobody):
+        async with exposed.ask("GET", "/", headers={"Host": f"{label}.localhost"}) as response:
+            assert response.status == 404
+    async with exposed.ask("GET", "/", headers={"Host": f"{good}.evil.example"}) as response:
+        assert response.status == 404
+        assert "X-Inside" not in response.headers
+
+
+async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
+    assert (await exposed.told("GET", "/"))["path"] == "/"
+    await SqlConversations(exposed.stage.database).forget(exposed.thread_id)
+    async with exposed.ask("GET", "/") as response:
+        assert response.status == 404
+        assert "X-Inside" not in response.headers
+
+
+@given(st.binary(min_size=34, max_size=34))
+def test_no_made_up_label_opens_anything(content: bytes) -> None:
+    label = base64.b32encode(content).rstrip(b"=").decode().lower()
+    with pytest.raises(Refusal):
+        opened(SECRET, label)
+
+
+@given(st.integers(min_value=1, max_value=65_535))
+def test_a_label_names_its_thread_and_port(port: int) -> None:
+    thread_id = new_id()
+    label = label_of(SECRET, thread_id, port)
+    assert len(label) <= 63
+    assert opened(SECRET, label) == (thread_id, port)
+
+
+@pytest.mark.parametrize(
+    ("domain", "public_url", "start", "end"),
+    [
+        ("apps.example.org", "https://bot.example.org", "https://", ".apps.example.org/"),
+        ("localhost:9000", "https://bot.example.org", "http://", ".localhost:9000/"),
+        ("", "http://127.0.0.1:8700", "http://", ".localhost:8700/"),
+    ],
+)
+def test_the_address_is_a_name_below_the_domain(
+    domain: str, public_url: str, start: str, end: str
+) -> None:
+    url = port_url(SECRET, new_id(), 80, domain=domain, public_url=public_url)
+    assert url is not None
+    assert url.startswith(start)
+    assert url.endswith(end)
+    host = url.removeprefix(start).rstrip("/")
+    assert label_in(host, exposed_host(domain, public_url))
+
+
+def test_without_names_of_its_own_a_public_server_exposes_nothing() -> None:
+    assert port_url(SECRET, new_id(), 80, domain="", public_url="https://bot.example.org") is None
+    assert exposed_host("", "https://bot.example.org") == ""
+    assert label_in(f"{'a' * 55}.localhost", "") == ""

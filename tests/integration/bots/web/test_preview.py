@@ -1,0 +1,220 @@
+"""Pages of a workspace over HTTP: shown with their neighbours, and with no power over anything else."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+from bots.web.errors import Refusal
+from bots.web.links import Links, local_url, open_link, open_preview, sign_link, sign_preview
+from bots.web.preview import content_type
+from core.domain.ids import new_id
+from tests.integration.bots.web.stage import Stage, staged
+
+SECRET = b"k" * 32
+SITE = {
+    "site/index.html": b"<script src='app.js'></script>",
+    "site/app.js": b"1",
+    "site/a b/é.css": b"p {}",
+    "site/.env": b"secret",
+    ".hidden/x": b"secret",
+    "notes.md": b"# x",
+    "data": b"\x00",
+}
+
+
+async def site(stage: Stage, *, path: str = "site/index.html", late: float = 60) -> str:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    await stage.give_sandbox(lease)
+    stage.sandboxes.contents[lease.thread_id] = dict(SITE)
+    expires_at = time.time() + late
+    return sign_preview(stage.ports.link_secret, "", lease.thread_id, path, expires_at=expires_at)
+
+
+@dataclass(frozen=True)
+class Shown:
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    path: str
+
+
+async def get(stage: Stage, path: str, *, follows: bool = True) -> Shown:
+    """The path goes out to the letter."""
+    base = str(stage.http._base_url).rstrip("/")
+    url = URL(f"{base}/{path.removeprefix('/')}", encoded=True)
+    async with stage.http.get(url, allow_redirects=follows) as response:
+        body = await response.read()
+        return Shown(response.status, body, response.headers, response.url.path)
+
+
+async def test_a_page_is_shown_with_its_neighbours(stage: Stage) -> None:
+    url = await site(stage)
+    page = await get(stage, url)
+    assert page.body == SITE["site/index.html"]
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "Content-Disposition" not in page.headers
+    script = await get(stage, url.replace("index.html", "app.js"))
+    kind = script.headers["Content-Type"]
+    assert (script.body, kind) == (b"1", "text/javascript; charset=utf-8")
+    style = await get(stage, url.replace("index.html", "a%20b/%C3%A9.css"))
+    assert (style.status, style.body) == (200, b"p {}")
+
+
+async def test_a_page_has_an_origin_of_its_own_and_tells_nobody_where_it_is(stage: Stage) -> None:
+    url = await site(stage)
+    for path in (url, url.replace("index.html", "app.js"), url.removesuffix("/index.html")):
+        headers = (await get(stage, path, follows=False)).headers
+        policy = headers["Content-Security-Policy"]
+        assert policy == "sandbox allow-scripts allow-forms allow-popups"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "Set-Cookie" not in headers
+
+
+async def test_a_page_cannot_reach_the_open_api(stage: Stage) -> None:
+    for headers in ({"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = await stage.json("POST", "/api/thread", headers=headers, status=403)
+        assert answer["error"] == "forbidden"
+
+
+async def test_a_preview_needs_no_bearer(tmp_path: Path) -> None:
+    async with staged(tmp_path, api_token="t") as stage:
+        stage.http.headers["Authorization"] = "Bearer t"
+        url = await site(stage)
+        del stage.http.headers["Authorization"]
+        assert (await get(stage, url)).status == 200
+
+
+@pytest.mark.parametrize("asked", ["site", "site/", "site/index.html"])
+async def test_a_folder_is_its_index(stage: Stage, asked: str) -> None:
+    shown = await get(stage, await site(stage, path=asked))
+    assert shown.body == SITE["site/index.html"]
+    assert shown.path.endswith(("/site/", "/site/index.html"))
+
+
+async def test_a_token_alone_shows_the_index_of_the_workspace(stage: Stage) -> None:
+    url = (await site(stage, path="")).rstrip("/")
+    moved = await get(stage, url, follows=False)
+    assert (moved.status, moved.headers["Location"]) == (302, f"./{url.rpartition('/')[2]}/")
+    assert (await get(stage, url)).status == 404
+    (contents,) = stage.sandboxes.contents.values()
+    contents["index.html"] = b"hello"
+    assert (await get(stage, url)).body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("../../etc/passwd", 400),
+        ("%2e%2e/%2e%2e/etc/passwd", 400),
+        ("..%2f..%2fetc%2fpasswd", 400),
+        ("%2fetc%2fpasswd", 400),
+        ("site%2f..%2f..%2fx", 400),
+        ("a%00b", 400),
+        ("x" * 5000, 400),
+        ("site/.env", 404),
+        (".hidden/x", 404),
+        ("nowhere.html", 404),
+        ("nowhere/", 404),
+        ("site/app.js/", 404),
+    ],
+)
+async def test_no_path_leads_out(stage: Stage, path: str, status: int) -> None:
+    response = await get(stage, (await site(stage, path="")) + path)
+    assert response.status == status
+    assert b"secret" not in response.body
+
+
+async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
+    expired = await site(stage, late=-1)
+    assert (await stage.json("GET", expired, status=410))["error"] == "link_expired"
+    assert (await get(stage, "/preview/W10.W10/index.html")).status == 404
+    foreign = sign_preview(b"other", "", new_id(), "a", expires_at=time.time() + 60)
+    assert (await get(stage, foreign)).status == 404
+
+
+async def test_a_thread_without_a_sandbox_has_no_pages(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    url = sign_preview(stage.ports.link_secret, "", thread_id, "a", expires_at=time.time() + 60)
+    assert (await stage.json("GET", url, status=404))["error"] == "sandbox_not_found"
+    assert stage.sandboxes.opened == []
+
+
+def test_a_token_for_one_purpose_is_none_for_the_other() -> None:
+    file = sign_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
+    preview = sign_preview(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_preview(SECRET, file, now=0)
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_link(SECRET, preview, now=0)
+
+
+@given(st.text(), st.integers(0, 10_000), st.data())
+def test_a_preview_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
+    url = sign_preview(SECRET, "https://x.example/base/", "s", path, expires_at=1000)
+    assert url.isascii()
+    token = url.removeprefix("https://x.example/base/preview/").partition("/")[0]
+    if late <= 1000:
+        assert open_preview(SECRET, token, now=late) == "s"
+    else:
+        with pytest.raises(Refusal, match="expired"):
+            open_preview(SECRET, token, now=late)
+    at = data.draw(st.integers(0, token.index(".") - 1))
+    changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_preview(SECRET, changed, now=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.html", "text/html; charset=utf-8"),
+        ("A.HTM", "text/html; charset=utf-8"),
+        ("a.mjs", "text/javascript; charset=utf-8"),
+        ("a.css", "text/css; charset=utf-8"),
+        ("a.json", "application/json"),
+        ("a.svg", "image/svg+xml"),
+        ("a.png", "image/png"),
+        ("a.woff2", "font/woff2"),
+        ("a.csv", "text/csv; charset=utf-8"),
+        ("a.pdf", "application/pdf"),
+        ("README", "application/octet-stream"),
+        ("a.tar.gz", "application/octet-stream"),
+        ("a.unknown", "application/octet-stream"),
+        ("out.d/noending", "application/octet-stream"),
+    ],
+)
+def test_a_file_is_sent_as_what_it_is(path: str, expected: str) -> None:
+    assert content_type(path) == expected
+
+
+def test_links_hold_for_a_week() -> None:
+    links = Links(SECRET, "https://x.example")
+    url = links.preview("s", "a b/index.html") or ""
+    assert url.endswith("/a%20b/index.html")
+    token = url.split("/")[4]
+    assert open_preview(SECRET, token, now=time.time() + 6.9 * 86400) == "s"
+    with pytest.raises(Refusal):
+        open_preview(SECRET, token, now=time.time() + 7.1 * 86400)
+    assert (links.file("s", "a") or "").startswith("https://x.example/files/")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8700"),
+        ("0.0.0.0", "http://127.0.0.1:8700"),  # noqa: S104 - a setting, not a socket
+        ("::", "http://[::1]:8700"),
+        ("fd00::1", "http://[fd00::1]:8700"),
+        ("agent.example", "http://agent.example:8700"),
+    ],
+)
+def test_a_local_address_can_be_opened(host: str, expected: str) -> None:
+    assert local_url(host, 8700) == expected

@@ -1,0 +1,234 @@
+"""Files of a sandbox over HTTP."""
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots.web.errors import Refusal
+from bots.web.health import WATCH
+from bots.web.links import link_secret, open_link, sign_link
+from bots.web.sandboxes import attachment, workspace_path
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.domain.ids import new_id
+from core.domain.threads import Lease
+from tests.integration.bots.web.stage import Stage, staged
+
+
+async def with_files(stage: Stage, contents: dict[str, bytes]) -> tuple[Lease, str]:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    await stage.give_sandbox(lease, **contents)
+    shown = await stage.json("GET", f"/api/thread/{lease.thread_id}")
+    return lease, f"/api/sandboxes/{shown['sandbox_id']}/files"
+
+
+async def test_a_folder_is_listed(stage: Stage) -> None:
+    _, path = await with_files(stage, {"a.txt": b"abc", "out/b.csv": b""})
+    assert (await stage.json("GET", path))["files"] == [
+        {"name": "a.txt", "path": "a.txt", "kind": "file", "size_bytes": 3, "modified_at": 1.5},
+        {"name": "b.csv", "path": "out/b.csv", "kind": "file", "size_bytes": 0, "modified_at": 1.5},
+    ]
+    listed = await stage.json("GET", path, params={"path": "/workspace/out"})
+    assert (listed["path"], len(listed["files"])) == ("out", 1)
+
+
+async def test_a_file_is_downloaded_and_never_shown(stage: Stage) -> None:
+    content = bytes(range(256)) * 40
+    _, path = await with_files(stage, {"page.html": content})
+    async with stage.http.get(f"{path}/content", params={"path": "page.html"}) as response:
+        assert await response.read() == content
+        assert response.content_length == len(content)
+        assert response.headers["Content-Type"] == "application/octet-stream"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Content-Disposition"].startswith(
+            'attachment; filename="page.html"'
+        )
+
+
+async def test_an_empty_file_is_downloaded(stage: Stage) -> None:
+    _, path = await with_files(stage, {"empty": b""})
+    async with stage.http.get(f"{path}/content", params={"path": "empty"}) as response:
+        assert (response.status, await response.read()) == (200, b"")
+
+
+async def test_looking_at_files_outranks_no_run(stage: Stage) -> None:
+    lease, path = await with_files(stage, {"a": b"x"})
+    await stage.json("GET", path)
+    assert stage.sandboxes.opened == [(lease.thread_id, 0)]
+
+
+@pytest.mark.parametrize(
+    "error", [ToolError("gone"), SandboxUnavailable("lost"), RuntimeError("a bug")]
+)
+async def test_nothing_is_written_into_a_download_that_breaks(
+    stage: Stage, error: Exception
+) -> None:
+    """What was announced would else be filled up with the error, and the rest of it taken for the next answer."""
+    _, path = await with_files(stage, {"a": b"x" * 5100})
+    stage.sandboxes.breaks_with = error
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
+    writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    sent = b""
+    try:
+        async with asyncio.timeout(20):
+            with suppress(ConnectionError):
+                while piece := await reader.read(10_000):
+                    sent += piece
+    finally:
+        writer.transport.abort()
+    assert sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert set(sent.partition(b"\r\n\r\n")[2]) <= set(b"x")
+
+
+async def test_a_reader_that_leaves_is_no_error_of_ours(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, path = await with_files(stage, {"a": b"x" * 30_000_000})
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
+    writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    await reader.readexactly(1000)
+    writer.transport.abort()
+    async with asyncio.timeout(20):
+        while b"files/content" not in stage.app[WATCH].metrics.text(None):
+            await asyncio.sleep(0.01)
+    assert caplog.records == []
+
+
+async def test_a_file_that_shrinks_breaks_the_download(stage: Stage) -> None:
+    _, path = await with_files(stage, {"a": b"x" * 5000})
+    stage.sandboxes.lies_by = 10
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with stage.http.get(f"{path}/content", params={"path": "a"}) as response:
+            await response.read()
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("", 400, "bad_path"),
+        ("../../etc/passwd", 400, "bad_path"),
+        ("/etc/passwd", 400, "bad_path"),
+        ("a/../../b", 400, "bad_path"),
+        ("a\x00b", 400, "bad_path"),
+        ("x" * 5000, 400, "bad_path"),
+        ("missing", 404, "file_not_found"),
+        ("out", 400, "not_a_file"),
+    ],
+)
+async def test_a_bad_path_is_refused(stage: Stage, query: str, status: int, code: str) -> None:
+    _, path = await with_files(stage, {"out/a": b"", "out/b": b""})
+    answer = await stage.json("GET", f"{path}/content", params={"path": query}, status=status)
+    assert answer["error"] == code
+
+
+async def test_a_thread_without_a_sandbox_has_no_files(stage: Stage) -> None:
+    for sandbox_id in (await stage.thread(), new_id()):
+        answer = await stage.json("GET", f"/api/sandboxes/{sandbox_id}/files", status=404)
+        assert answer["error"] == "sandbox_not_found"
+    assert stage.sandboxes.opened == []
+
+
+class LostSandboxes:
+    name = "lost"
+
+    async def open(self, thread_id: str, *, fence: int) -> Any:
+        raise SandboxUnavailable("No sandbox can be had now.", detail=f"{thread_id} {fence}")
+
+
+async def test_a_sandbox_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    async with staged(tmp_path, sandboxes=LostSandboxes()) as stage:
+        _, path = await with_files(stage, {})
+        assert await stage.json("GET", path, status=503) == {
+            "error": "sandbox_unavailable",
+            "message": "No sandbox can be had now.",
+        }
+
+
+async def test_without_sandbox_tools_there_are_no_files(tmp_path: Path) -> None:
+    async with staged(tmp_path, sandboxes=None) as stage:
+        _, path = await with_files(stage, {})
+        await stage.json("GET", path, status=404)
+
+
+async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
+    async with staged(tmp_path, api_token="t") as stage:
+        stage.http.headers["Authorization"] = "Bearer t"
+        lease, _ = await with_files(stage, {"big.bin": b"12345"})
+        del stage.http.headers["Authorization"]
+        url = sign_link(
+            stage.ports.link_secret,
+            "https://agent.example/",
+            lease.thread_id,
+            "big.bin",
+            expires_at=time.time() + 60,
+        )
+        assert url.startswith("https://agent.example/files/")
+        async with stage.http.get(url.removeprefix("https://agent.example")) as response:
+            assert await response.read() == b"12345"
+
+
+async def test_an_expired_link_is_gone(stage: Stage) -> None:
+    url = sign_link(stage.ports.link_secret, "", "s", "a", expires_at=time.time() - 1)
+    assert (await stage.json("GET", url, status=410))["error"] == "link_expired"
+
+
+SECRET = b"k" * 32
+
+
+@pytest.mark.parametrize("token", ["", "x", "a.b", "%%%.%%%", "é.é", "W10.W10"])
+async def test_a_forged_link_is_unknown(token: str) -> None:
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_link(SECRET, token)
+
+
+@given(st.text(), st.integers(0, 10_000), st.data())
+def test_a_link_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
+    token = sign_link(SECRET, "", "s", path, expires_at=1000).removeprefix("/files/")
+    if late <= 1000:
+        assert open_link(SECRET, token, now=late) == ("s", path)
+    else:
+        with pytest.raises(Refusal, match="expired"):
+            open_link(SECRET, token, now=late)
+    at = data.draw(st.integers(0, token.index(".") - 1))
+    changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_link(SECRET, changed, now=0)
+
+
+def test_another_secret_opens_nothing() -> None:
+    token = sign_link(b"other", "", "s", "a", expires_at=1000).removeprefix("/files/")
+    with pytest.raises(Refusal):
+        open_link(SECRET, token, now=0)
+
+
+def test_the_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
+    first = link_secret(tmp_path)
+    assert link_secret(tmp_path) == first
+    assert len(first) == 32
+    (kept,) = tmp_path.iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+@given(st.text(max_size=60))
+def test_no_path_leads_out(path: str) -> None:
+    try:
+        inside = workspace_path(path)
+    except Refusal:
+        return
+    assert not inside.startswith("/")
+    assert ".." not in inside.split("/")
+    assert workspace_path(inside) == inside
+
+
+@given(st.text(max_size=80))
+def test_no_name_breaks_the_header(name: str) -> None:
+    header = attachment(name)
+    assert header.isascii()
+    assert not {"\r", "\n"} & set(header)
+    assert header.count('"') == 2

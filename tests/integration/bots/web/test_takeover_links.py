@@ -1,0 +1,243 @@
+"""The right to take over: one link, one person, one time, from its own page alone."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.web.errors import Refusal
+from bots.web.links import Links, open_takeover, sign_takeover
+from bots.web.takeover.claims import Claims, is_holder
+from bots.web.takeover.sessions import DESK, IDLE
+from core.domain.events import RunFinished
+from core.domain.threads import Reply
+from core.run.finish import ending_of
+from core.stores import JournalEntry
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.integration.bots.web.stage import Stage, staged
+
+SECRET = b"s" * 32
+
+
+@dataclass
+class Door:
+    stage: Stage
+    thread_id: str
+    path: str
+    origin: dict[str, str]
+    cookie: str = ""
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The headers that the page of whoever has started sends."""
+        return {**self.origin, "Cookie": self.cookie}
+
+    async def start(self, headers: dict[str, str] | None = None) -> aiohttp.ClientResponse:
+        sent = self.origin if headers is None else headers
+        answer = await self.stage.http.post(f"{self.path}/start", headers=sent)
+        self.cookie = answer.headers.get("Set-Cookie", self.cookie).partition(";")[0]
+        return answer
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    """A thread that waits for a person, and the path of its link."""
+    async with staged(tmp_path) as stage:
+        yield await opened(stage)
+
+
+async def opened(stage: Stage, *, seconds: float = 600) -> Door:
+    origin = str(stage.http._base_url).rstrip("/")
+    thread_id = await stage.thread()
+    lease = await stage.claimed(await stage.send(thread_id))
+    link = sign_takeover(SECRET, origin, thread_id, expires_at=time.time() + seconds)
+    reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
+    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+    journal = SqlRunJournal(stage.database)
+    inputs = tuple(one.input_id for one in await journal.inputs(lease))
+    assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), ending_of(ended))
+    stage.received.clear()
+    return Door(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
+
+
+def test_a_link_says_its_thread_and_is_another_each_time() -> None:
+    links = Links(SECRET, "https://agent.example")
+    first, second = str(links.takeover("t1")), str(links.takeover("t1"))
+    assert first.startswith("https://agent.example/takeover/")
+    assert first != second
+    assert open_takeover(SECRET, first.rpartition("/")[2]).thread_id == "t1"
+    assert Links(SECRET, "").takeover("t1") is None
+
+
+def test_a_file_link_is_no_take_over_link() -> None:
+    links = Links(SECRET, "https://agent.example")
+    token = str(links.file("t1", "a")).rpartition("/")[2]
+    with pytest.raises(Refusal, match="not one of ours"):
+        open_takeover(SECRET, token)
+
+
+def test_only_the_first_of_many_gets_the_cookie(tmp_path: Path) -> None:
+    claims = [Claims(tmp_path / "claims") for _ in range(3)]
+    cookies = [one.take("key", "t1", int(time.time()) + 60) for one in claims]
+    assert [cookie is None for cookie in cookies] == [False, True, True]
+    claim = claims[1].find("key")
+    assert claim is not None
+    assert is_holder(claim, str(cookies[0]))
+    assert not is_holder(claim, "")
+    assert [one.key for one in claims[2].open()] == ["key"]
+    assert [one.end("key") for one in claims] == [True, False, False]
+    assert claims[0].open() == []
+
+
+def test_old_and_broken_claims_are_cleared_away(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    claims.take("old", "t1", int(time.time()) - 100_000)
+    (tmp_path / "broken").write_text("{")
+    assert claims.open() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_link_that_is_spelled_otherwise_is_not_ours(door: Door) -> None:
+    """The last letter of a signature has bits to spare, padding may be written, and base64 has two alphabets."""
+    assert (await door.start()).status == 200
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    twin = letters[letters.index(door.path[-1]) ^ 1]
+    for path in (door.path[:-1] + twin, f"{door.path}=", f"{door.path}%3D"):
+        other = Door(door.stage, door.thread_id, path, door.origin)
+        assert (await other.start()).status == 404
+        with pytest.raises(Refusal, match="not one of ours"):
+            open_takeover(SECRET, path.rpartition("/")[2])
+
+
+async def test_looking_takes_nothing(door: Door) -> None:
+    for _ in range(3):  # chat platforms look at links, too
+        async with door.stage.http.get(door.path) as answer:
+            page = await answer.text()
+            assert answer.status == 200
+            assert "Help me." in page
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert (await door.start()).status == 200
+
+
+async def test_the_cookie_is_for_this_page_alone(door: Door) -> None:
+    answer = await door.start()
+    cookie = answer.headers["Set-Cookie"]
+    assert f"Path={door.path}" in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", None])
+async def test_other_sites_can_neither_start_nor_steer(door: Door, origin: str | None) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    assert (await door.start(headers=headers)).status == 403
+    assert (await door.start()).status == 200
+    for method, what in (("GET", "socket"), ("POST", "finish")):
+        path = f"{door.path}/{what}"
+        async with door.stage.http.request(method, path, headers=headers) as answer:
+            assert answer.status == 403
+    assert door.stage.received == []
+
+
+async def test_without_the_cookie_nothing_is_steered(door: Door) -> None:
+    assert (await door.start()).status == 200
+    assert (await door.start(headers=door.own)).status == 200
+    assert (await door.start()).status == 403
+    for method, what in (("GET", "socket"), ("POST", "finish")):
+        path = f"{door.path}/{what}"
+        async with door.stage.http.request(method, path, headers=door.origin) as answer:
+            assert answer.status == 403
+            assert (await answer.json())["error"] == "taken"
+    async with door.stage.http.get(door.path) as answer:
+        assert answer.status == 410
+        assert "Somebody else" in await answer.text()
+
+
+async def test_nothing_is_steered_before_the_button(door: Door) -> None:
+    async with door.stage.http.get(f"{door.path}/socket", headers=door.origin) as answer:
+        assert (await answer.json())["error"] == "not_started"
+
+
+async def test_forged_and_expired_links_show_a_page_that_says_so(door: Door) -> None:
+    async with door.stage.http.get(f"{door.path}x") as answer:
+        assert answer.status == 404
+        assert "does not work any more" in await answer.text()
+    late = await opened(door.stage, seconds=-5)
+    async with door.stage.http.get(late.path) as answer:
+        assert answer.status == 410
+        assert "has expired" in await answer.text()
+    assert (await late.start()).status == 410
+
+
+async def test_handing_back_answers_the_question_once(door: Door) -> None:
+    await door.start()
+    path, note = f"{door.path}/finish", {"note": "Done, code 42"}
+    async with door.stage.http.post(path, headers=door.own, json=note) as answer:
+        assert answer.status == 200
+    async with door.stage.http.post(path, headers=door.own, json=note) as answer:
+        assert answer.status == 409
+    (said,) = door.stage.received
+    assert isinstance(said, AskAnswered)
+    assert said.value.startswith("Done, code 42\n\n")
+    thread = await door.stage.json("GET", f"/api/thread/{door.thread_id}")
+    assert thread["active_run_id"]
+
+
+async def test_where_another_answer_came_first_it_is_a_message(door: Door) -> None:
+    await door.start()
+    await door.stage.send(door.thread_id, "never mind")
+    door.stage.received.clear()
+    async with door.stage.http.post(f"{door.path}/finish", headers=door.own, json={}) as answer:
+        assert answer.status == 200
+    (said,) = door.stage.received
+    assert isinstance(said, IncomingMessage)
+    assert "it is yours again" in said.text
+
+
+async def test_a_browser_that_nobody_uses_goes_back_by_itself(door: Door) -> None:
+    door.stage.app[DESK]._idle_seconds = 0.2
+    await door.start()
+    said = await until_received(door)
+    assert isinstance(said, AskAnswered)
+    assert said.value == IDLE
+
+
+async def test_a_take_over_ends_with_its_time(door: Door) -> None:
+    late = await opened(door.stage, seconds=2)
+    await late.start()
+    said = await until_received(late)
+    assert isinstance(said, AskAnswered)
+    assert "time for it was over" in said.value
+
+
+async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        door = await opened(stage, seconds=3)
+        await door.start()
+    async with staged(tmp_path) as stage:
+        again = Door(stage, door.thread_id, door.path, door.origin)
+        said = await until_received(again)
+        assert isinstance(said, AskAnswered)
+
+
+async def test_the_pages_files_are_there_and_nothing_else(door: Door) -> None:
+    for name in ("page.js", "page.css", "screen.js", "keyboard.js", "panels.js"):
+        async with door.stage.http.get(f"/takeover-page/{name}") as answer:
+            assert answer.status == 200
+    for name in ("page.html", "__init__.py", "..%2Ftakeover.py", "nothing.js", f"{'a' * 300}.js"):
+        async with door.stage.http.get(f"/takeover-page/{name}") as answer:
+            assert answer.status == 404
+
+
+async def until_received(door: Door) -> object:
+    for _ in range(300):
+        if door.stage.received:
+            return door.stage.received[0]
+        await asyncio.sleep(0.05)
+    raise AssertionError("nothing came")

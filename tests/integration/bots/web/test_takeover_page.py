@@ -1,0 +1,295 @@
+"""People in the agent's browser: real browsers on both sides, at a desk and on a phone."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from sandbox.local.provider import LocalJails
+from tests.integration.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
+from tests.integration.sandbox.providers import local_jails
+from tests.integration.simulator.page.browser import PHONE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAGE = """<meta charset=utf-8><meta name=viewport content="width=device-width"><title>Begin</title>
+<style>body { margin: 0; height: 3000px; font: 16px sans-serif }
+  body > * { position: absolute; left: 20px; width: 200px; height: 30px; box-sizing: border-box }</style>
+<button style="top: 20px" onclick="document.title = 'Pressed'">Press</button>
+<input style="top: 60px" oninput="document.title = 'Typed ' + this.value" onkeydown="
+  if (event.key === 'Enter') document.title = 'Sent ' + this.value">
+<select style="top: 100px" onchange="document.title = 'Chose ' + this.value">
+  <option>Norway<option>Sweden<option disabled>Atlantis</select>
+<input style="top: 140px" type="date" onchange="document.title = 'Day ' + this.value">
+<button style="top: 180px" onclick="document.title = 'Said ' + prompt('Your word?', 'none')">Prompt</button>
+<a style="top: 220px" href="?second" target="_blank">New tab</a>
+<div style="top: 260px; background: #ccc" id="slider">slide</div>
+<p style="top: 700px" id="size"></p>
+<p style="top: 300px" ondblclick="document.title = 'Marked ' + getSelection()">copyme</p>
+<script>
+  let from = null;
+  slider.onpointerdown = (e) => { from = e.clientX; slider.setPointerCapture(e.pointerId); };
+  slider.onpointerup = (e) => { document.title = 'Slid ' + Math.round((e.clientX - from) / 10); };
+  addEventListener('scroll', () => { if (scrollY > 200) document.title = 'Scrolled'; });
+  addEventListener('resize', () => { size.textContent = 'Size ' + innerWidth; });
+  if (location.search) document.title = 'Second';
+</script>"""
+BUSY = """<title>Busy</title><a href="http://localhost:9" target="_blank" style="font-size: 90px"
+  onclick="setTimeout(() => { for (const end = Date.now() + 1500; Date.now() < end;); })">Open</a>"""
+LIVELY = """<title>Lively</title><p id="count"><script>
+  (function draw() { count.textContent = performance.now(); requestAnimationFrame(draw) })();
+</script>"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def jails() -> AsyncIterator[LocalJails]:
+    async with local_jails() as provider:
+        yield provider
+
+
+async def test_a_person_works_in_the_browser_and_hands_it_back(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene:
+        async with helper(scene.link) as person:
+            await expect(person.page.locator("#task")).to_have_text(
+                "Please log in.\nThen hand back."
+            )
+            await person.keep_picture("welcome")
+            await person.begin()
+            assert "A person has taken over the browser" in await scene.agent_sees()
+
+            await person.click(100, 35)
+            await person.sees("Pressed")
+            await person.click(100, 75)
+            await person.page.keyboard.type("ida 1")
+            await person.sees("Typed ida 1")
+            await person.page.keyboard.press("Backspace")
+            await person.page.keyboard.insert_text("é漢")
+            await person.sees("Typed ida é漢")
+            await person.page.keyboard.press("Enter")
+            await person.sees("Sent ida é漢")
+            await person.keep_picture("at-work")
+            await person.page.mouse.wheel(0, 900)
+            await person.sees("Scrolled")
+
+            await person.hand_back("Logged in; the code was 42.")
+
+        said = await scene.until_handed_back()
+        assert said.startswith("Logged in; the code was 42.")
+        assert "it is yours again" in said
+        assert await scene.agent_sees() == "Scrolled"
+        read = await scene.sandbox.browser.act("read_page", {}, timeout_seconds=60)
+        assert "Size 1280" in read.said  # as wide for the agent as ever
+        thread = await scene.stage.json("GET", f"/api/thread/{scene.thread_id}")
+        assert thread["active_run_id"] is not None
+        assert thread["ask"] is None
+
+
+async def test_what_no_picture_shows_is_shown_by_the_page(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        dialog = person.page.locator("#ask")
+
+        await person.click(100, 115)
+        await expect(dialog.get_by_role("option")).to_have_text(["Norway", "Sweden", "Atlantis"])
+        await person.keep_picture("list")
+        await dialog.get_by_role("listbox").select_option("Sweden")
+        await dialog.get_by_role("button", name="Choose").click()
+        await person.sees("Chose Sweden")
+
+        await person.click(100, 155)
+        await dialog.get_by_label("Value").fill("2026-02-03")
+        await dialog.get_by_role("button", name="OK").click()
+        await person.sees("Day 2026-02-03")
+
+        await person.click(100, 195)
+        await expect(dialog).to_contain_text("The page says: Your word?")
+        await dialog.get_by_label("Answer").fill("swordfish")
+        await dialog.get_by_role("button", name="OK").click()
+        await person.sees("Said swordfish")
+        await person.click(100, 195)
+        await expect(dialog.get_by_label("Answer")).to_have_value("none")
+        await person.page.keyboard.press("Escape")
+        await person.sees("Said null")
+
+
+async def test_tabs_and_addresses(jails: LocalJails, tmp_path: Path) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.click(50, 230)
+        await person.sees("Second")
+        await expect(person.page.get_by_role("tab")).to_have_count(2)
+        await person.page.get_by_role("tab").first.click()
+        await expect(person.page.get_by_role("tab").first).to_have_attribute(
+            "aria-selected", "true"
+        )
+        await person.page.get_by_role("button", name="Close Second").click()
+        await expect(person.page.get_by_role("tab")).to_have_count(1)
+
+        await person.page.get_by_label("Address").fill("/workspace/page.html?second")
+        await person.page.keyboard.press("Enter")
+        await expect(person.page.locator("#news")).to_contain_text("There is no file")
+        await person.page.get_by_label("Address").fill("file:///etc/passwd")
+        await person.page.keyboard.press("Enter")
+        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await person.page.get_by_role("button", name="New tab").click()
+        await expect(person.page.get_by_role("tab")).to_have_count(2)
+
+
+async def test_the_clipboard_and_input_methods(jails: LocalJails, tmp_path: Path) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.screen.dblclick(position={"x": 40, "y": 325})
+        await person.sees("Marked copyme")
+        await person.page.keyboard.press("Control+c")
+        await expect(person.page.locator("#news")).to_have_text("Copied.")
+        assert await person.page.evaluate("navigator.clipboard.readText()") == "copyme"
+        await person.click(100, 75)
+        await person.page.keyboard.press("Control+v")
+        await person.sees("Typed copyme")
+
+        session = await person.context.new_cdp_session(person.page)
+        for text in ("に", "にほ", "にほん"):
+            await session.send(
+                "Input.imeSetComposition",
+                {"text": text, "selectionStart": len(text), "selectionEnd": len(text)},
+            )
+        await session.send("Input.insertText", {"text": "日本"})
+        await person.sees("Typed copyme日本")
+
+
+async def test_a_phone(jails: LocalJails, tmp_path: Path) -> None:
+    async with (
+        waiting(tmp_path, jails, PAGE) as scene,
+        helper(scene.link, PHONE, is_phone=True) as person,
+    ):
+        await person.keep_picture("phone-welcome")
+        await person.begin()
+        await person.keep_picture("phone")
+        width = await person.page.evaluate("document.documentElement.scrollWidth")
+        assert width == PHONE[0]  # nothing sticks out
+        await person.screen.tap(position={"x": 100, "y": 35})
+        await person.sees("Pressed")
+
+        await person.screen.tap(position={"x": 100, "y": 75})
+        await expect(person.page.locator("#keys")).to_be_focused()
+        await person.page.keyboard.insert_text("abc")
+        await person.sees("Typed abc")
+        await person.page.keyboard.press("Backspace")
+        await person.sees("Typed ab")
+
+        await fingers(person, (100, 275), (160, 275), hold_seconds=0.8)
+        await person.sees("Slid 6")
+        await fingers(person, (100, 500), (100, 100))
+        await person.sees("Scrolled")
+        await person.hand_back()
+        await person.keep_picture("phone-done")
+
+
+async def fingers(
+    person: Helper, start: tuple[int, int], end: tuple[int, int], *, hold_seconds: float = 0
+) -> None:
+    """One finger from a point of the agent's page to another; held for a moment first, it drags."""
+    box = await person.screen.bounding_box()
+    assert box is not None
+    session = await person.context.new_cdp_session(person.page)
+
+    async def touch(kind: str, *points: tuple[float, float]) -> None:
+        told = [{"x": x + box["x"], "y": y + box["y"]} for x, y in points]
+        await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": told})
+
+    await touch("touchStart", start)
+    await asyncio.sleep(hold_seconds)  # this is what is tested: a finger that rests
+    for step in range(1, 11):
+        x = start[0] + (end[0] - start[0]) * step / 10
+        y = start[1] + (end[1] - start[1]) * step / 10
+        await touch("touchMove", (x, y))
+    await touch("touchEnd")
+
+
+async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalJails, tmp_path: Path) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.page.reload()
+        await person.begin()
+        await person.click(100, 35)
+        await person.sees("Pressed")
+
+        async with helper(scene.link) as stranger:
+            await expect(stranger.page.locator("main")).to_contain_text("Somebody else has opened")
+            await expect(stranger.page.get_by_role("button")).to_have_count(0)
+        await person.hand_back()
+        await person.page.reload()
+        await expect(person.page.locator("main")).to_contain_text("was handed back already")
+
+
+async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: Path) -> None:
+    page = "<title>&lt;img src=x onerror=alert(1)&gt;</title><p>x"
+    async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.sees("<img src=x onerror=alert(1)>")
+
+
+async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with (
+        asyncio.timeout(MINUTE),
+        waiting(tmp_path, jails, LIVELY) as scene,
+        scene.sandbox.browser.take_over() as hands,
+    ):
+        is_asked = False
+        async for told, picture in hands.receive():
+            if picture and not is_asked:
+                await asyncio.sleep(1)  # in which Chromium sends all that it sends without receipts
+                await hands.send({"t": "size", "w": 640, "h": 480})
+                is_asked = True
+            if told.get("w") == 640:
+                break
+        else:
+            raise AssertionError("the browser went away")
+
+
+async def test_tabs_that_stay_as_they_are_are_not_made_anew(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.page.evaluate("document.querySelector('.tab .close').dataset.mark = 'kept'")
+        await person.page.get_by_label("Address").fill("file:///etc/passwd")
+        await person.page.keyboard.press("Enter")
+        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await person.page.get_by_label("Address").fill("/workspace/page.html?second")
+        await person.page.set_viewport_size({"width": 900, "height": 700})  # all is told anew
+        await expect(person.screen).to_have_attribute("data-size", re.compile("^900 "))
+        await expect(person.page.locator(".tab .close")).to_have_attribute("data-mark", "kept")
+        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+
+
+async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, BUSY) as scene, helper(scene.link) as person:
+        await person.begin()
+        await person.click(100, 60)
+        await expect(person.page.get_by_role("tab")).to_have_count(2)
+
+
+async def test_the_agent_is_not_refused_once_it_has_its_browser_back(
+    jails: LocalJails, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene:
+        for width in (640, 700, 760):
+            async with asyncio.timeout(MINUTE), scene.sandbox.browser.take_over() as hands:
+                await hands.send({"t": "size", "w": width, "h": 480})
+                async for told, _ in hands.receive():
+                    if told.get("w") == width:
+                        break
+            assert await scene.agent_sees() == "Begin"

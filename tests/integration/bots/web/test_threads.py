@@ -1,0 +1,249 @@
+"""Threads and messages over HTTP."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bots.inbound.decide import IncomingMessage
+from bots.web.requests import safe_name
+from bots.web.upload_spool import SpoolFiles
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.stores import JournalEntry
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.integration.bots.web.stage import Stage, staged
+
+
+def only_message(stage: Stage) -> IncomingMessage:
+    (message,) = stage.received
+    assert isinstance(message, IncomingMessage)
+    return message
+
+
+def form(text: str | None, *files: tuple[str, bytes, str]) -> aiohttp.FormData:
+    data = aiohttp.FormData()
+    data.add_field("unused" if text is None else "text", text or "")
+    for name, content, mime_type in files:
+        data.add_field("files", content, filename=name, content_type=mime_type)
+    return data
+
+
+def spooled(folder: Path) -> list[Path]:
+    return sorted((folder / "uploads").glob("*"))
+
+
+async def test_a_message_starts_a_run_and_the_next_one_joins_it(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    run_id = await stage.send(thread_id, "count the lines")
+    assert await stage.send(thread_id, "and the words") == run_id
+    shown = await stage.json("GET", f"/api/thread/{thread_id}")
+    assert (shown["state"], shown["active_run_id"], shown["sandbox_id"]) == (
+        "running",
+        run_id,
+        None,
+    )
+    message = stage.received[0]
+    assert isinstance(message, IncomingMessage)
+    assert (message.text, message.is_addressed) == ("count the lines", True)
+    assert message.address.platform == "api"
+
+
+async def test_a_thread_keeps_its_title(stage: Stage) -> None:
+    answer = await stage.json("POST", "/api/thread", json={"title": "Sales"}, status=201)
+    shown = await stage.json("GET", f"/api/thread/{answer['thread_id']}")
+    assert shown["title"] == "Sales"
+
+
+async def test_the_same_key_starts_one_run(stage: Stage, tmp_path: Path) -> None:
+    thread_id = await stage.thread()
+    path = f"/api/thread/{thread_id}/messages"
+    answers = [
+        await stage.json(
+            "POST",
+            path,
+            data=form("x", ("a.txt", b"abc", "text/plain")),
+            headers={"Idempotency-Key": "key-1"},
+            status=202,
+        )
+        for _ in range(2)
+    ]
+    assert answers[0] == answers[1]
+    assert len(await stage.ports.conversations.runs(thread_id)) == 1
+    assert len(spooled(tmp_path)) == 1
+
+
+async def test_uploads_wait_in_the_spool(stage: Stage, tmp_path: Path) -> None:
+    thread_id = await stage.thread()
+    body = form("look", ("table.csv", b"a,b\n" * 900, "text/csv"), ("empty.bin", b"", "x"))
+    await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=202)
+    table, empty = only_message(stage).files
+    assert (table.name, table.mime_type, table.size_bytes) == ("table.csv", "text/csv", 3600)
+    assert (empty.name, empty.mime_type, empty.size_bytes) == (
+        "empty.bin",
+        "application/octet-stream",
+        0,
+    )
+    source = SpoolFiles(tmp_path / "uploads")
+    assert b"".join([p async for p in source.open(table, bytes_max=10_000)]) == b"a,b\n" * 900
+    assert [p async for p in source.open(empty, bytes_max=10_000)] == []
+
+
+async def test_a_file_alone_is_a_message(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    data = aiohttp.FormData()
+    data.add_field("anything", b"x", filename="a.txt")
+    await stage.json("POST", f"/api/thread/{thread_id}/messages", data=data, status=202)
+    assert only_message(stage).files[0].name == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("..\\evil.exe", "evil.exe"),
+        ("a\x00\nb.txt", "ab.txt"),
+        ("‮gpj.exe", "gpj.exe"),
+        ("..", "file"),
+        ("", "file"),
+        ("📈 Umsätze.csv", "📈 Umsätze.csv"),
+        ("x" * 500 + ".csv", "x" * 196 + ".csv"),
+    ],
+)
+def test_a_file_name_is_made_safe(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+async def test_a_file_over_the_limit_is_refused_and_nothing_stays(
+    stage: Stage, tmp_path: Path
+) -> None:
+    thread_id = await stage.thread()
+    body = form("x", ("ok.txt", b"ok", "text/plain"), ("big", b"x" * 100_001, "text/plain"))
+    answer = await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=413)
+    assert answer["error"] == "too_large"
+    assert (stage.received, spooled(tmp_path)) == ([], [])
+
+
+async def test_too_many_files_are_refused(stage: Stage, tmp_path: Path) -> None:
+    thread_id = await stage.thread()
+    body = form("x", *[(f"{n}", b"x", "text/plain") for n in range(21)])
+    answer = await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=413)
+    assert (answer["error"], spooled(tmp_path)) == ("too_many_files", [])
+
+
+async def test_a_form_that_breaks_off_leaves_nothing(stage: Stage, tmp_path: Path) -> None:
+    thread_id = await stage.thread()
+    broken = b'--b\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\nhalf'
+    answer = await stage.json(
+        "POST",
+        f"/api/thread/{thread_id}/messages",
+        data=broken,
+        headers={"Content-Type": "multipart/form-data; boundary=b"},
+        status=400,
+    )
+    assert (answer["error"], spooled(tmp_path)) == ("bad_form", [])
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "code"),
+    [
+        (b"{", "application/json", 400, "bad_json"),
+        (b"[]", "application/json", 400, "bad_json"),
+        (b"[" * 100_000, "application/json", 400, "bad_json"),
+        (b"\xff", "application/json", 400, "bad_json"),
+        (b'{"text": 3}', "application/json", 400, "bad_request"),
+        (b'{"text": "  "}', "application/json", 400, "empty_message"),
+        (b"", "application/json", 400, "empty_message"),
+        (b"text=hi", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        (b"x", "multipart/form-data", 400, "bad_form"),
+        (b'{"text": "' + b"x" * 300_000 + b'"}', "application/json", 413, "too_large"),
+        (b"x" * 1_100_000, "application/json", 413, "too_large"),
+    ],
+)
+async def test_a_bad_body_is_refused_in_words(
+    stage: Stage, body: bytes, content_type: str, status: int, code: str
+) -> None:
+    thread_id = await stage.thread()
+    answer = await stage.json(
+        "POST",
+        f"/api/thread/{thread_id}/messages",
+        data=io.BytesIO(body),
+        headers={"Content-Type": content_type},
+        status=status,
+    )
+    assert answer["error"] == code
+    assert answer["message"].endswith(".")
+    assert stage.received == []
+
+
+async def test_the_messages_come_in_pages(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    path = f"/api/thread/{thread_id}/messages"
+    assert await stage.json("GET", path) == {"messages": []}
+    for query in ("after=x", "limit=9999", "after=-1"):
+        answer = await stage.json("GET", f"{path}?{query}", status=400)
+        assert answer["error"] == "bad_request"
+
+
+async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) -> None:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    messages = tuple(
+        Message(
+            type="assistant",
+            content={"role": "assistant", "content": text},
+            is_llm_message=True,
+            thread_id=lease.thread_id,
+            run_id=lease.run_id,
+        )
+        for text in ("one", "two")
+    )
+    await SqlRunJournal(stage.database).write(lease, JournalEntry(messages=messages))
+    path = f"/api/thread/{lease.thread_id}/messages"
+    one, two = (await stage.json("GET", path))["messages"]
+    assert one["sequence"] < two["sequence"]
+    assert json.loads(two["content"]) == {"role": "assistant", "content": "two", "tool_calls": None}
+    assert (two["message_id"], two["is_llm_message"]) == (messages[1].message_id, True)
+    later = await stage.json("GET", f"{path}?after={one['sequence']}&limit=1")
+    assert later["messages"] == [two]
+
+
+async def test_a_chat_thread_can_be_read_but_not_written(stage: Stage) -> None:
+    thread_id = await stage.foreign_thread()
+    await stage.json("GET", f"/api/thread/{thread_id}")
+    answer = await stage.json(
+        "POST", f"/api/thread/{thread_id}/messages", json={"text": "x"}, status=409
+    )
+    assert answer["error"] == "not_an_api_thread"
+
+
+@pytest.mark.parametrize(("value", "status"), [("nonsense", 400), ("%00", 400), (None, 404)])
+async def test_an_unknown_thread_is_refused(stage: Stage, value: Any, status: int) -> None:
+    answer = await stage.json("GET", f"/api/thread/{value or new_id()}", status=status)
+    assert answer["error"] in {"bad_id", "thread_not_found"}
+
+
+async def test_a_bad_key_is_refused(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    await stage.json(
+        "POST",
+        f"/api/thread/{thread_id}/messages",
+        json={"text": "x"},
+        headers={"Idempotency-Key": "k" * 201},
+        status=400,
+    )
+
+
+async def test_a_bug_is_told_without_its_details(tmp_path: Path) -> None:
+    async def broken(_: object) -> Any:
+        raise RuntimeError("secret /host/path")
+
+    async with staged(tmp_path, receive=broken) as stage:
+        thread_id = await stage.thread()
+        path = f"/api/thread/{thread_id}/messages"
+        body = form("x", ("a", b"x", "text/plain"))
+        answer = await stage.json("POST", path, data=body, status=500)
+        assert answer == {"error": "internal", "message": "Something broke on our side."}
+        assert spooled(tmp_path) == []

@@ -1,0 +1,104 @@
+"""The engine of the other tests, with an agent that plans and a team of two."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from core.agents.definition import Known
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
+from core.domain.events import ChecklistChanged, RunFinished
+from core.domain.plans import Plan
+from core.ports import ModelDelta
+from core.tools.catalogue import catalogue
+from core.tools.tool import Toolbox
+from storage.sql.stores.agents import SqlAgentVersions
+from tests.fakes.played_model import calls
+from tests.integration.core.conftest import World
+
+AGENTS = {
+    "threadhand": """
+name: Lead
+description: Plans.
+prompt: You lead.
+flow: planning
+team: [research, data-analysis]
+""",
+    "research": """
+name: Research
+description: Finds things out.
+prompt: You find things out.
+tools: {enabled: [echo, wait, complete, ask, planning]}
+""",
+    "data-analysis": """
+name: Data
+description: Counts things.
+prompt: You count.
+model: openai/counter
+dialect: xml
+""",
+}
+
+
+@pytest.fixture
+def flow_world(world: World, tmp_path: Path) -> World:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    for name, text in AGENTS.items():
+        (folder / f"{name}.yaml").write_text(text)
+    box = Toolbox({**world.bench.toolbox().tools, "planning": catalogue()["planning"]})
+    files = AgentFiles(known=Known(tools=frozenset({*catalogue(), *box.tools})), folder=folder)
+    files.load()
+    roster = Roster(files=files, versions=SqlAgentVersions(world.database))
+    return world.with_engine(toolbox=box, roster=roster)
+
+
+Played = list[ModelDelta | Exception | asyncio.Event]
+
+
+def planned(*steps: str, command: str = "create") -> Played:
+    """A turn in which the planner sets the plan."""
+    arguments = {"command": command, "plan_id": "x", "title": "Work", "steps": list(steps)}
+    return calls(("planning", json.dumps(arguments)))
+
+
+async def plan_of(world: World, run_id: str) -> Plan:
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert world.engine.plans is not None
+    return (await world.engine.plans.read(run.thread_id))[-1]
+
+
+async def shown(world: World, run_id: str) -> list[list[str]]:
+    """The states of the checklists that people were shown, one after the other."""
+    return [
+        [item.state for item in event.items]
+        for event in await world.events(run_id)
+        if isinstance(event, ChecklistChanged)
+    ]
+
+
+def asked(world: World, index: int = -1) -> str:
+    """The last message of a request to the model."""
+    return str(world.model.requests[index].messages[-1]["content"])
+
+
+def offered(world: World, index: int) -> list[str]:
+    """The names of the tools that went along with a request."""
+    tools = json.loads(json.dumps(world.model.requests[index].tools))
+    return sorted(tool["function"]["name"] for tool in tools)
+
+
+async def last(world: World, run_id: str) -> RunFinished:
+    event = (await world.events(run_id))[-1]
+    assert isinstance(event, RunFinished), event
+    return event
+
+
+async def said(world: World, run_id: str) -> str:
+    """What the run left in the thread."""
+    reply = (await last(world, run_id)).reply
+    assert reply is not None
+    return reply.text

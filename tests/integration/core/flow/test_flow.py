@@ -1,0 +1,223 @@
+"""A run whose agent plans: the plan, its steps in the hands of the team, and one answer at the end."""
+
+import json
+
+from core.flow.messages import CHOICES
+from core.flow.steps import DEFAULT_STEPS
+from core.loop.policy import LoopPolicy
+from tests.fakes.played_model import calls, invokes, text
+from tests.integration.core.conftest import World
+from tests.integration.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown
+
+TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
+
+
+async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(
+    flow_world: World,
+) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned(*TWO),
+        calls(("echo", '{"text": "a"}')),
+        text("The figures are 1 and 2."),
+        text("The sum is 3."),
+        text("It is 3."),
+    ]
+    run_id = await world.run("add the figures")
+    ended = await last(world, run_id)
+    assert ended.reply is not None
+    assert (ended.reply.kind, ended.reply.text) == ("answer", "It is 3.")
+    assert await shown(world, run_id) == [
+        ["pending", "pending"],
+        ["active", "pending"],
+        ["done", "pending"],
+        ["done", "active"],
+        ["done", "done"],
+    ]
+    plan = await plan_of(world, run_id)
+    assert [step.result for step in plan.steps] == ["The figures are 1 and 2.", "The sum is 3."]
+    requests = world.model.requests
+    prompts = [str(one.messages[0]["content"]) for one in requests]
+    roles = ["You lead", "You find", "You find", "You count", "You lead"]
+    assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True))
+    assert [one.model for one in requests] == ["test", "test", "test", "openai/counter", "test"]
+
+
+async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned(*TWO), text("one"), text("two"), text("both")]
+    await world.run("add the figures")
+    assert "`[research]` Finds things out." in asked(world, 0)
+    assert "`[data-analysis]` Counts things." in asked(world, 0)
+    assert "You work on step 1 now" in asked(world, 1)
+    assert "2. [ ] [DATA_ANALYSIS] Add them up" in asked(world, 1)
+    assert "You work on step 2 now" in asked(world, 2)
+    assert "1. [✓] [research] Find the figures" in asked(world, 2)
+    assert offered(world, 0) == ["ask", "complete", "planning"]
+    assert offered(world, 1) == ["ask", "complete", "echo", "wait"]
+
+
+async def test_agents_with_other_dialects_read_each_others_calls(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned(*TWO),
+        text("one"),
+        text(invokes(("echo", {"text": "b"}))),
+        text("two"),
+        text("both"),
+    ]
+    run_id = await world.run("add the figures")
+    assert await said(world, run_id) == "both"
+    assert world.bench.said == ["b"]
+    in_xml = world.model.requests[2]
+    assert in_xml.tools == ()
+    assert not any(one.get("tool_calls") or one["role"] == "tool" for one in in_xml.messages)
+    assert '<invoke name="planning">' in str(in_xml.messages[2]["content"]) + str(
+        in_xml.messages[3]["content"]
+    )
+    assert any(one.get("tool_calls") for one in world.model.requests[-1].messages)
+
+
+async def test_what_the_flow_says_is_marked_and_no_persons(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("Go"), text("gone"), text("done")]
+    run_id = await world.run("go")
+    users = [one for one in await world.history(run_id) if one.type == "user"]
+    assert [bool(one.metadata.get("flow")) for one in users] == [False, True, True, True]
+    assert all("not from a person" in str(one.content["content"]) for one in users[1:])
+
+
+async def test_a_name_that_nobody_has_is_told_and_stored_nowhere(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned("[wizard] Do magic"),
+        planned("[research] Do it"),
+        text("done"),
+        text("all done"),
+    ]
+    run_id = await world.run("go")
+    assert "Nobody here is named wizard. The agents are: research, data-analysis." in asked(
+        world, 1
+    )
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["[research] Do it"]
+
+
+async def test_without_a_plan_from_the_model_the_default_one_is_carried_out(
+    flow_world: World,
+) -> None:
+    world = flow_world
+    world.model.turns = [text("Let me think."), text("done"), text("right"), text("Here it is.")]
+    run_id = await world.run("go")
+    plan = await plan_of(world, run_id)
+    assert [step.text for step in plan.steps] == list(DEFAULT_STEPS)
+    assert [step.status for step in plan.steps] == ["completed", "completed"]
+    assert "You lead" in str(world.model.requests[1].messages[0]["content"])
+
+
+async def test_a_planner_that_never_gets_it_right_is_asked_three_times(flow_world: World) -> None:
+    world = flow_world
+    wrong = planned("[wizard] Do magic")
+    world.model.turns = [*([wrong] * 3), text("done"), text("right"), text("Here.")]
+    run_id = await world.run("go")
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == list(DEFAULT_STEPS)
+
+
+async def test_what_needs_no_work_is_answered_without_a_plan(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [calls(("complete", '{"text": "Hello!"}'))]
+    run_id = await world.run("hi")
+    ended = await last(world, run_id)
+    assert ended.reply is not None
+    assert ended.reply.text == "Hello!"
+    assert await shown(world, run_id) == []
+
+
+async def test_a_plain_answer_ends_its_step_and_only_that(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A", "B"), text("a"), text("b"), text("ab")]
+    run_id = await world.run("go")
+    assert len(world.model.requests) == 4
+    assert (await last(world, run_id)).finish_reason == "stop"
+
+
+async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_asked_about(
+    flow_world: World,
+) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned("[research] Open the door", "Go in"),
+        text("BLOCKED: it is locked"),
+        text("**BLOCKED:** still locked"),
+        text("BLOCKED - no key anywhere"),
+    ]
+    run_id = await world.run("go in")
+    assert "This is try 2. The one before it ended so: it is locked" in asked(world, 2)
+    assert "This is try 3. The one before it ended so: still locked" in asked(world, 3)
+    ended = await last(world, run_id)
+    assert ended.reply is not None
+    assert ended.reply.kind == "ask"
+    assert ended.reply.options == tuple(CHOICES.values())
+    assert "no key anywhere" in ended.reply.text
+    assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
+    assert world.model.turns == []
+
+
+async def test_a_step_that_fails_stops_the_steps_after_it(flow_world: World) -> None:
+    world = flow_world
+    failure = calls(("complete", json.dumps({"text": "BLOCKED: the file is empty"})))
+    world.model.turns = [planned("Read it", "Sum it up"), *([failure] * 3)]
+    run_id = await world.run("go")
+    steps = (await plan_of(world, run_id)).steps
+    assert [step.status for step in steps] == ["blocked", "not_started"]
+    assert steps[0].notes == "the file is empty"
+    assert len(world.model.requests) == 4
+
+
+async def test_a_step_without_end_is_tried_again_and_then_asked_about(flow_world: World) -> None:
+    """Others try a step that raises for ever: 291 calls in three seconds."""
+    world = flow_world
+    again = calls(("echo", '{"text": "same"}'))
+    world.model.turns = [planned("Spin"), *([again] * 30)]
+    run_id = await world.run("spin")
+    ended = await last(world, run_id)
+    assert ended.reply is not None
+    assert ended.reply.kind == "ask"
+    assert len(world.model.requests) <= 1 + 3 * 4
+    assert (await shown(world, run_id))[-1] == ["blocked"]
+
+
+async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World) -> None:
+    world = flow_world.with_engine(policy=LoopPolicy(turns_max=6))
+    world.model.turns = [
+        planned("A", "B"),
+        *[calls(("echo", json.dumps({"text": str(n)}))) for n in range(9)],
+    ]
+    run_id = await world.run("go")
+    ended = await last(world, run_id)
+    assert (ended.finish_reason, ended.can_continue) == ("max_iterations", True)
+    assert len(world.model.requests) == 6
+    assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
+
+
+async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World) -> None:
+    world = flow_world
+    link = "https://example.com/a.csv"
+    world.model.turns = [
+        planned("A"),
+        calls(("complete", json.dumps({"text": "made", "attachments": [link]}))),
+        text("Here it is."),
+    ]
+    run_id = await world.run("go")
+    ended = await last(world, run_id)
+    assert ended.reply is not None
+    assert ended.reply.attachments == (link,)
+
+
+async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A"), text("a"), text("did a")]
+    await world.run("do a")
+    world.model.turns = [planned("B"), text("b"), text("did b")]
+    run_id = await world.run("now do b")
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["B"]
+    assert world.model.turns == []

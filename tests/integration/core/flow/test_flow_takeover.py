@@ -1,0 +1,218 @@
+"""Wherever a worker dies in a flow, the next one goes on from what is stored: nothing runs twice, nothing is lost."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.domain.ids import new_id
+from core.domain.plans import Plans
+from core.domain.threads import Lease
+from core.ports import ModelDelta, ModelRequest
+from core.run.execute import execute
+from core.stores import JournalEntry, RunEnding
+from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.fakes.played_model import calls, invokes, text
+from tests.integration.core.conftest import World
+from tests.integration.core.flow.conftest import AGENTS, Played, plan_of, planned, said
+
+LINK = "https://example.com/two.csv"
+TURNS = 5
+STEPS = ["[research] One", "Two"]
+
+
+@dataclass
+class Knowing:
+    """A model that answers by what it is told last, so that it may be asked in any order."""
+
+    dialect: Dialect
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        last = str(request.messages[-1]["content"])
+        if "Make a plan" in last:
+            create = {"command": "create", "plan_id": "x", "title": "Work", "steps": STEPS}
+            answer = self._calls(("planning", create))
+        elif "You work on step 1" in last:
+            answer = self._calls(("echo", {"text": "one"}))
+        elif "You work on step 2" in last:
+            answer = self._calls(("complete", {"text": "two", "attachments": [LINK]}))
+        elif "The plan has come to its end" in last:
+            answer = text("one and two")
+        else:
+            answer = text("one")
+        for delta in answer:
+            assert not isinstance(delta, Exception | asyncio.Event)
+            yield delta
+
+    def _calls(self, call: tuple[str, Mapping[str, object]]) -> Played:
+        name, arguments = call
+        if self.dialect.name == "native":
+            return calls((name, json.dumps(arguments)))
+        written = {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in arguments.items()
+        }
+        return text(invokes((name, written)))
+
+
+@dataclass
+class Death:
+    """The moment of a worker's death: the how-manieth passing of a place. After it nothing more is written."""
+
+    place: str
+    hit: int
+    has_come: bool = False
+
+    def passes(self, place: str) -> None:
+        if self.has_come:
+            raise asyncio.CancelledError
+        if place != self.place:
+            return
+        self.hit -= 1
+        if self.hit == 0:
+            self.has_come = True
+            raise asyncio.CancelledError
+
+
+class DyingPlans(SqlPlans):
+    death: Death
+
+    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+        self.death.passes("plans.before")
+        after = await super().change(thread_id, how)
+        self.death.passes("plans.after")
+        return after
+
+
+class DyingJournal(SqlRunJournal):
+    death: Death
+
+    async def write(self, lease: Lease, entry: JournalEntry) -> None:
+        self.death.passes("write.before")
+        await super().write(lease, entry)
+        self.death.passes("write.after")
+
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+        self.death.passes("finish.before")
+        return await super().finish(lease, entry, ending)
+
+
+class Vanishing(SqlRunClaims):
+    async def release(self, lease: Lease) -> None:
+        return None
+
+
+async def told(world: World, death: Death) -> str:
+    """The story with a death in it, to its end."""
+    healthy = world.engine
+    plans, journal = DyingPlans(world.database), DyingJournal(world.database)
+    plans.death = journal.death = death
+    world.address = replace(world.address, thread_key=new_id())
+    run_id = await world.say("do one and two")
+    worker_id = new_id()
+    mortal = replace(
+        healthy,
+        claims=Vanishing(world.database),
+        plans=plans,
+        journal=journal,
+        worker_id=worker_id,
+    )
+    with suppress(asyncio.CancelledError):
+        await execute(run_id, mortal)
+    if death.has_come:
+        await SqlRunClaims(world.database).remove_worker(worker_id)
+        await execute(run_id, replace(healthy, worker_id=new_id()))
+    return run_id
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()], ids=["native", "xml"])
+@pytest.mark.parametrize(
+    "place", ["plans.before", "plans.after", "write.before", "write.after", "finish.before"]
+)
+async def test_a_flow_comes_to_its_end_wherever_its_worker_dies(
+    flow_world: World, place: str, dialect: Dialect
+) -> None:
+    world = flow_world.with_engine(dialect=dialect, ask_model=Knowing(dialect).stream)
+    for hit in range(1, 40):
+        world.bench.said.clear()
+        death = Death(place, hit)
+        run_id = await told(world, death)
+        await is_whole(world, run_id)
+        if not death.has_come:
+            assert hit > 1
+            return
+    raise AssertionError("it dies without end")
+
+
+async def is_whole(world: World, run_id: str) -> None:
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+    assert await said(world, run_id) == "one and two"
+    plan = await plan_of(world, run_id)
+    assert [step.status for step in plan.steps] == ["completed", "completed"]
+    assert [step.result for step in plan.steps] == ["one", "two"]
+    assert plan.steps[1].attachments == (LINK,)
+    assert world.bench.said in (["one"], [])
+    history = await world.history(run_id)
+    signs = Counter(json.dumps(one.metadata["flow"]) for one in history if one.metadata.get("flow"))
+    assert set(signs.values()) == {1}
+    assert sum(one.type == "assistant" for one in history) == TURNS
+    asked = [
+        str(call["id"])
+        for one in history
+        for call in json.loads(json.dumps(one.content.get("tool_calls") or []))
+    ]
+    answered = [
+        str(one.content["tool_call_id"]) for one in history if "tool_call_id" in one.content
+    ]
+    assert asked == answered
+
+
+async def test_a_team_goes_on_as_it_began_after_a_takeover(
+    flow_world: World, tmp_path: Path
+) -> None:
+    world, folder = flow_world, tmp_path / "agents"
+    world.model.turns = [
+        planned("[research] One", "[data-analysis] Two"),
+        calls(("wait", '{"text": "first"}')),
+    ]
+    run_id = await world.say("do one and two")
+    worker_id = new_id()
+    healthy = world.engine
+    world.with_engine(claims=Vanishing(world.database), worker_id=worker_id)
+    dying = asyncio.ensure_future(execute(run_id, world.engine))
+    await world.bench.has_started("first").wait()
+    dying.cancel()
+    with suppress(asyncio.CancelledError):
+        await dying
+    await SqlRunClaims(world.database).remove_worker(worker_id)
+
+    changed = AGENTS["data-analysis"].replace("You count", "You guess").replace("counter", "other")
+    (folder / "data-analysis.yaml").write_text(changed)
+    (folder / "research.yaml").unlink()
+    before = len(world.model.requests)
+    world.model.turns = [text("one"), text("two"), text("one and two")]
+    await execute(run_id, replace(healthy, worker_id=new_id()))
+    assert await said(world, run_id) == "one and two"
+    later = world.model.requests[before:]
+    roles = ["You find", "You count", "You lead"]
+    prompts = [str(one.messages[0]["content"]) for one in later]
+    assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True)), prompts
+    assert [one.model for one in later] == ["test", "openai/counter", "test"]
+
+    world.with_engine(claims=healthy.claims, worker_id=healthy.worker_id)
+    world.model.turns = [planned("[data-analysis] Three"), text("three"), text("all")]
+    await world.run("now do three")
+    assert "You guess" in str(world.model.requests[-2].messages[0]["content"])
+    assert world.model.requests[-2].model == "openai/other"

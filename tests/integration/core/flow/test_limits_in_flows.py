@@ -1,0 +1,62 @@
+"""What holds for any run holds for a flow: approvals, budgets, and what people see of a step's own list."""
+
+from dataclasses import dataclass, replace
+
+from core.domain.budget import Budget, Limit
+from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
+from core.flow.working import StepLog
+from core.tools.tool import Toolbox
+from tests.fakes.played_model import calls, text
+from tests.integration.core.conftest import World
+from tests.integration.core.flow.conftest import last, plan_of, planned, said, shown
+
+
+async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_world: World) -> None:
+    world = flow_world
+    tools = dict(world.engine.toolbox.tools)
+    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
+    world.with_engine(toolbox=Toolbox(tools))
+    world.model.turns = [
+        planned("[research] Say it", "Rest"),
+        calls(("echo", '{"text": "a"}')),
+        text("said"),
+        text("rested"),
+        text("said and rested"),
+    ]
+    run_id = await world.run("say a")
+    assert isinstance((await world.events(run_id))[-1], ApprovalAsked)
+    assert (await shown(world, run_id))[-1] == ["active", "pending"]
+    assert await world.run("Approve once") == run_id
+    assert world.bench.said == ["a"]
+    assert await said(world, run_id) == "said and rested"
+    assert world.model.turns == []
+
+
+async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_world: World) -> None:
+    world = flow_world.with_engine(budget=Budget(run=Limit(tokens=20)))
+    world.model.turns = [planned("A", "B"), text("a")]
+    run_id = await world.run("go")
+    ended = await last(world, run_id)
+    assert (ended.finish_reason, ended.can_continue) == ("budget", False)
+    assert "30 of 20 tokens" in ended.message
+    plan = await plan_of(world, run_id)
+    assert [step.status for step in plan.steps] == ["completed", "blocked"]
+    assert (await shown(world, run_id))[-1] == ["done", "blocked"]
+
+
+def test_a_list_of_a_step_does_not_take_the_place_of_the_plan() -> None:
+    told: list[AgentEvent] = []
+    log = StepLog(Told(told))
+    log.emit(ChecklistChanged(title="todo.md", items=()))
+    log.emit(ErrorRaised(message="x"))
+    assert told == [ErrorRaised(message="x")]
+
+
+@dataclass
+class Told:
+    """As much of a run's log as takes events."""
+
+    told: list[AgentEvent]
+
+    def emit(self, event: AgentEvent) -> None:
+        self.told.append(event)

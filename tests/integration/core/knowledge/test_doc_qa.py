@@ -1,0 +1,164 @@
+"""Answers from one document, however long."""
+
+import asyncio
+import json
+import re
+import time
+
+import pytest
+
+from core.domain.errors import BudgetExceeded, ModelRejected, ModelUnavailable
+from core.knowledge import doc_qa
+from core.knowledge.doc_qa import Source, answer_from
+from core.knowledge.ports import KnowledgeEntry, Scope
+from tests.integration.core.knowledge import made_files
+from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
+from tests.integration.core.knowledge.made_files import pieces
+
+FILLER = "This page speaks of the weather and of nothing else at all. " * 15
+FACT = "The walrus lives in hall seven."
+
+
+def reader(question: str) -> str:
+    """A model that finds the walrus where it is, and cites the first source that names the hall."""
+    if "keywords_zh" in question:
+        return '{"keywords_zh": ["海象"], "keywords_en": ["walrus", "hall"]}'
+    if "Below is one part" in question:
+        if FACT in question:
+            return json.dumps({"found": True, "answer": "It lives in hall seven."})
+        return '{"found": false}'
+    numbers = re.findall(r"\[(\d+)\] [^\n]*\n<data[^\n]*\n[^<]*hall seven", question)
+    return f"Hall seven [{numbers[0]}]." if numbers else "The document does not say."
+
+
+async def book(shelf: Shelf, pages: int, fact_at: int | None) -> KnowledgeEntry:
+    texts = [FILLER] * pages
+    if fact_at is not None:
+        texts[fact_at - 1] = f"{FILLER} {FACT}"
+    return await shelf.put(AGENT, "zoo.pdf", *texts)
+
+
+async def test_the_answer_names_file_and_page(shelf: Shelf) -> None:
+    ask = Asked(reader)
+    entry = await book(shelf, 12, fact_at=9)
+    answer = await answer_from(
+        entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
+    )
+
+    assert answer.text.startswith("Hall seven (page ")
+    assert "page 9" in answer.sources[0].place
+    assert answer.parts_read == answer.parts_total
+    assert "Source: [file](zoo.pdf), page" in answer.told()
+    assert sum("Below is one part" in question for question in ask.questions) == answer.parts_total
+
+
+async def test_a_pdf_in_the_workspace_is_asked_and_its_page_cited(shelf: Shelf) -> None:
+    content = made_files.pdf(["Contents", "Other things.", FACT])
+    answer = await shelf.desk(reader).answer("zoo.pdf", pieces(content), "Where is the walrus?")
+
+    assert "page 3" in answer.sources[0].place
+    assert await shelf.desk().threads() == ()
+
+
+async def test_what_the_document_does_not_say_is_said(shelf: Shelf) -> None:
+    entry = await book(shelf, 5, fact_at=None)
+    answer = await answer_from(
+        entry, "Where does the walrus live?", store=shelf.library.store, ask=Asked(reader)
+    )
+
+    assert answer.text == "The document does not say."
+    assert answer.sources == ()
+
+
+async def test_parts_are_read_at_the_same_time_but_not_too_many(shelf: Shelf) -> None:
+    under_way, most = 0, 0
+
+    async def ask(question: str) -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return reader(question)
+
+    entry = await book(shelf, 60, fact_at=9)
+    await answer_from(entry, "Where?", store=shelf.library.store, ask=ask)
+
+    assert most == doc_qa.AT_ONCE_MAX
+
+
+async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
+    failed = 0
+
+    def sometimes(question: str) -> str:
+        nonlocal failed
+        if "Below is one part" in question and FACT not in question and failed < 2:
+            failed += 1
+            raise ModelUnavailable("busy")
+        return reader(question)
+
+    entry = await book(shelf, 12, fact_at=9)
+    answer = await answer_from(
+        entry, "Where is the walrus?", store=shelf.library.store, ask=Asked(sometimes)
+    )
+    assert failed == 2
+    assert answer.text.startswith("Hall seven")
+
+
+@pytest.mark.parametrize(
+    "error", [ModelRejected("no key"), BudgetExceeded("The budget is used up.")]
+)
+async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
+    shelf: Shelf, error: Exception
+) -> None:
+    def refuse(question: str) -> str:
+        raise error
+
+    entry = await book(shelf, 12, fact_at=9)
+    with pytest.raises(type(error)) as caught:
+        await answer_from(entry, "Where?", store=shelf.library.store, ask=Asked(refuse))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "cites"),
+    [
+        ("It says so [1] and [999].", "It says so (page 1) and.", 1),
+        ("No number at all.", "No number at all.", 0),
+    ],
+)
+async def test_sources_that_do_not_exist_are_not_cited(
+    shelf: Shelf, reply: str, text: str, cites: int
+) -> None:
+    def model(question: str) -> str:
+        return reply if "from the sources below" in question else '{"found": false}'
+
+    entry = await book(shelf, 1, fact_at=None)
+    answer = await answer_from(entry, "What?", store=shelf.library.store, ask=Asked(model))
+
+    assert answer.text == text
+    assert answer.sources == (Source("zoo.pdf", "page 1"),) * cites
+
+
+async def test_a_document_of_a_million_tokens_is_asked_about(shelf: Shelf) -> None:
+    paragraph = (
+        "Row after row the ledger tells of barrels, ropes and sails that came and went. " * 30
+    )
+    lines = [f"Entry {number}. {paragraph}" for number in range(2_200)]
+    lines[1_777] = f"Entry 1777. {FACT}"
+    content = "\n\n".join(lines).encode()
+    assert len(content) > 4_000_000
+    ask = Asked(reader)
+    began = time.monotonic()
+    await shelf.desk(reader).answer("ledger.txt", pieces(content), "Where does the walrus live?")
+    (entry,) = await shelf.library.store.entries([Scope("reading", shelf.thread_id)])
+    answer = await answer_from(
+        entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
+    )
+
+    assert entry.tokens > 1_000_000
+    assert answer.text.startswith("Hall seven")
+    assert answer.parts_read == doc_qa.PARTS_READ_MAX < answer.parts_total
+    assert "were read whole" in answer.told()
+    assert max(map(len, ask.questions)) < 60_000
+    assert time.monotonic() - began < 60

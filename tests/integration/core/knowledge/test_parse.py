@@ -1,0 +1,163 @@
+"""What is read out of a good file of each format."""
+
+import pytest
+
+from core.knowledge.document import Page
+from tests.integration.core.knowledge import made_files
+from tests.integration.core.knowledge.made_files import parsed
+
+
+async def test_a_pdf_keeps_its_page_numbers() -> None:
+    document = await parsed(made_files.pdf(["First page.", "", "Third\npage."]), "a.pdf")
+
+    assert document.kind == "pdf"
+    assert [(page.number, page.text.split()) for page in document.pages] == [
+        (1, ["First", "page."]),
+        (3, ["Third", "page."]),
+    ]
+
+
+async def test_a_pdf_that_is_locked_against_editing_alone_is_read() -> None:
+    document = await parsed(made_files.locked_pdf("Open to all.", password=""), "a.pdf")
+
+    assert document.pages[0].text.strip() == "Open to all."
+
+
+async def test_a_word_file_is_divided_at_its_headings_and_its_tables_become_markdown() -> None:
+    document = await parsed(made_files.word(), "handbook.docx")
+
+    assert (document.kind, document.title) == ("docx", "Handbook")
+    assert document.pages == (
+        Page(
+            None,
+            "Holidays",
+            "# Holidays\n\nEverybody has thirty days a year.\n\n"
+            "| Country | Days |\n| --- | --- |\n| Norway \\| Oslo | 25 |\n",
+        ),
+        Page(None, "Travel", "## Travel\n\nTrains before planes."),
+    )
+
+
+async def test_slides_are_pages_with_their_title_table_and_notes() -> None:
+    document = await parsed(made_files.slides(), "talk.pptx")
+
+    assert document.pages == (
+        Page(
+            2,
+            "Results",
+            "# Results\n\nSales doubled.\n\n| Q1 | 17 |\n| --- | --- |\n\nSay it slowly.",
+        ),
+    )
+
+
+async def test_sheets_are_places_and_their_values_a_table() -> None:
+    document = await parsed(made_files.sheets(), "prices.xlsx")
+
+    assert document.pages == (
+        Page(None, "Prices", "| Item | Price |\n| --- | --- |\n| Bolt | 2.5 |\n| Nut | 3 |"),
+        Page(None, "数据", "| 苹果 | TRUE |\n| --- | --- |"),
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [made_files.old_excel_stream(), made_files.container("Book", made_files.old_excel_stream())],
+    ids=["bare", "in a container"],
+)
+async def test_an_old_excel_file_is_read(content: bytes) -> None:
+    document = await parsed(content, "old.xls")
+
+    assert document.kind == "xls"
+    assert document.pages == (Page(None, "Old", "| Item | Price |\n| --- | --- |\n| Bolt | 2.5 |"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'name,note\nbolt,"big, round"\n'),
+        ("a.csv", "name;note\nbolt;big, round\n"),
+        ("a.tsv", "name\tnote\nbolt\tbig, round\n"),
+    ],
+)
+async def test_separated_values_become_a_table(name: str, content: str) -> None:
+    document = await parsed(content.encode(), name)
+
+    assert document.pages[0].text == "| name | note |\n| --- | --- |\n| bolt | big, round |"
+
+
+async def test_markdown_is_divided_at_headings_outside_of_code() -> None:
+    text = "Before.\n\n# One\ntext\n```\n# no heading\n```\n## Two ##\nmore"
+    document = await parsed(text.encode(), "notes.md")
+
+    assert document.title == "One"
+    assert [(page.place, page.text) for page in document.pages] == [
+        ("", "Before.\n"),
+        ("One", "# One\ntext\n```\n# no heading\n```"),
+        ("Two", "## Two ##\nmore"),
+    ]
+
+
+async def test_form_feeds_divide_a_text_into_pages() -> None:
+    document = await parsed(b"one\n\ftwo\n\f", "a.txt")
+
+    assert [(page.number, page.text.strip()) for page in document.pages] == [(1, "one"), (2, "two")]
+
+
+PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p{}</style></head>
+<body><script>alert("x")</script><h1>Head</h1><p>One<br>two <b>bold</b></p><ul><li>first<li>second</ul>
+<table><tr><th>A<th>B</tr><tr><td>1</td><td><p>2</p><p>3</p></td></tr></table>after</body></html>"""
+
+
+async def test_a_web_page_keeps_headings_lists_and_tables_and_loses_scripts() -> None:
+    document = await parsed(PAGE.encode(), "a.html")
+
+    assert document.title == "The & title"
+    assert [page.text for page in document.pages] == [
+        "# Head\n\nOne\ntwo bold\n\n- first\n\n- second\n\n| A | B |\n| --- | --- |\n| 1 | 2 3 |\n\nafter"
+    ]
+
+
+CHINESE = "知识库可以回答问题，数据不会丢失。" * 3
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "gb18030", "utf-32"]
+)
+async def test_chinese_text_is_read_in_any_usual_encoding(encoding: str) -> None:
+    content = (CHINESE + "abc, def and so on. " * 20).encode(encoding)
+    document = await parsed(content, "a.txt")
+
+    assert CHINESE in document.pages[0].text
+
+
+async def test_other_scripts_are_told_apart() -> None:
+    german = "Größe, Straße und Äpfel, überall schön. " * 5
+    big5 = "這是一個測試文件，資料不會遺失。我們明天再討論這個問題。" * 3
+
+    assert (await parsed(german.encode("cp1252"), "a.txt")).pages[0].text == german
+    assert (await parsed(big5.encode("big5"), "a.txt")).pages[0].text == big5
+
+
+async def test_the_content_decides_where_the_name_is_wrong() -> None:
+    assert (await parsed(made_files.pdf(["Hello."]), "hello.docx")).kind == "pdf"
+    assert (await parsed(PAGE.encode(), "page")).kind == "html"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\n", " ", "。", ""])
+async def test_a_very_long_text_comes_in_parts_that_lose_nothing(end: str) -> None:
+    text = f"一个句子words{end}" * 30_000
+    document = await parsed(text.encode(), "a.txt")
+
+    assert "".join(page.text for page in document.pages) == text
+    assert len(document.pages) > 5
+    assert max(len(page.text) for page in document.pages) <= 50_000
+
+
+async def test_each_part_of_a_very_long_table_has_its_header() -> None:
+    rows = [f"{number},some words" for number in range(10_000)]
+    document = await parsed("\n".join(["id,note", *rows]).encode(), "a.csv")
+
+    head = "| id | note |\n| --- | --- |\n"
+    assert all(page.text.startswith(head) for page in document.pages)
+    told = "\n".join(page.text.removeprefix(head) for page in document.pages)
+    assert told == "\n".join(f"| {number} | some words |" for number in range(10_000))

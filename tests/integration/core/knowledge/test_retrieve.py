@@ -1,0 +1,173 @@
+"""Which passages a question gets."""
+
+import pytest
+
+from core.context.tokens import count_text
+from core.domain.errors import ModelRejected
+from core.knowledge.keywords import keywords_in, search_texts
+from core.knowledge.retrieve import Passage, beginning, fused, retrieve
+from core.knowledge.semantics import Semantics
+from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
+
+FILLER = "Nothing of interest stands on this page, and much of it. " * 20
+
+
+def seen(passages: tuple[Passage, ...]) -> list[tuple[str, int | None]]:
+    return [(passage.entry.name, passage.chunk.page) for passage in passages]
+
+
+def test_fusion_sums_the_reciprocal_ranks() -> None:
+    assert fused([["a", "b", "c"], ["c", "b"]]) == ["c", "b", "a"]
+    assert fused([["a"], ["b"]]) == ["a", "b"]
+    assert fused([[], []]) == []
+
+
+async def test_everything_is_taken_where_it_fits(shelf: Shelf) -> None:
+    first = await shelf.put(AGENT, "a.pdf", "one", "two")
+    second = await shelf.put(AGENT, "b.pdf", "three")
+    passages = await retrieve([first, second], ["?"], store=shelf.library.store, tokens_max=100)
+
+    assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 1)]
+
+
+async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
+    shelf: Shelf,
+) -> None:
+    pages = [FILLER] * 40
+    pages[30], pages[12] = "The walrus sleeps.", "A walrus eats clams. " + FILLER
+    entries = [await shelf.put(AGENT, "z.pdf", *pages), await shelf.put(AGENT, "y.pdf", FILLER)]
+    passages = await retrieve(
+        entries, ["where does the walrus live"], store=shelf.library.store, tokens_max=600
+    )
+
+    assert seen(passages) == [("z.pdf", 13), ("z.pdf", 31)]
+    assert sum(passage.chunk.tokens for passage in passages) <= 600
+
+
+async def test_the_front_of_a_single_document_is_always_there(shelf: Shelf) -> None:
+    pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
+    entry = await shelf.put(AGENT, "a.pdf", *pages)
+    passages = await retrieve([entry], ["walrus"], store=shelf.library.store, tokens_max=1000)
+
+    assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
+
+
+@pytest.mark.parametrize("question", ["", "?!", "zebra"])
+async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(
+    shelf: Shelf, question: str
+) -> None:
+    entries = [await shelf.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]
+    passages = await retrieve(entries, [question], store=shelf.library.store, tokens_max=1400)
+
+    assert seen(passages) == [
+        ("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 3), ("b.pdf", 1), ("b.pdf", 2), ("b.pdf", 3)
+    ]  # fmt: skip
+    assert sum(passage.chunk.tokens for passage in passages) <= 1400
+    assert 0 < len(passages[2].chunk.text) < len(passages[0].chunk.text)
+
+
+ABSTRACT = (
+    "主流的序列转换模型基于复杂的循环或卷积神经网络。",
+    "我们提出了一种新的简单网络架构，完全基于注意力机制。",
+    "在两个机器翻译任务上的实验表明，这些模型在质量上更优，同时更易于并行化，训练时间明显更少。",
+    "我们的模型在八个图形处理器上训练 3.5 天后，取得了新的最好成绩。",
+    "我们还证明它可以很好地推广到其他任务。",
+)
+
+
+@pytest.mark.parametrize("pages", [["".join(ABSTRACT)], list(ABSTRACT)], ids=["whole", "sentences"])
+async def test_a_chinese_question_finds_its_sentence(shelf: Shelf, pages: list[str]) -> None:
+    entry = await shelf.put(AGENT, "a.pdf", *pages)
+    passages = await retrieve(
+        [entry], ["这个模型要训练多久？"], store=shelf.library.store, tokens_max=200
+    )
+
+    assert any("3.5 天" in passage.chunk.text for passage in passages)
+
+
+class Letters:
+    """An embedding of meaning: how often each letter is there."""
+
+    model = "letters"
+
+    async def embed(self, texts: list[str], **_: object) -> list[list[float]]:
+        return [[text.count(letter) - 0.5 for letter in "abcdefgh"] for text in texts]
+
+
+class Silent:
+    model = "silent"
+
+    async def embed(self, texts: list[str], **_: object) -> list[list[float]]:
+        raise ModelRejected("no", detail="no key")
+
+
+async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
+    shelf: Shelf, database: object
+) -> None:
+    store = shelf.library.store
+    vectors = SqlKnowledgeVectors(database)
+    pages = [FILLER] * 10
+    pages[6] = "hhhh hhh hhhhh"
+    entry = await shelf.put(AGENT, "a.pdf", *pages)
+    texts = [chunk.text for chunk in await store.chunks(entry.entry_id)]
+    await vectors.put(entry.entry_id, "letters", await Letters().embed(texts))
+    other = await shelf.put(AGENT, "b.pdf", FILLER)
+
+    found = await retrieve(
+        [entry, other],
+        ["hh zebra"],
+        store=store,
+        tokens_max=700,
+        semantics=Semantics(Letters(), vectors),
+    )
+    assert ("a.pdf", 7) in seen(found)
+    plain = await retrieve(
+        [entry, other], ["hh zebra"], store=store, tokens_max=700,
+        semantics=Semantics(Silent(), vectors),
+    )  # fmt: skip
+    assert plain == await retrieve([entry, other], ["hh zebra"], store=store, tokens_max=700)
+
+
+def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
+    text = "words and 数据 " * 5_000
+    cut = beginning(text, 100)
+
+    assert text.startswith(cut)
+    assert count_text(cut) <= 100 < count_text(text[: len(cut) + 4])
+    assert beginning("short", 100) == "short"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ('{"keywords_zh": ["训练"], "keywords_en": ["train", "train", " gpu "]}', ("训练", "train", "gpu")),
+        ('Sure:\n```json\n{"keywords_en": ["a"]}\n``` and {more}', ("a",)),
+        ('{"keywords_en": ["a", "b', ("a",)),
+        ('{"keywords_en": "a", "keywords_zh": [1, null, ""]}', ()),
+        ("I cannot do that.", ()),
+        ("{", ()),
+        ("[1]", ()),
+    ],
+)  # fmt: skip
+def test_keywords_are_read_out_of_whatever_the_model_says(
+    answer: str, words: tuple[str, ...]
+) -> None:
+    assert keywords_in(answer) == words
+
+
+async def test_without_the_models_help_the_question_is_searched_by_itself() -> None:
+    def refuse(_question: str) -> str:
+        raise ModelRejected("no")
+
+    assert await search_texts("how long", Asked(refuse)) == ("how long",)
+    assert await search_texts("how long", Asked(lambda _: "nonsense")) == ("how long",)
+    assert await search_texts("how long", None) == ("how long",)
+
+
+async def test_a_long_answer_so_far_is_left_out_of_the_question_for_keywords() -> None:
+    ask = Asked(lambda _: "{}")
+    await search_texts("q", ask, found="short finding")
+    await search_texts("q", ask, found="long finding " * 3_000)
+
+    assert ["finding" in question for question in ask.questions] == [True, False]

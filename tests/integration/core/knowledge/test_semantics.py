@@ -1,0 +1,175 @@
+"""Knowledge with a real endpoint for embeddings: found by meaning while it works, by words when it does not."""
+
+import logging
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from core.domain.threads import Usage
+from core.knowledge.run_knowledge import KnowledgeDesk, Library
+from core.knowledge.semantics import Semantics
+from core.llm.embeddings import ModelEmbedder
+from core.llm.openai_embeddings import OpenAIEmbeddings
+from storage.sql.database import Database
+from storage.sql.stores.knowledge import SqlKnowledge
+from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake
+from tests.integration.core.knowledge.conftest import Shelf
+from tests.integration.core.knowledge.made_files import pieces
+
+FILLER = "Plain words about nothing that anybody asks for at all. " * 30
+CAT = "The cat sleeps on the printer."
+
+
+@pytest.fixture
+async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
+    async with embeddings_fake() as served:
+        yield served
+
+
+@pytest.fixture
+async def meant(
+    shelf: Shelf, database: Database, fake: EmbeddingsFake
+) -> AsyncGenerator[Shelf, None]:
+    """A shelf that knows a model of embeddings, which may be silent for half a second."""
+    source = OpenAIEmbeddings(fake.base_url, fake.key)
+    semantics = Semantics(
+        ModelEmbedder(source, "m"),
+        SqlKnowledgeVectors(database),
+        question_seconds=0.5,
+        pause_seconds=0,
+    )
+    yield Shelf(Library(store=SqlKnowledge(database), semantics=semantics), shelf.thread_id)
+    await source.close()
+
+
+async def asked(desk: KnowledgeDesk) -> str:
+    """A question that shares no word with the passage that answers it."""
+    return await desk.search("feline automobile?", tokens_max=300)
+
+
+async def test_a_question_finds_what_means_the_same(meant: Shelf, fake: EmbeddingsFake) -> None:
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+
+    assert CAT in await asked(meant.desk())
+    assert all(one["model"] == "m" for one in fake.seen)
+
+
+FAULTS: list[tuple[Fault, int, str]] = [
+    ("status", 401, "401"),
+    ("status", 429, "429"),
+    ("slow", 0, "no answer within 0.5 s"),
+    ("lengths", 0, "length 32"),
+    ("garbage", 0, "not a JSON object"),
+    ("cut", 0, "ServerDisconnectedError"),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "fact"), FAULTS)
+async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
+    meant: Shelf,
+    shelf: Shelf,
+    fake: EmbeddingsFake,
+    caplog: pytest.LogCaptureFixture,
+    fault: Fault,
+    status: int,
+    fact: str,
+) -> None:
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    fake.fault, fake.status, fake.message = fault, status, f"not with {fake.key}"
+    with caplog.at_level(logging.WARNING):
+        found = [
+            await meant.desk().search("Where is the printer?", tokens_max=300) for _ in range(2)
+        ]
+
+    assert CAT in found[0]
+    plain = await shelf.desk().search("Where is the printer?", tokens_max=300)
+    assert CAT in plain
+    assert len({text.split("mark=")[0] for text in (*found, plain)}) == 1
+    (told,) = [one.getMessage() for one in caplog.records]
+    assert told.startswith("the embedding model m fails, knowledge is searched by words alone: ")
+    assert fact in told
+    assert fake.key not in told
+
+
+async def test_after_a_recovery_the_next_failure_is_told_again(
+    meant: Shelf, fake: EmbeddingsFake, caplog: pytest.LogCaptureFixture
+) -> None:
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    for fault in ("garbage", "none", "garbage"):
+        fake.fault = fault
+        await asked(meant.desk())
+
+    assert len(caplog.records) == 2
+
+
+async def test_a_failing_model_is_left_alone_for_a_while(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    before = await _broken_for_an_hour(meant, fake)
+    for _ in range(3):
+        await asked(meant.desk())
+
+    assert len(fake.seen) == before + 1
+
+
+async def test_an_entry_added_during_a_failure_gets_its_vectors_when_it_is_added_again(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    content = "\n\n".join([FILLER] * 5 + [CAT] + [FILLER] * 5).encode()
+    fake.fault, fake.status = "status", 503
+    entry = await meant.library.add(meant.thread, "pets.txt", pieces(content))
+    fake.fault = "none"
+    assert CAT not in await asked(meant.desk())
+
+    assert await meant.library.add(meant.thread, "pets.txt", pieces(content)) == entry
+    assert CAT in await asked(meant.desk())
+    before = len(fake.seen)
+    await meant.library.add(meant.thread, "pets.txt", pieces(content))
+    assert len(fake.seen) == before
+
+
+async def test_half_of_an_entrys_vectors_are_never_kept(
+    meant: Shelf, fake: EmbeddingsFake, database: Database
+) -> None:
+    fake.answers_max = 1
+    entry = await meant.put(meant.thread, "a.pdf", *[FILLER] * 200)
+
+    assert entry.chunk_count > 64
+    assert len(fake.seen) == 2
+    assert not await SqlKnowledgeVectors(database).has(entry.entry_id, "m")
+
+
+async def test_vectors_are_charged_to_whoever_wants_them(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
+    added = Shelf(meant.library.charged_to(lambda *one: adder.append(one)), meant.thread_id)
+    fake.tokens = 5
+    await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    asking = Shelf(meant.library.charged_to(lambda *one: asker.append(one)), meant.thread_id)
+    fake.tokens = 3
+    assert CAT in await asked(asking.desk())
+
+    assert adder == [("m", Usage(input_tokens=5))]
+    assert asker == [("m", Usage(input_tokens=3))]
+
+
+async def test_a_failure_for_one_spares_the_others_the_wait(
+    meant: Shelf, fake: EmbeddingsFake
+) -> None:
+    before = await _broken_for_an_hour(meant, fake)
+    for _ in range(3):
+        payer = Shelf(meant.library.charged_to(lambda *_: None), meant.thread_id)
+        await asked(payer.desk())
+
+    assert len(fake.seen) == before + 1
+
+
+async def _broken_for_an_hour(meant: Shelf, fake: EmbeddingsFake) -> int:
+    """How often the model was called before it began to fail."""
+    assert meant.library.semantics is not None
+    meant.library.semantics.pause_seconds = 3600
+    await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
+    fake.fault = "garbage"
+    return len(fake.seen)

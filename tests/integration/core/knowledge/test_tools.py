@@ -1,0 +1,84 @@
+"""The tools that look things up."""
+
+import pytest
+
+from core.domain.errors import ToolError
+from core.knowledge.run_knowledge import KnowledgeDesk
+from core.ports import Sandbox
+from core.tools.catalogue import catalogue, toolbox
+from core.tools.knowledge import ask_document, search_knowledge
+from core.tools.tool import Toolbox, ToolContext, prepare
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.integration.core.knowledge import made_files
+from tests.integration.core.knowledge.conftest import Shelf
+from tests.integration.core.knowledge.test_doc_qa import FACT, reader
+
+
+def context(desk: KnowledgeDesk | None, sandbox: Sandbox | None = None) -> ToolContext:
+    async def opened() -> Sandbox:
+        assert sandbox is not None
+        return sandbox
+
+    return ToolContext(thread_id="t", run_id="r", sandbox=opened, knowledge=desk)
+
+
+async def call(name: str, arguments: dict[str, str], within: ToolContext) -> str:
+    tools = Toolbox({tool.name: tool for tool in (search_knowledge, ask_document)})
+    prepared = prepare(name, arguments, tools)
+    answer = await prepared.tool.run(prepared.params, within)
+    assert isinstance(answer, str)
+    return answer
+
+
+async def test_a_search_answers_with_passages_and_their_page(shelf: Shelf) -> None:
+    await shelf.put(shelf.thread, "zoo.pdf", "Contents", FACT)
+    found = await call("search_knowledge", {"query": "walrus"}, context(shelf.desk()))
+
+    assert f"[page 2]\n{FACT}" in found
+
+
+async def test_an_empty_knowledge_base_is_told(shelf: Shelf) -> None:
+    assert "is empty" in await call("search_knowledge", {"query": "x"}, context(shelf.desk()))
+
+
+async def test_without_a_desk_the_model_is_told(shelf: Shelf) -> None:
+    with pytest.raises(ToolError, match="no knowledge base"):
+        await call("search_knowledge", {"query": "x"}, context(None))
+
+
+async def test_a_document_of_the_workspace_is_asked(shelf: Shelf) -> None:
+    sandbox = await MemorySandboxes().open("t", fence=1)
+    await sandbox.files.write(
+        "uploads/zoo.pdf", made_files.pieces(made_files.pdf(["Hello.", FACT]))
+    )
+    asked = {"file_path": "/workspace/uploads/zoo.pdf", "question": "Where is the walrus?"}
+    answer = await call("ask_document", asked, context(shelf.desk(reader), sandbox))
+
+    assert "Hall seven" in answer
+    assert "Source: [file](uploads/zoo.pdf), page" in answer
+
+
+@pytest.mark.parametrize(("content", "problem"), [(None, "missing.pdf"), (b"%PDF-x", "damaged")])
+async def test_a_file_that_cannot_be_read_is_told_to_the_model(
+    shelf: Shelf, content: bytes | None, problem: str
+) -> None:
+    sandbox = await MemorySandboxes().open("t", fence=1)
+    if content is not None:
+        await sandbox.files.write("missing.pdf", made_files.pieces(content))
+    with pytest.raises(ToolError, match=problem):
+        await call(
+            "ask_document",
+            {"file_path": "missing.pdf", "question": "?"},
+            context(shelf.desk(reader), sandbox),
+        )
+
+
+def test_the_tools_are_offered_only_where_there_is_a_knowledge_base() -> None:
+    names = {"search_knowledge", "ask_document"}
+
+    assert names <= set(catalogue())
+    assert not names & set(toolbox().tools)
+    assert names <= set(toolbox(with_knowledge=True).tools)
+    assert names & set(toolbox(with_knowledge=True, needs_sandbox=False).tools) == {
+        "search_knowledge"
+    }

@@ -1,0 +1,169 @@
+"""What endpoints that call themselves OpenAI-compatible do otherwise than OpenAI."""
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from aiohttp import web
+
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.llm.openai_stream import OpenAIStream
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+from tests.integration.core.llm.test_openai_stream import endpoint as served
+
+HI = TextDelta(text="Hi")
+STOPPED = ModelFinished(finish_reason="stop")
+WHOLE = b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
+STREAM = (
+    b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+Answer = Callable[[dict[str, object]], Awaitable[web.Response]]
+
+
+def asking(model: str = "m") -> ModelRequest:
+    return ModelRequest(
+        model=model,
+        messages=({"role": "user", "content": "hi"},),
+        temperature=0.5,
+        output_tokens_max=10,
+        stop_sequences=("Observation:",),
+    )
+
+
+def endpoint(answer: Answer) -> AbstractAsyncContextManager[OpenAIStream]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await answer(await request.json())
+
+    return served(handle)
+
+
+async def answered(body: bytes, content_type: str = "text/event-stream") -> list[ModelDelta]:
+    async def answer(_body: dict[str, object]) -> web.Response:
+        return web.Response(body=body, content_type=content_type)
+
+    async with endpoint(answer) as llm:
+        return [delta async for delta in llm.stream(asking())]
+
+
+def chunk(choice: str) -> bytes:
+    return b'data: {"choices":[' + choice.encode() + b"]}\n\n"
+
+
+@pytest.mark.parametrize("body", [WHOLE, b"\n " + WHOLE, STREAM, b"\xef\xbb\xbf" + STREAM])
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "text/event-stream", "text/plain", "application/octet-stream"],
+)
+async def test_an_answer_is_known_by_what_it_begins_with_whatever_its_type(
+    body: bytes, content_type: str
+):
+    assert await answered(body, content_type) == [HI, STOPPED]
+
+
+async def test_the_message_beside_the_deltas_is_not_said_twice():
+    got = await answered(
+        chunk('{"delta":{"content":"Hi"},"message":{"content":"Hi"}}')
+        + chunk('{"delta":{},"message":{"content":"Hi"},"finish_reason":"stop"}')
+    )
+    assert got == [HI, STOPPED]
+
+
+async def test_a_call_of_the_older_interface_is_a_call():
+    got = await answered(
+        chunk('{"delta":{"function_call":{"name":"bash","arguments":""}}}')
+        + chunk('{"delta":{"function_call":{"arguments":"{}"}}}')
+        + chunk('{"delta":{},"finish_reason":"function_call"}')
+    )
+    assert got == [
+        ToolCallDelta(index=0, name="bash"),
+        ToolCallDelta(index=0, arguments="{}"),
+        ModelFinished(finish_reason="tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize("reason", ["model_length", "max_output_tokens", "MAX_TOKENS"])
+async def test_an_answer_that_was_cut_for_its_length_is_told_as_such(reason: str):
+    got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
+    assert got == [HI, ModelFinished(finish_reason="length")]
+
+
+@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource", "abort"])
+async def test_an_answer_that_the_service_gave_up_is_no_answer(reason: str):
+    with pytest.raises(ModelUnavailable):
+        await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
+
+
+def picky(*refusals: tuple[str, str]) -> tuple[Answer, list[dict[str, object]]]:
+    """Refuses each option with its words; notes what it was asked."""
+    seen: list[dict[str, object]] = []
+
+    async def answer(body: dict[str, object]) -> web.Response:
+        seen.append(body)
+        for option, words in refusals:
+            if option in body:
+                said = {"error": {"message": words, "type": "invalid_request_error"}}
+                return web.json_response(said, status=400)
+        return web.Response(body=STREAM, content_type="text/event-stream")
+
+    return answer, seen
+
+
+async def test_options_that_an_endpoint_does_not_take_are_left_out_from_then_on():
+    answer, seen = picky(
+        ("stream_options", "Unrecognized request argument supplied: stream_options"),
+        ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model."),
+        ("stop", "'stop' is not supported with this model."),
+    )
+    async with endpoint(answer) as llm:
+        for _ in range(2):
+            assert [delta async for delta in llm.stream(asking())] == [HI, STOPPED]
+        assert len(seen) == 5
+        assert [delta async for delta in llm.stream(asking("other"))] == [HI, STOPPED]
+    assert sorted(seen[4]) == ["max_tokens", "messages", "model", "stream"]
+    assert "stop" in seen[5]
+
+
+async def test_the_limit_of_an_answer_goes_by_its_other_name_where_that_is_wanted():
+    words = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    answer, seen = picky(("max_tokens", words))
+    async with endpoint(answer) as llm:
+        assert [delta async for delta in llm.stream(asking())] == [HI, STOPPED]
+    assert (seen[1].get("max_completion_tokens"), "max_tokens" in seen[1]) == (10, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "temperature: should be less than 0.4",
+        "Unsupported model.",
+        "max_tokens is too large: 10. This model supports at most 4 tokens.",
+    ],
+)
+async def test_a_refusal_for_another_reason_is_not_asked_again(words: str):
+    asked = 0
+
+    async def answer(_body: dict[str, object]) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(status=400, text=json.dumps({"error": {"message": words}}))
+
+    async with endpoint(answer) as llm:
+        with pytest.raises(ModelRejected):
+            [delta async for delta in llm.stream(asking())]
+    assert asked == 1
+
+
+async def test_an_endpoint_that_goes_on_refusing_is_not_asked_for_ever():
+    asked = 0
+
+    async def answer(_body: dict[str, object]) -> web.Response:
+        nonlocal asked
+        asked += 1
+        words = "Unsupported: stream_options, temperature, stop, max_tokens, max_completion_tokens"
+        return web.Response(status=422, text=json.dumps({"detail": words}))
+
+    async with endpoint(answer) as llm:
+        with pytest.raises(ModelRejected):
+            [delta async for delta in llm.stream(asking())]
+    assert asked <= 3

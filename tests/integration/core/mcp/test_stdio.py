@@ -1,0 +1,188 @@
+"""A server as a child process: what it answers, what it sees, and what becomes of it."""
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.tasks import cancel, spawn
+from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio, until
+
+
+async def test_a_tool_is_called_by_its_name_here(guest: Guest) -> None:
+    assert await guest.output("echo", text="ab", times=2) == "abab"
+
+
+async def test_the_servers_own_schema_reaches_the_model_and_checks_the_call(guest: Guest) -> None:
+    spec = guest.toolbox.specs["mcp_fake_sums"]
+    assert spec.parameters["properties"] == {
+        "numbers": {"items": {"type": "integer"}, "type": "array"}
+    }
+    assert spec.parameters["required"] == ["numbers"]
+    assert spec.description == "[Tool of the MCP server fake, described by it:] Structured content."
+    assert "numbers: is missing" in await guest.error("sums")
+    assert "numbers.1: should be integer" in await guest.error("sums", numbers=[1, "x"])
+
+
+async def test_structured_content_is_said_once(guest: Guest) -> None:
+    assert json.loads(await guest.output("sums", numbers=[1, 2, 3])) == {"sum": 6, "count": 3}
+
+
+async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: Guest) -> None:
+    outcome = await guest.call("mixed")
+    assert str(outcome.result["output"]).splitlines() == [
+        "Look:",
+        "[picture, image/png, 70 bytes: shown to you as an image]",
+        "[picture, image/png; left out: it is no PNG, JPEG, GIF or WebP]",
+        "[sound, audio/wav, 3 bytes; it cannot be played here]",
+        "[resource note://one, text/plain]",
+        "the note",
+        "[resource file://x.bin, application/zip, 3 bytes; not shown]",
+        "[link to a resource: note://two (another note)]",
+    ]
+    (picture,) = outcome.messages
+    assert (picture.type, picture.is_llm_message, picture.thread_id, picture.run_id) == (
+        "image_context",
+        False,
+        "thread",
+        "run",
+    )
+    assert picture.content["mime_type"] == "image/png"
+    assert picture.content["original_size"] == 70
+
+
+async def test_an_error_of_the_tool_is_a_failed_result(guest: Guest) -> None:
+    outcome = await guest.call("fail", why="no reason")
+    assert (outcome.outcome, outcome.result["success"]) == ("failed", False)
+
+
+async def test_a_server_that_dies_is_one_error_and_is_there_again(guest: Guest) -> None:
+    before = json.loads(await guest.output("who_am_i"))["pid"]
+    assert "the connection ended before its answer" in await guest.error("die")
+    assert await guest.output("echo", text="back") == "back"
+    assert json.loads(await guest.output("who_am_i"))["pid"] != before
+
+
+async def test_a_death_between_calls_is_not_even_noticed(guest: Guest) -> None:
+    pid = json.loads(await guest.output("who_am_i"))["pid"]
+    os.kill(pid, 9)
+    await until(lambda: not psutil.pid_exists(pid))
+    # the end of its pipe reaches the reader a moment after the process is gone; a call in between would be one in vain
+    await asyncio.sleep(0.5)
+    assert await guest.output("echo", text="back") == "back"
+
+
+async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
+    guest_of: MakeGuest, tmp_path: Path
+) -> None:
+    guest = guest_of(stdio(call_timeout_seconds=2))
+    await guest.look()
+    pid = await guest.output("who_am_i")
+    told = tmp_path / "cancelled"
+    assert "did not answer within 2 s" in await guest.error("hang", cancelled=str(told))
+    await until(told.exists)
+    assert await guest.output("who_am_i") == pid
+
+
+async def test_a_server_that_is_stuck_is_started_anew(
+    guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.link.PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("core.mcp.stdio.PATIENCE_SECONDS", 0.2)
+    guest = guest_of(stdio(call_timeout_seconds=2))
+    await guest.look()
+    pid = json.loads(await guest.output("who_am_i"))["pid"]
+    assert "did not answer" in await guest.error("block")
+    assert await guest.output("echo", text="back") == "back"
+    assert not psutil.pid_exists(pid)
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(guest: Guest, tmp_path: Path) -> None:
+    started, told = tmp_path / "started", tmp_path / "cancelled"
+    call = spawn(guest.call("hang", started=str(started), cancelled=str(told)), name="call")
+    await until(started.exists)
+    await cancel(call)
+    assert call.cancelled()
+    await until(told.exists)
+    assert await guest.output("echo", text="on") == "on"
+
+
+async def test_calls_run_beside_each_other(guest: Guest, tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(3)]
+    calls = [spawn(guest.call("hang", started=str(file)), name="call") for file in files]
+    await until(lambda: all(file.exists() for file in files))
+    for call in calls:
+        await cancel(call)
+
+
+async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variables(
+    guest_of: MakeGuest,
+) -> None:
+    host = {"PATH": "/usr/bin:/bin", "HOME": "/home/x", "LANG": "C", "SLACK_BOT_TOKEN": "xoxb-1"}
+    guest = guest_of(stdio(env={"KEY": "given"}), host_environment=host)
+    await guest.look()
+    seen = json.loads(await guest.output("who_am_i"))["environment"]
+    seen.pop("LC_CTYPE", None)  # set by Python itself
+    assert seen == {"PATH": "/usr/bin:/bin", "HOME": "/home/x", "LANG": "C", "KEY": "given"}
+
+
+async def test_what_a_server_says_is_logged_without_secrets_and_cut(
+    guest_of: MakeGuest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "core.mcp.stdio")
+    guest = guest_of(stdio(secrets=frozenset({"s3cret-key"})))
+    await guest.look()
+    await guest.output("say_on_stderr", text="using s3cret-key\x1b[31m now " + "y" * 10_000)
+    await until(lambda: "using" in caplog.text)
+    (said,) = [one.getMessage() for one in caplog.records if "using" in one.getMessage()]
+    assert said.startswith("MCP server fake: using ***[31m now yyy")
+    assert len(said) < 600
+
+
+async def test_new_tools_are_there_for_the_next_run(guest: Guest) -> None:
+    assert "mcp_fake_fresh" not in guest.toolbox.tools
+    assert await guest.output("learn", name="fresh") == "learnt"
+    async with asyncio.timeout(20):
+        while "mcp_fake_fresh" not in await guest.look():
+            await asyncio.sleep(0.01)
+    assert await guest.output("fresh") == "new"
+
+
+async def test_a_huge_answer_is_cut_and_a_monstrous_one_costs_the_connection_alone(
+    guest: Guest,
+) -> None:
+    said = await guest.output("huge", characters=1_000_000)
+    assert len(said) < 61_000
+    assert "left out" in said
+    assert "more than 8 MB" in await guest.error("huge", characters=9_000_000)
+    assert await guest.output("echo", text="back") == "back"
+
+
+async def test_text_that_is_no_text_passes_both_ways(guest: Guest) -> None:
+    assert await guest.output("echo", text="a\ud800b") == "a?b"
+
+
+async def test_closing_leaves_no_process_not_even_of_a_stubborn_server(
+    guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.stdio.PATIENCE_SECONDS", 0.2)
+    guest = guest_of(stdio(program="mcp_stubborn.py"))
+    (tool,) = await guest.look()
+    mine, child = map(int, (await guest.output(tool)).split())
+    assert psutil.pid_exists(mine)
+    assert psutil.pid_exists(child)
+    await guest.servers.close()
+    await until(lambda: not psutil.pid_exists(mine) and not _is_running(child))
+    assert "about to end" in await guest.error(tool)
+
+
+def _is_running(pid: int) -> bool:
+    """A killed orphan may stay a zombie where nobody reaps it."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,280 @@
+"""How a run holds its conversation: within the window, after a refusal, over runs, and beside other people's talk."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from core.context.limits import ContextLimit
+from core.context.window import ContextPolicy
+from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRefused
+from core.domain.events import ChecklistChanged, RunFailed
+from core.domain.messages import Message
+from core.domain.threads import Address, Heard, Person
+from core.run.execute import execute
+from core.tools.catalogue import catalogue
+from core.tools.tool import Toolbox
+from tests.fakes.played_model import calls, text
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.integration.core.conftest import World
+from tests.integration.core.context.talk import words
+
+
+def policy(room: int, **changes: Any) -> ContextPolicy:
+    limits = {"test": ContextLimit(window=room + 1000, reserved=1000)}
+    return ContextPolicy(limits=limits, **changes)
+
+
+def sent(world: World, number: int) -> list[str]:
+    return [json.dumps(one, ensure_ascii=False) for one in world.model.requests[number].messages]
+
+
+def echo(count: int, *, seed: int = 1) -> Any:
+    return calls(("echo", json.dumps({"text": words(count, seed=seed)})))
+
+
+async def test_messages_are_stored_with_their_tokens(world: World) -> None:
+    world.model.turns = [calls(("echo", '{"text": "a"}'), said="I will."), text("done")]
+    run_id = await world.run("go")
+    assert all(one.token_count > 0 for one in await world.history(run_id))
+
+
+async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expanded(
+    world: World,
+) -> None:
+    world.with_engine(context_policy=policy(6000))
+    world.model.turns = [echo(5000), text("done")]
+    run_id = await world.run("go")
+    result = sent(world, 1)[-1]
+    assert len(result) < 20_000
+    stored = next(one for one in await world.history(run_id) if one.type == "tool")
+    assert stored.message_id in result
+    assert len(str(stored.content["content"])) > 25_000
+
+    tools = {**world.bench.toolbox().tools, "expand_message": catalogue()["expand_message"]}
+    world.with_engine(toolbox=Toolbox(tools), context_policy=policy(90_000))
+    wanted = json.dumps({"message_id": stored.message_id, "page": 2})
+    world.model.turns = [calls(("expand_message", wanted)), text("done")]
+    await world.run("look again")
+    assert "page 2 of" in sent(world, 3)[-1]
+
+
+async def test_what_was_cut_is_sent_the_same_way_in_the_next_run(world: World) -> None:
+    world.with_engine(context_policy=policy(9000))
+    world.model.turns = [echo(3000), echo(3000, seed=2), text("done")]
+    await world.run("go")
+    world.model.turns = [text("again")]
+    await world.run("and now")
+    before, after = sent(world, 2), sent(world, 3)
+    assert any("left out" in one for one in before)
+    assert after[1 : len(before)] == before[1:]
+
+
+async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -> None:
+    world.model.turns = [
+        echo(5000),
+        [ContextOverflow("too long", detail="maximum is 8192")],
+        text("done"),
+    ]
+    run_id = await world.run("go")
+    assert len(sent(world, 2)[-1]) < 0.7 * len(sent(world, 1)[-1])
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_a_second_refusal_ends_the_run_with_one_sentence_and_the_figures(
+    world: World,
+) -> None:
+    refusal = ContextOverflow("The conversation is too long for this model.")
+    world.model.turns = [echo(5000), [refusal], [refusal]]
+    run_id = await world.run("go")
+    (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
+    assert "too long for test" in failed.public_message
+    assert "41,000" in failed.public_message
+    assert len(world.model.requests) == 3
+
+
+async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:
+    world.with_engine(system_prompt=lambda: words(5000), context_policy=policy(3000))
+    run_id = await world.run("go")
+    (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
+    assert "too long for test" in failed.public_message
+    assert not world.model.requests
+
+
+async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) -> None:
+    world.with_engine(
+        context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000),
+    )
+    world.model.turns = [
+        echo(600),
+        echo(600, seed=2),
+        echo(600, seed=3),
+        text("# Decisions\nalice wants it blue."),
+        text("done"),
+    ]
+    run_id = await world.run("make it blue")
+    summing, last = world.model.requests[3], sent(world, 4)
+    assert "make it blue" in str(summing.messages[1]["content"])
+    assert not summing.tools
+    assert "alice wants it blue" in last[1]
+    assert "make it blue" in last[1]
+    assert sum(map(len, last)) < 30_000
+    stored = await world.messages(run_id)
+    assert [one.type for one in stored].count("summary") == 1
+    assert sum(one.type == "tool" for one in stored) == 3
+
+    world.model.turns = [text("green then")]
+    await world.run("or green")
+    again = sent(world, 5)
+    assert again[1] == last[1]
+    assert len(again) == len(last) + 2
+    thread_id = stored[0].thread_id
+    recent = await world.engine.conversations.recent(thread_id)
+    assert len(recent) < len(await world.engine.conversations.history(thread_id))
+
+
+async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
+    world.with_engine(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.model.turns = [
+        echo(600),
+        echo(600, seed=2),
+        echo(600, seed=3),
+        [ModelRejected("no")],
+        text("done"),
+    ]
+    run_id = await world.run("make it blue")
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+    assert not [one for one in await world.messages(run_id) if one.type == "summary"]
+
+
+async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world: World) -> None:
+    world.with_engine(context_policy=policy(2600))
+    many = [echo(400, seed=seed) for seed in range(8)]
+    rejected: Any = [ModelRejected("no")]
+    # the summary is tried when cutting is not enough, and refused each time
+    plan = [*many, text("done")]
+
+    async def play(request: Any) -> Any:
+        is_summary = "record of a conversation" in str(request.messages[0]["content"])
+        world.model.turns = [rejected if is_summary else plan.pop(0)]
+        async for delta in world.model.stream(request):
+            yield delta
+
+    world.with_engine(ask_model=play)
+    run_id = await world.run("make it blue")
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+    last = sent(world, -1)
+    assert "are left out because the conversation is too long" in last[1]
+    assert "make it blue" in last[1]
+    called = [one for one in world.model.requests[-1].messages if one.get("tool_calls")]
+    results = [one for one in world.model.requests[-1].messages if one["role"] == "tool"]
+    assert len(called) == len(results) > 0
+
+
+async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:
+    tools = {name: catalogue()[name] for name in ("create_file", "str_replace", "complete")}
+    world.with_engine(toolbox=Toolbox(tools), sandboxes=MemorySandboxes())
+    made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
+    ticked = json.dumps({"file_path": "todo.md", "old_str": "[ ] a", "new_str": "[x] a"})
+    world.model.turns = [calls(("create_file", made)), calls(("str_replace", ticked)), text("ok")]
+    run_id = await world.run("go")
+    told = [one for one in await world.events(run_id) if isinstance(one, ChecklistChanged)]
+    assert [(one.title, [item.state for item in one.items]) for one in told] == [
+        ("Trip", ["active", "pending"]),
+        ("Trip", ["done", "active"]),
+    ]
+    world.model.turns = [text("ok")]
+    await world.run("go on")
+    assert "[x] a" in sent(world, 3)[0]
+
+
+class Chat:
+    """A `ThreadTalk` with given messages."""
+
+    def __init__(self, *said: Heard, error: Exception | None = None) -> None:
+        self.said = said
+        self.error = error
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        if self.error is not None:
+            raise self.error
+        found = [one for one in self.said if one.sent_at < before]
+        return tuple(one for one in found if after is None or one.sent_at > after)[-limit:]
+
+
+def heard(words_said: str, moment: datetime, ref: str) -> Heard:
+    return Heard(
+        author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref
+    )
+
+
+def overheard(history: Sequence[Message]) -> list[str]:
+    return [str(one.content["content"]) for one in history if one.metadata.get("is_heard")]
+
+
+async def test_what_was_said_before_the_agent_was_called_is_told_once(world: World) -> None:
+    moment = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
+    chat = Chat(heard("the budget is 500", moment, "71"), heard("please look", moment, "1"))
+    world.with_engine(thread_talks={"api": chat})
+    world.model.turns = [text("ok"), text("ok")]
+    await world.run("please look")
+    request = sent(world, 0)
+    assert "the budget is 500" in request[1]
+    assert "before you were called" in request[1]
+    assert "alice (U1)" in request[2]
+    # the message that calls the agent is no talk beside it
+    assert "please look" not in request[1]
+    run_id = await world.run("and?")
+    (told,) = overheard(await world.history(run_id))
+    assert "bob" in told
+
+
+@pytest.mark.parametrize("error", [SurfaceRefused("no", code="missing_scope"), TimeoutError()])
+async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(
+    world: World, error: Exception
+) -> None:
+    world.with_engine(thread_talks={"api": Chat(error=error)})
+    world.model.turns = [text("ok")]
+    run_id = await world.say("hi")
+    await execute(run_id, world.engine)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
+    world.with_engine(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    summing, held = asyncio.Event(), asyncio.Event()
+    plan = [echo(600), echo(600, seed=2), echo(600, seed=3)]
+
+    async def play(request: Any) -> Any:
+        if plan:
+            world.model.turns = [plan.pop(0)]
+            async for delta in world.model.stream(request):
+                yield delta
+            return
+        summing.set()
+        await held.wait()
+
+    world.with_engine(ask_model=play)
+    run_id = await world.say("go")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(execute(run_id, world.engine))
+        await summing.wait()
+        await world.stop(run_id)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    kinds = [one.kind for one in await world.events(run_id)]
+    assert kinds.count("turn_started") == kinds.count("turn_finished") == 3

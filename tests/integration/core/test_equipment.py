@@ -1,0 +1,209 @@
+"""A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots.bootstrap.agent_knowledge import AgentKnowledge
+from core.agents.definition import Known
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
+from core.knowledge.ports import Scope
+from core.knowledge.run_knowledge import Library
+from core.run.execute import execute
+from core.tools.catalogue import catalogue
+from core.tools.tool import Tool, Toolbox
+from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.knowledge import SqlKnowledge
+from tests.fakes.played_model import text
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+OWN = "own"
+
+
+@dataclass
+class Bench:
+    """A world whose thread works with the agent `own`."""
+
+    world: World
+    folder: Path
+    library: Library
+    asked_for: list[frozenset[str] | None] = field(default_factory=list[frozenset[str] | None])
+
+    def own(self, more: str) -> None:
+        made = self.folder / ".own"
+        made.write_text(f"name: Own\ndescription: Ours.\n{more}")
+        made.rename(self.folder / "own.yaml")
+
+    async def run(self, words: str = "hello") -> Any:
+        """What the model is asked."""
+        self.world.model.turns.append(text("ok"))
+        await self.world.engine.roster.versions.choose(self.world.address, OWN)
+        await self.world.run(words)
+        return self.world.model.requests[-1]
+
+    async def more_tools(self, servers: frozenset[str] | None) -> Sequence[Tool[Any]]:
+        self.asked_for.append(servers)
+        return ()
+
+    async def known(self) -> set[str]:
+        return {one.name for one in await self.library.store.entries([Scope("agent", OWN)])}
+
+
+@pytest.fixture
+async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    known = Known(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
+    files = AgentFiles(known=known, folder=folder)
+    files.load()
+    library = Library(store=SqlKnowledge(world.database))
+    knowledge = AgentKnowledge(files, library)
+    bench = Bench(world, folder, library)
+    own = {name: catalogue()[name] for name in ("search_knowledge",)}
+    world.with_engine(
+        roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
+        library=library,
+        learn=knowledge.learn,
+        more_tools=bench.more_tools,
+        toolbox=Toolbox({**world.bench.toolbox().tools, **own}),
+    )
+    yield bench
+    await knowledge.close()
+
+
+def tools(request: Any) -> set[str]:
+    return {one["function"]["name"] for one in request.tools}
+
+
+def system(request: Any) -> str:
+    return str(request.messages[0]["content"])
+
+
+async def test_without_wishes_all_is_as_the_settings_have_it(bench: Bench) -> None:
+    bench.own("")
+    request = await bench.run()
+    assert (request.model, system(request)) == ("test", "You are a test.")
+    assert tools(request) == set(bench.world.engine.toolbox.tools)
+    assert bench.asked_for == [None]
+
+
+async def test_the_role_stands_on_the_base_prompt(bench: Bench) -> None:
+    bench.own("prompt: Be brief.\n")
+    assert system(await bench.run()).startswith("You are a test.\n\n# Your role here\n\nBe brief.")
+
+
+async def test_the_model_is_the_agents_and_the_dialect_goes_by_it(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    request = await bench.run()
+    assert (request.model, tools(request)) == ("openai/o1-mini", set())
+    assert '<invoke name="echo">' in system(request)
+
+
+async def test_a_dialect_that_the_settings_name_holds_for_every_model(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    bench.world.with_engine(dialect_setting="native")
+    assert tools(await bench.run())
+
+
+async def test_an_agents_own_dialect_goes_before_all(bench: Bench) -> None:
+    bench.own("dialect: react\n")
+    bench.world.with_engine(dialect_setting="native")
+    request = await bench.run()
+    assert tools(request) == set()
+    assert "Action Input:" in system(request)
+
+
+async def test_the_usage_is_the_agents_models(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    await bench.run()
+    rows = await bench.world.database.read(
+        lambda c: c.exec_driver_sql("SELECT DISTINCT model FROM usage").scalars().all()
+    )
+    assert rows == ["openai/o1-mini"]
+
+
+async def test_tools_are_those_that_are_enabled_less_those_that_are_not(bench: Bench) -> None:
+    bench.own("tools: {enabled: [ask, complete, search_knowledge], disabled: [complete]}\n")
+    assert tools(await bench.run()) == {"ask", "search_knowledge"}
+
+
+async def test_tool_servers_are_those_that_are_named(bench: Bench) -> None:
+    bench.own("mcp_servers: [tickets]\n")
+    await bench.run()
+    bench.own("mcp_servers: []\n")
+    await bench.run()
+    assert bench.asked_for == [frozenset({"tickets"}), frozenset()]
+
+
+async def test_an_agent_knows_its_files_in_every_thread(bench: Bench) -> None:
+    (bench.folder / "notes").mkdir()
+    (bench.folder / "notes" / "cat.md").write_text("Our cat is called Minka.")
+    (bench.folder / "notes" / ".hidden.md").write_text("A secret.")
+    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
+    bench.own("knowledge: [notes, dog.txt]\n")
+    request = await bench.run("What is the cat called?")
+    assert "Minka" in system(request)
+    assert await bench.known() == {"notes/cat.md", "dog.txt"}
+
+    (bench.folder / "notes" / "cat.md").write_text("Our cat is called Tiger.")
+    (bench.folder / "dog.txt").rename(bench.folder / "notes" / "hound.txt")
+    bench.own("knowledge: [notes]\n")
+    again = system(await bench.run("What is the cat called?"))
+    assert "Tiger" in again
+    assert "Minka" not in again
+    assert "Rex" in again
+    assert len(await bench.known()) == 2
+
+    bench.own("")
+    assert "Tiger" not in system(await bench.run("What is the cat called?"))
+
+
+async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("The password is swordfish.")
+    (bench.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (bench.folder / "broken.pdf").write_bytes(b"%PDF-1.4 no")
+    (bench.folder / "good.txt").write_text("The sky is blue.")
+    bench.own("knowledge: [link.txt, broken.pdf, gone.txt, good.txt]\n")
+    assert "The sky is blue." in system(await bench.run("What is the sky and the password?"))
+    assert await bench.known() == {"good.txt"}
+
+
+async def test_an_agents_own_knowledge_has_half_of_the_room_at_most(bench: Bench) -> None:
+    (bench.folder / "big.txt").write_text(
+        "\n".join(f"Row {n} is about bread." for n in range(5000))
+    )
+    bench.own("knowledge: [big.txt]\n")
+    told = system(await bench.run("What is about bread?"))
+    assert "about bread" in told
+    assert len(told) < 4 * 2_000 * 2
+
+
+async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench) -> None:
+    started = asyncio.Event()
+
+    async def learn(agent_id: str) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
+    bench.own("knowledge: [dog.txt]\n")
+    world = bench.world.with_engine(learn=learn)
+    await bench.world.engine.roster.versions.choose(world.address, OWN)
+    run_id = await world.say("hello")
+    async with asyncio.timeout(20):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(execute(run_id, world.engine))
+            await started.wait()
+            await world.stop(run_id)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    assert world.model.requests == []

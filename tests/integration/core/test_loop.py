@@ -1,0 +1,279 @@
+"""What a run does from the message to the terminal event, told by its stored events and messages."""
+
+import asyncio
+import json
+
+import pytest
+
+from core.dialects.xml import XmlDialect
+from core.domain.events import RunFinished, ToolFinished, ToolStarted
+from core.loop.policy import LoopPolicy
+from core.ports import ThinkingDelta, ToolCallDelta
+from core.run.execute import execute
+from tests.fakes.played_model import calls, ended, invokes, pieces, text
+from tests.integration.core.conftest import World
+
+
+def kinds(events: list[object]) -> list[str]:
+    return [event.kind for event in events]
+
+
+async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
+    world.model.turns = [text("Hel", "lo.")]
+    run_id = await world.run("hi")
+    events = await world.events(run_id)
+    assert kinds(events) == [
+        "message_added",
+        "turn_started",
+        "response_started",
+        "message_added",
+        "finish_reached",
+        "turn_finished",
+        "run_finished",
+    ]
+    last = events[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "Hello."
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.finish_reason) == ("completed", "stop")
+
+
+async def test_what_a_model_thinks_aloud_is_no_part_of_its_answer(world: World) -> None:
+    world.model.turns = [[ThinkingDelta(text="Hm, a greeting."), *text("Hello.")]]
+    run_id = await world.run("hi")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "Hello."
+    assert "Hm" not in str(await world.messages(run_id))
+
+
+async def test_the_author_stands_inside_the_message(world: World) -> None:
+    world.model.turns = [text("ok")]
+    await world.run("please look")
+    assert world.model.requests[0].messages[-1] == {
+        "role": "user",
+        "content": "alice (U1):\nplease look",
+    }
+
+
+async def test_a_native_call_is_answered_with_its_result(world: World) -> None:
+    world.model.turns = [calls(("echo", '{"text": "a"}'), said="I will."), text("done")]
+    run_id = await world.run("go")
+    assert kinds(await world.events(run_id)) == [
+        "message_added",
+        "turn_started",
+        "response_started",
+        "tool_started",
+        "message_added",
+        "tool_finished",
+        "message_added",
+        "finish_reached",
+        "turn_finished",
+        "turn_started",
+        "response_started",
+        "message_added",
+        "finish_reached",
+        "turn_finished",
+        "run_finished",
+    ]
+    second = world.model.requests[1].messages
+    assert [message["role"] for message in second] == ["system", "user", "assistant", "tool"]
+    result = json.loads(str(second[-1]["content"]))["tool_execution"]
+    assert result["result"] == {"success": True, "output": "echo a", "error": None}
+    assert second[-1]["tool_call_id"] == "call_0"
+
+
+async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: World) -> None:
+    world.with_engine(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
+    both = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}), said="First. ")
+    world.model.turns = [text(*pieces(both)), text("done")]
+    run_id = await world.run("go")
+    events = await world.events(run_id)
+    assert kinds(events)[1:9] == [
+        "turn_started",
+        "response_started",
+        "tool_started",
+        "finish_reached",
+        "message_added",
+        "tool_finished",
+        "message_added",
+        "turn_finished",
+    ]
+    assert world.bench.said == ["a"]
+    finish = events[4]
+    assert finish.reason == "xml_tool_limit_reached"
+
+
+async def test_every_invoke_of_a_block_runs(world: World) -> None:
+    world.with_engine(dialect=XmlDialect())
+    world.model.turns = [
+        text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))),
+        text("done"),
+    ]
+    await world.run("go")
+    assert world.bench.said == ["a", "b"]
+    assert [message["role"] for message in world.model.requests[1].messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "user",
+    ]
+
+
+async def test_a_call_starts_while_the_model_still_streams(world: World) -> None:
+    still = asyncio.Event()
+    world.model.turns = [
+        [
+            ToolCallDelta(index=0, call_id="c0", name="wait", arguments='{"text": "x"}'),
+            ToolCallDelta(index=1, call_id="c1", name="echo", arguments='{"text": "y"}'),
+            still,
+            ended("tool_calls"),
+        ],
+        text("done"),
+    ]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    world.bench.gate("x").set()
+    still.set()
+    await running
+    assert world.bench.said == ["x", "y"]
+
+
+async def test_calls_wait_for_the_whole_answer_where_that_is_set(world: World) -> None:
+    world.with_engine(policy=LoopPolicy(executes_on_stream=False))
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    run_id = await world.run("go")
+    assert kinds(await world.events(run_id))[3:5] == ["message_added", "tool_started"]
+
+
+async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
+    world.model.turns = [
+        calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "fast"}')),
+        text("done"),
+    ]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        while "fast" not in world.bench.said:
+            await asyncio.sleep(0.01)
+    world.bench.gate("slow").set()
+    await running
+    finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
+    assert [one.index for one in finished] == [0, 1]
+    assert [m["tool_call_id"] for m in world.model.requests[1].messages[-2:]] == [
+        "call_0",
+        "call_1",
+    ]
+
+
+async def test_sequential_calls_wait_for_each_other(world: World) -> None:
+    world.with_engine(policy=LoopPolicy(is_sequential=True))
+    world.model.turns = [
+        calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')),
+        text("done"),
+    ]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("slow").wait()
+    assert world.bench.said == ["slow"]
+    world.bench.gate("slow").set()
+    await running
+    assert world.bench.said == ["slow", "after"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "outcome", "part"),
+    [
+        ("nonsense", "{}", "error", "There is no tool named 'nonsense'"),
+        ("echo", "{}", "error", "text: Field required"),
+        ("echo", "[not json", "error", ""),
+        ("explode", '{"text": "bang"}', "error", "explode broke (RuntimeError)"),
+    ],
+)
+async def test_a_call_that_fails_is_told_to_the_model_alone(
+    world: World, name: str, arguments: str, outcome: str, part: str
+) -> None:
+    world.model.turns = [calls((name, arguments), ("echo", '{"text": "ok"}')), text("done")]
+    run_id = await world.run("go")
+    finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
+    assert [one.outcome for one in finished] == [outcome, "completed"]
+    assert part in finished[0].message
+    assert "Traceback" not in finished[0].message
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_a_flood_of_output_is_cut(world: World) -> None:
+    world.model.turns = [calls(("flood", '{"text": "x"}')), text("done")]
+    await world.run("go")
+    assert len(str(world.model.requests[1].messages[-1]["content"])) < 100_000
+
+
+async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> None:
+    world.model.turns = [
+        calls(
+            ("echo", '{"text": "before"}'),
+            ("ask", '{"text": "Which?", "options": ["A", "B"]}'),
+            ("echo", '{"text": "after"}'),
+        )
+    ]
+    run_id = await world.run("go")
+    assert world.bench.said == ["before"]
+    snapshot = await world.engine.conversations.find(world.address)
+    assert snapshot is not None
+    assert snapshot.thread.state == "waiting"
+    assert snapshot.open_ask is not None
+    assert snapshot.open_ask.options == ("A", "B")
+    history = await world.history(run_id)
+    assert "Not run: ask came before it" in str(history[-1].content)
+    finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
+    assert [one.terminates for one in finished] == [False, True, False]
+
+
+async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: World) -> None:
+    world.model.turns = [calls(("ask", '{"text": "Which?"}')), text("done")]
+    first = await world.run("go")
+    second = await world.run("the red one")
+    assert first != second
+    sent = world.model.requests[1].messages
+    assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "user"]
+    assert "the red one" in str(sent[-1]["content"])
+
+
+async def test_complete_without_text_gives_what_was_said(world: World) -> None:
+    world.model.turns = [calls(("complete", '{"attachments": "a.md, b.md"}'), said="All done.")]
+    run_id = await world.run("go")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert (last.reply.text, last.reply.attachments) == ("All done.", ("a.md", "b.md"))
+
+
+async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    recorded = await world.engine.journal.calls(run_id)
+    assert [(one.name, one.state) for one in recorded] == [("wait", "started")]
+    started = [e for e in await world.events(run_id) if isinstance(e, ToolStarted)]
+    assert [one.title for one in started] == ["wait x"]
+    world.bench.gate("x").set()
+    await running
+    assert [one.state for one in await world.engine.journal.calls(run_id)] == ["finished"]
+
+
+async def test_usage_is_added_up(world: World) -> None:
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    run_id = await world.run("go")
+    usage = await world.engine.conversations.usage(run_id=run_id)
+    assert (usage.input_tokens, usage.output_tokens) == (20, 10)

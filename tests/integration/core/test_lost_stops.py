@@ -1,0 +1,31 @@
+"""A stop whose signal is lost is stored all the same: the run looks for it by itself."""
+
+import asyncio
+
+from core.ports import TextDelta
+from core.run.execute import execute
+from storage.memory.run_queue import MemoryStopSignals
+from tests.fakes.played_model import text
+from tests.integration.core.conftest import World
+
+
+class DeafSignals(MemoryStopSignals):
+    """Signals that never arrive, as where Redis took none from the process that heard the stop."""
+
+    async def send(self, run_id: str) -> None: ...
+
+
+async def test_a_stop_whose_signal_is_lost_stops_the_run(world: World) -> None:
+    never = asyncio.Event()
+    world.with_engine(signals=DeafSignals())
+    world.model.turns = [[TextDelta(text="Half"), never, *text("Whole.")]]
+    run_id = await world.say("hello")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(10):
+        while not world.model.requests:
+            await asyncio.sleep(0)
+    assert await world.stops.request_stop(run_id)
+    await asyncio.wait_for(running, 20)
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"

@@ -1,0 +1,116 @@
+"""Pictures in whole runs: seen by the model in its next call, and handed to people with the answer."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from core.domain.budget import Budget, Limit
+from core.domain.events import RunFinished
+from core.domain.threads import Reply, ToolCallRecord
+from core.run.finish import with_pictures
+from core.tools.catalogue import catalogue
+from core.tools.tool import Toolbox
+from core.web_access.drawing import Drawer
+from core.web_access.guard import Guard
+from core.web_access.services import Outside
+from tests.fakes.drawing import encoded_answer
+from tests.fakes.played_model import calls, text
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.integration.core.conftest import World
+
+
+class Painter:
+    """A source of drawings in this process."""
+
+    async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
+        return {**encoded_answer(), "cost_usd": 0.04}
+
+    async def close(self) -> None:
+        return None
+
+
+DRAW = ("image_edit_or_generate", json.dumps({"mode": "generate", "prompt": "a field"}))
+
+
+@pytest.fixture
+def studio(world: World) -> World:
+    names = ("image_edit_or_generate", "complete", "ask", "see_image")
+    return world.with_engine(
+        toolbox=Toolbox({name: catalogue()[name] for name in names}),
+        sandboxes=MemorySandboxes(),
+        outside=Outside(drawer=Drawer(Painter(), "painter", Guard())),
+    )
+
+
+async def drawn(world: World, run_id: str) -> str:
+    (record,) = [one for one in await world.engine.journal.calls(run_id) if one.name == DRAW[0]]
+    assert record.result is not None
+    output = record.result["output"]
+    assert isinstance(output, dict)
+    return str(output["file_path"])
+
+
+async def attachments(world: World, run_id: str) -> tuple[str, ...]:
+    finished = [one for one in await world.events(run_id) if isinstance(one, RunFinished)]
+    assert finished[0].reply is not None
+    return finished[0].reply.attachments
+
+
+async def test_a_drawing_goes_to_people_with_an_answer_that_does_not_name_it(studio: World) -> None:
+    studio.model.turns = [calls(DRAW), text("Here it is.")]
+    run_id = await studio.run("draw a field")
+    assert await attachments(studio, run_id) == (await drawn(studio, run_id),)
+
+
+async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
+    path = "images/picture_1.png"
+    reply = Reply(kind="answer", text="x", attachments=(f"/workspace/{path}", "other.txt"))
+    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+    record = ToolCallRecord(
+        run_id="r",
+        turn_id="t",
+        index=0,
+        call_id="c",
+        name=DRAW[0],
+        arguments={},
+        raw="",
+        assistant_message_id="a",
+        result={"success": True, "output": {"file_path": path}, "error": None},
+    )
+    assert with_pictures(ended, [record, record]) == ended
+    failed = replace(record, result={"success": False, "output": None, "error": "no"})
+    assert with_pictures(ended, [failed, replace(record, result=None)]) == ended
+
+
+async def test_the_model_sees_what_was_drawn_in_its_next_call(studio: World) -> None:
+    studio.model.turns = [calls(DRAW), text("Here it is.")]
+    run_id = await studio.run("draw a field")
+    sent = json.dumps(studio.model.requests[-1].messages)
+    assert sent.count("data:image/png;base64,") == 1
+    kinds = [one.type for one in await studio.messages(run_id)]
+    assert kinds.index("image_context") < kinds.index("tool")
+    assert "base64" not in json.dumps([one.content for one in await studio.history(run_id)])
+
+
+async def test_a_run_without_drawings_attaches_nothing(studio: World) -> None:
+    studio.model.turns = [text("Hello.")]
+    assert await attachments(studio, await studio.run("hi")) == ()
+
+
+async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(
+    studio: World,
+) -> None:
+    studio.with_engine(budget=Budget(run=Limit(usd=0.03)))
+    studio.model.turns = [calls(DRAW), text("Here it is.")]
+    run_id = await studio.run("draw a field")
+
+    usage = await studio.engine.conversations.usage(run_id=run_id)
+    assert usage.cost_usd == pytest.approx(0.041)
+    assert usage.estimated_usd == pytest.approx(0.04)
+    assert (usage.input_tokens, usage.output_tokens) == (10 + 8, 5 + 1000)
+    last = (await studio.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.finish_reason == "budget"
+    assert len(studio.model.requests) == 1

@@ -1,0 +1,185 @@
+"""What people do while a run is under way, and what models do wrong: steering, stops, dying streams, limits."""
+
+import asyncio
+
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.events import RunFailed, RunFinished
+from core.loop.policy import LoopPolicy
+from core.ports import TextDelta, ToolCallDelta
+from core.run.execute import execute
+from tests.fakes.played_model import calls, ended, text
+from tests.integration.core.conftest import World
+
+
+def kinds(events: list[object]) -> list[str]:
+    return [event.kind for event in events]
+
+
+async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    assert await world.say("and in blue") == run_id
+    world.bench.gate("x").set()
+    await running
+    roles = [message["role"] for message in world.model.requests[1].messages]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert "and in blue" in str(world.model.requests[1].messages[-1]["content"])
+
+
+async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) -> None:
+    late = asyncio.Event()
+    world.model.turns = [[TextDelta(text="done"), late, ended()], text("with that too")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        while not world.model.requests:
+            await asyncio.sleep(0.01)
+    assert await world.say("one more thing") == run_id
+    late.set()
+    await running
+    assert "one more thing" in str(world.model.requests[1].messages[-1]["content"])
+    assert kinds(await world.events(run_id)).count("run_finished") == 1
+
+
+async def test_a_stop_ends_a_running_tool_within_two_seconds(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}'), said="Working.")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    await world.stop(run_id)
+    async with asyncio.timeout(2):
+        await running
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.finish_reason) == ("stopped", "stopped")
+    history = await world.history(run_id)
+    assert [message.type for message in history] == ["user", "assistant", "tool"]
+    assert "Stopped by a person" in str(history[-1].content)
+
+
+async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World) -> None:
+    never = asyncio.Event()
+    world.model.turns = [
+        [TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]
+    ]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        while not world.model.requests:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await world.stop(run_id)
+    await running
+    history = await world.history(run_id)
+    assert [message.type for message in history] == ["user", "assistant"]
+    assert history[-1].content["content"] == "I think"
+    assert not history[-1].content.get("tool_calls")
+
+
+async def test_a_stopped_thread_goes_on_with_the_next_message(world: World) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("fine")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.engine))
+    async with asyncio.timeout(5):
+        await world.bench.has_started("x").wait()
+    await world.stop(run_id)
+    await running
+    assert await world.run("go on") != run_id
+    assert world.model.turns == []
+
+
+async def test_a_stream_that_dies_starts_over_and_says_nothing_twice(world: World) -> None:
+    world.model.turns = [[TextDelta(text="Hel"), ModelUnavailable("away")], text("Hello.")]
+    run_id = await world.run("hi")
+    history = await world.history(run_id)
+    assert history[-1].content["content"] == "Hello."
+    assert kinds(await world.events(run_id)).count("response_started") == 2
+
+
+async def test_a_model_that_was_given_up_is_not_asked_anew(world: World) -> None:
+    world.model.turns = [[ModelUnavailable("It is away.")]]
+    last = (await world.events(await world.run("hi")))[-1]
+    assert isinstance(last, RunFailed)
+    assert last.public_message == "It is away."
+
+
+async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) -> None:
+    world.model.turns = [text(""), text(" "), text("")]
+    run_id = await world.run("hi")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFailed)
+    assert "empty answer" in last.public_message
+
+
+async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(
+    world: World,
+) -> None:
+    world.model.turns = [[ended("content_filter")], text("never")]
+    run = await world.engine.conversations.run(await world.run("go"))
+    assert run is not None
+    assert run.status == "failed"
+    assert "because of its content" in str(run.error)
+    assert len(world.model.requests) == 1
+
+
+async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(
+    world: World,
+) -> None:
+    world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
+    run_id = await world.run("go")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text.startswith("It begins\n\n(The content filter")
+    await world.run("go on")
+    said = [
+        one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"
+    ]
+    assert said == ["It begins"]
+
+
+async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
+    world.model.turns = [text("one, ", finish="length"), text("two.")]
+    run_id = await world.run("count")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "one,two."
+
+
+async def test_the_limit_of_turns_offers_to_continue(world: World) -> None:
+    world.with_engine(policy=LoopPolicy(turns_max=2))
+    world.model.turns = [calls(("echo", '{"text": "a"}')), calls(("echo", '{"text": "b"}'))]
+    run_id = await world.run("go")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.finish_reason, last.can_continue) == ("max_iterations", True)
+
+
+async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
+    world.model.turns = [[ModelRejected("The model's key was refused.", detail="401 sk-secret")]]
+    run_id = await world.run("hi")
+    events = await world.events(run_id)
+    failed = [event for event in events if isinstance(event, RunFailed)]
+    assert [one.public_message for one in failed] == ["The model's key was refused."]
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "failed"
+
+
+async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:
+    def broken() -> str:
+        raise RuntimeError("no prompt today")
+
+    world.with_engine(system_prompt=broken)
+    run_id = await world.run("go")
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "failed"
+    assert [one.run_id for one in await world.engine.conversations.runs(run.thread_id)] == [run_id]
+    history = await world.history(run_id)
+    assert "go" in str(history[0].content)

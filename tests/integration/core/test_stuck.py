@@ -1,0 +1,96 @@
+"""A run that goes in circles is warned once and then ended, whatever its words."""
+
+from core.domain.events import RunFinished
+from core.domain.messages import Message, ToolCall
+from core.loop.calls import CallOutcome
+from core.loop.stuck import WARNING, CircleWatch
+from tests.fakes.played_model import calls, text
+from tests.integration.core.conftest import World
+
+
+def outcome(name: str = "echo", argument: str = "a", output: str = "b") -> CallOutcome:
+    call = ToolCall(name=name, arguments={"text": argument}, call_id="made anew each time")
+    return CallOutcome(
+        call=call, outcome="completed", result={"success": True, "output": output, "error": None}
+    )
+
+
+def ended_after(turns: list[tuple[str, list[CallOutcome]]]) -> int | None:
+    """The number of the turn after which the watch gives up, from 1."""
+    watch = CircleWatch()
+    for number, (words, outcomes) in enumerate(turns, start=1):
+        watch.notes(())
+        if watch.is_stuck_after(words, outcomes):
+            return number
+    return None
+
+
+async def test_twenty_identical_calls_are_caught_although_the_words_differ(world: World) -> None:
+    world.model.turns = [
+        calls(("echo", '{"text": "a"}'), said=f"Attempt {number}.") for number in range(20)
+    ]
+    run_id = await world.run("go")
+    assert world.bench.said == ["a"] * 4
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.status, last.can_continue) == ("completed", True)
+    assert "again and again" in last.message
+
+
+async def test_the_warning_is_in_one_request_and_in_no_history(world: World) -> None:
+    world.model.turns = [
+        *(calls(("echo", '{"text": "a"}')) for _ in range(3)),
+        calls(("echo", '{"text": "b"}')),
+        text("done"),
+    ]
+    run_id = await world.run("go")
+    warned = [WARNING in request.messages for request in world.model.requests]
+    assert warned == [False, False, False, True, False]
+    assert world.model.requests[3].messages[-1] == WARNING
+    assert WARNING not in [message.content for message in await world.history(run_id)]
+
+
+async def test_an_answer_cut_off_again_and_again_with_the_same_words_ends(world: World) -> None:
+    world.model.turns = [text("the same words", finish="length") for _ in range(20)]
+    run_id = await world.run("go")
+    assert len(world.model.requests) == 4
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.can_continue
+
+
+def test_a_circle_of_several_steps_is_seen() -> None:
+    circle = [("", [outcome(argument=one)]) for one in "abcabcabc"]
+    assert ended_after(circle) == 6
+
+
+def test_another_result_is_something_new() -> None:
+    assert ended_after([("", [outcome(output=str(one))]) for one in range(50)]) is None
+
+
+def test_other_arguments_are_something_new() -> None:
+    same_words = [("Next page.", [outcome(argument=str(one))]) for one in range(50)]
+    assert ended_after(same_words) is None
+
+
+def test_one_new_call_among_old_ones_clears_the_count() -> None:
+    turns = [("", [outcome(), outcome(argument=str(one // 3))]) for one in range(30)]
+    assert ended_after(turns) is None
+
+
+def test_reading_again_what_was_read_long_ago_is_allowed() -> None:
+    once = [("", [outcome(argument=str(one))]) for one in range(10)]
+    assert ended_after([*once, *once]) is None
+
+
+def test_waiting_for_a_command_is_given_more_patience_but_not_for_ever() -> None:
+    assert ended_after([("", [outcome("check_command_output")])] * 100) == 22
+
+
+def test_a_persons_words_clear_the_count() -> None:
+    watch = CircleWatch()
+    said = Message(type="user", content={"role": "user"}, is_llm_message=True, thread_id="t")
+    for _ in range(3):
+        assert not watch.is_stuck_after("", [outcome()])
+    assert watch.notes((said,)) == ()
+    assert not watch.is_stuck_after("", [outcome()])

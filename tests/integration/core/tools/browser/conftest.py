@@ -1,0 +1,14 @@
+"""One jail with one browser for all tests of a module."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from tests.integration.core.tools.browser.desk import Desk, new_desk
+from tests.integration.sandbox.providers import local_jails
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def desk() -> AsyncIterator[Desk]:
+    async with local_jails() as jails:
+        yield await new_desk(jails, "thread")

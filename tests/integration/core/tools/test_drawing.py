@@ -1,0 +1,247 @@
+"""image_edit_or_generate in real sandboxes, through litellm, against a model of pictures on this machine."""
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+from PIL import Image
+
+from bots.bootstrap.web_access import outside_services
+from bots.settings import load
+from core.domain.errors import ToolError
+from core.domain.threads import Usage
+from core.llm.litellm_adapter import LiteLLM
+from core.tools.catalogue import toolbox, unserved
+from core.tools.tool import prepare
+from core.web_access.drawing import Drawer, usage_in
+from core.web_access.guard import Guard
+from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
+from tests.fakes.made_pictures import picture
+from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
+from tests.integration.core.tools.conftest import Bench
+
+# litellm rebuilds its own models, with warnings
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@pytest.fixture
+async def model(bench: Bench) -> AsyncIterator[StandIn]:
+    async with stand_in(DRAWING) as service:
+        await set_up(bench, service)
+        yield service
+        await bench.context.outside.close()
+
+
+async def set_up(bench: Bench, service: StandIn, key: str = KEY) -> None:
+    settings = {
+        "THREADHAND_DATA_DIR": "/nowhere",
+        "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1",
+        "THREADHAND_IMAGE_API_KEY": key,
+        "THREADHAND_IMAGE_API_URL": f"{service.url}/v1",
+        "THREADHAND_FETCH_ALLOW": f"127.0.0.1:{service.port}",
+    }
+    await bench.context.outside.close()
+    bench.context = replace(bench.context, outside=outside_services(load(settings, None)))
+
+
+async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) -> None:
+    outcome = await bench.call("image_edit_or_generate", mode="generate", prompt="a blue field")
+    assert outcome.outcome == "completed", outcome.result
+    output = outcome.result["output"]
+    assert isinstance(output, dict)
+    path = str(output["file_path"])
+    assert path.startswith("images/picture_")
+    assert await bench.get(path) == DRAWN
+    (message,) = outcome.messages
+    assert (message.type, message.content["file_path"]) == ("image_context", path)
+    shown = base64.b64decode(str(message.content["base64"]))
+    with Image.open(io.BytesIO(shown)) as image:
+        assert image.size == (80, 60)
+    assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
+
+
+async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
+    bench: Bench, model: StandIn
+) -> None:
+    told: list[tuple[str, Usage]] = []
+    bench.context = replace(bench.context, spent=lambda *one: told.append(one))
+    await bench.put("logo.png", picture())
+    for mode in ("generate", "edit"):
+        await bench.call(
+            "image_edit_or_generate", mode=mode, prompt="a field", image_path="logo.png"
+        )
+    empty = {**encoded_answer(), "data": [{"b64_json": "###"}]}
+    model.trouble.append(says(json.dumps(empty).encode()))
+    await bench.error("image_edit_or_generate", mode="generate", prompt="a field")
+
+    # litellm's list has 5 dollars for a million tokens read, 40 for a million drawn
+    cost = pytest.approx((8 * 5 + 1000 * 40) / 1e6)
+    assert [name for name, _ in told] == ["openai/gpt-image-1"] * 3
+    for _, usage in told:
+        assert (usage.input_tokens, usage.output_tokens) == (8, 1000)
+        assert usage.cost_usd == usage.estimated_usd == cost
+
+
+async def silent(_request: web.Request) -> web.Response:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+def impatient(service: StandIn, seconds: float) -> Drawer:
+    source = LiteLLM(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
+    return Drawer(source, "openai/gpt-image-1", Guard(frozenset({service.endpoint})))
+
+
+async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
+    told: list[Usage] = []
+    async with stand_in(DRAWING) as service:
+        drawer = impatient(service, 5)
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await drawer.draw("a field " * 100, spent=lambda _, used: told.append(used))
+        service.faults.clear()
+        await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        service.faults["/generations"] = silent
+        with pytest.raises(ToolError, match="in time"):
+            await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        await drawer.close()
+
+    first, drawn, late = told
+    assert (first.output_tokens, first.cost_usd) == (0, 0)
+    assert 80 <= first.input_tokens <= 400
+    assert late == drawn
+    assert late.estimated_usd == late.cost_usd > 0
+
+
+async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
+    told: list[Usage] = []
+    async with stand_in(DRAWING) as service:
+        drawer = impatient(service, 60)
+        service.faults["/generations"] = refusal(429, {"error": {"message": "slow"}})
+        with pytest.raises(ToolError):
+            await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        assert told == []
+        service.faults["/generations"] = silent
+        asked = len(service.asked)
+        drawing = asyncio.ensure_future(
+            drawer.draw("a field", spent=lambda _, used: told.append(used))
+        )
+        async with asyncio.timeout(30):
+            while len(service.asked) == asked:
+                await asyncio.sleep(0.01)
+        drawing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drawing
+        await drawer.close()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"usage": "much", "cost_usd": "cheap"},
+        {"usage": {"input_tokens": -1}, "cost_usd": -1},
+        {"usage": {"output_tokens": 10**30}, "cost_usd": float("inf")},
+        {},
+    ],
+)
+def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object]) -> None:
+    assert usage_in(answer) == Usage()
+
+
+async def test_a_picture_is_edited_from_a_file_and_from_an_address(
+    bench: Bench, model: StandIn
+) -> None:
+    await bench.put("logo.jpg", picture("JPEG", (70, 50)))
+    for place in ("logo.jpg", f"{model.url}/logo.jpg"):
+        if place != "logo.jpg":
+            model.trouble.append(says(picture("WEBP", (70, 50)), "image/webp"))
+        outcome = await bench.call(
+            "image_edit_or_generate", mode="edit", prompt="in grey", image_path=place
+        )
+        assert outcome.outcome == "completed", outcome.result
+        output = outcome.result["output"]
+        assert isinstance(output, dict)
+        with Image.open(io.BytesIO(await bench.get(str(output["file_path"])))) as made:
+            assert (made.size, made.mode) == ((70, 50), "L")
+
+
+async def test_a_model_that_answers_with_an_address_is_fetched_from(
+    bench: Bench, model: StandIn
+) -> None:
+    body = {"created": 1, "data": [{"url": f"{model.url}/made.png"}]}
+    model.trouble.extend([says(json.dumps(body).encode()), says(picture(), "image/png")])
+    outcome = await bench.call("image_edit_or_generate", mode="generate", prompt="red")
+    assert outcome.outcome == "completed", outcome.result
+    body["data"] = [{"url": "http://169.254.169.254/latest"}]
+    model.trouble.append(says(json.dumps(body).encode()))
+    error = await bench.error("image_edit_or_generate", mode="generate", prompt="red")
+    assert "public internet" in error
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            refusal(402, {"error": {"message": "no", "code": "insufficient_quota"}}),
+            "no credit left",
+        ),
+        (refusal(429, {"error": {"message": "slow down"}}, Retry_After="0.01"), "slow down"),
+        (refusal(500, {"error": {"message": "x"}}), "No picture was made"),
+        (
+            refusal(400, {"error": {"message": "no", "code": "content_policy_violation"}}),
+            "because of its content",
+        ),
+        (says(b"{broken"), "No picture was made"),
+        (says(b'{"created": 1, "data": []}'), "form that is not known"),
+        (says(b'{"created": 1, "data": [{"b64_json": "###"}]}'), "form that is not known"),
+        (says(b'{"created": 1, "data": [{"b64_json": "aGVsbG8="}]}'), "none that can be used"),
+    ],
+)
+async def test_what_goes_wrong_there_is_told(
+    bench: Bench, model: StandIn, answer: Answer, said: str
+) -> None:
+    model.trouble.extend([answer] * 6)  # the client below litellm tries again
+    error = await bench.error("image_edit_or_generate", mode="generate", prompt="x")
+    assert said in error
+    assert KEY not in error
+
+
+async def test_a_wrong_key_is_told_without_it(
+    bench: Bench, model: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    await set_up(bench, model, "sk-wrong-0987654321")
+    error = await bench.error("image_edit_or_generate", mode="generate", prompt="x")
+    assert "refuses our key" in error
+    assert "0987654321" not in error + caplog.text
+
+
+async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
+    bench: Bench, model: StandIn
+) -> None:
+    await bench.put("notes.txt", b"words")
+    for arguments, said in (
+        ({"mode": "edit", "prompt": "x"}, "needs image_path"),
+        ({"mode": "edit", "prompt": "x", "image_path": "notes.txt"}, "is no PNG"),
+        ({"mode": "edit", "prompt": "x", "image_path": "gone.png"}, "no such file"),
+        ({"mode": "paint", "prompt": "x"}, "do not fit"),
+    ):
+        assert said in await bench.error("image_edit_or_generate", **arguments)
+    assert model.asked == []
+
+
+def test_it_is_offered_with_a_model_only() -> None:
+    plain = {"THREADHAND_DATA_DIR": "/nowhere"}
+    assert "image_edit_or_generate" in unserved(outside_services(load(plain, None)))
+    drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
+    assert "image_edit_or_generate" not in unserved(outside_services(load(drawing, None)))
+
+
+def test_the_title_says_what_is_drawn() -> None:
+    prepared = prepare("image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, toolbox())
+    assert prepared.title == "Drawing a picture: a cat"

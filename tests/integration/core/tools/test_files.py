@@ -1,0 +1,293 @@
+"""The file tools on real sandboxes: create_file, full_file_rewrite, str_replace, delete_file, list_files."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.errors import ToolError
+from core.tools.workspace.paths import inside_workspace
+from tests.integration.core.tools.conftest import Bench
+
+
+async def mode_of(bench: Bench, path: str) -> str:
+    return (
+        await bench.output("execute_command", command=f"stat -c %a {path}", blocking=True)
+    ).split("\n")[0]
+
+
+async def test_a_file_is_created_with_its_folders_and_permissions(bench: Bench) -> None:
+    shown = await bench.output("create_file", file_path="a/b/c.txt", file_contents="hé\n")
+    assert shown == "Created a/b/c.txt (4 bytes)."
+    assert await bench.get("a/b/c.txt") == "hé\n".encode()
+    assert await mode_of(bench, "a/b/c.txt") == "644"
+    await bench.output("create_file", file_path="run.sh", file_contents="#!", permissions="755")
+    assert await mode_of(bench, "run.sh") == "755"
+
+
+async def test_the_special_bits_of_permissions_are_dropped(bench: Bench) -> None:
+    await bench.output("create_file", file_path="s", file_contents="", permissions="4755")
+    assert await mode_of(bench, "s") == "755"
+
+
+async def test_an_existing_file_is_not_created_again(bench: Bench) -> None:
+    await bench.put("a.txt", b"mine")
+    error = await bench.error("create_file", file_path="a.txt", file_contents="new")
+    assert "exists already" in error
+    assert "full_file_rewrite" in error
+    assert await bench.get("a.txt") == b"mine"
+
+
+async def test_contents_are_kept_to_the_letter(bench: Bench) -> None:
+    whole = "\n    indented\r\n\ttab  \n\n 007 <x> &amp; ]]> \u202e emoji 🎉 no end of line"
+    await bench.output("create_file", file_path="a", file_contents=whole)
+    assert await bench.get("a") == whole.encode()
+    await bench.output("full_file_rewrite", file_path="a", file_contents=whole + whole)
+    assert await bench.get("a") == (whole + whole).encode()
+
+
+async def test_a_rewrite_replaces_or_makes_the_file(bench: Bench) -> None:
+    await bench.put("a", b"long before")
+    shown = await bench.output("full_file_rewrite", file_path="a", file_contents="now")
+    assert (shown, await bench.get("a")) == ("Wrote a (3 bytes).", b"now")
+    await bench.output("full_file_rewrite", file_path="new/b", file_contents="x", permissions="600")
+    assert await mode_of(bench, "new/b") == "600"
+
+
+async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> None:
+    error = await bench.error("create_file", file_path="a", file_contents="x\ud83d")
+    assert "cannot hold the character '\\ud83d'" in error
+    assert await bench.output("list_files") == "[the folder is empty]"
+
+
+async def test_one_piece_is_replaced(bench: Bench) -> None:
+    await bench.put("a.py", b"def f():\n    return 1\n\n    return 2\n")
+    shown = await bench.output(
+        "str_replace", file_path="a.py", old_str="    return 2", new_str="    return 3"
+    )
+    assert shown == "Edited a.py at line 4."
+    assert await bench.get("a.py") == b"def f():\n    return 1\n\n    return 3\n"
+
+
+async def test_leading_white_space_counts(bench: Bench) -> None:
+    await bench.put("a.py", b"if x:\n    y()\ny()\n")
+    await bench.output("str_replace", file_path="a.py", old_str="\ny()", new_str="\n  z()\n")
+    assert await bench.get("a.py") == b"if x:\n    y()\n  z()\n\n"
+
+
+async def test_a_piece_that_is_there_twice_is_named_and_left(bench: Bench) -> None:
+    await bench.put("a", b"x = 1\ny\nx = 1\n")
+    error = await bench.error("str_replace", file_path="a", old_str="x = 1", new_str="x = 2")
+    assert "is in a 2 times, at the lines 1, 3." in error
+    assert "Take more of the text around" in error
+    assert await bench.get("a") == b"x = 1\ny\nx = 1\n"
+
+
+async def test_places_that_overlap_are_two_places(bench: Bench) -> None:
+    await bench.put("a", b"aaa")
+    assert "2 times" in await bench.error("str_replace", file_path="a", old_str="aa", new_str="b")
+
+
+async def test_many_places_are_counted_and_some_named(bench: Bench) -> None:
+    await bench.put("a", b"a\n" * 3000)
+    error = await bench.error("str_replace", file_path="a", old_str="a", new_str="b")
+    assert (
+        "is in a 1000 or more times, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more" in error
+    )
+
+
+async def test_a_piece_with_other_spaces_is_pointed_at(bench: Bench) -> None:
+    await bench.put("a", b"top\n\tif x:\n\t\ty()\n")
+    error = await bench.error("str_replace", file_path="a", old_str="if x:\n    y()", new_str="z")
+    assert "Line 2 differs from it in its spaces only." in error
+
+
+async def test_a_piece_that_is_nearly_everywhere_is_looked_for_in_linear_time(bench: Bench) -> None:
+    await bench.put("a", b"0 " * 1_500_000 + b"\n0  1\n")
+    began = time.process_time()
+    error = await bench.error("str_replace", file_path="a", old_str="0 " * 498 + "1", new_str="z")
+    assert "Line 1 differs from it in its spaces only." in error
+    # a search that began anew at every word took ten seconds in which nothing else was done
+    assert time.process_time() - began < 3
+
+
+async def test_other_line_ends_are_pointed_at(bench: Bench) -> None:
+    await bench.put("a", b"one\r\ntwo\r\n")
+    error = await bench.error("str_replace", file_path="a", old_str="one\ntwo", new_str="x")
+    assert "its lines end in \\r\\n" in error
+    await bench.output("str_replace", file_path="a", old_str="two", new_str="2")
+    assert await bench.get("a") == b"one\r\n2\r\n"
+
+
+async def test_a_missing_piece_or_file_is_told(bench: Bench) -> None:
+    await bench.put("a", b"x")
+    error = await bench.error("str_replace", file_path="a", old_str="nowhere", new_str="")
+    assert error == (
+        "old_str is not in a. Nothing was changed. Read the file and copy the text exactly, spaces included."
+    )
+    error = await bench.error("str_replace", file_path="b", old_str="x", new_str="")
+    assert error == "b: There is no such file or folder. list_files shows what there is."
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("caf\xe9 one\n".encode("latin-1"), "caf\xe9 two\n".encode("latin-1")),
+        ("\ufeffé one\n".encode(), "\ufeffé two\n".encode()),
+        ("é one\n".encode("utf-16"), "é two\n".encode("utf-16")),
+    ],
+)
+async def test_an_edit_keeps_the_encoding(bench: Bench, before: bytes, after: bytes) -> None:
+    await bench.put("a", before)
+    await bench.output("str_replace", file_path="a", old_str="one", new_str="two")
+    assert await bench.get("a") == after
+
+
+async def test_an_edit_never_loses_a_character(bench: Bench) -> None:
+    await bench.put("a", "caf\xe9 one".encode("latin-1"))
+    error = await bench.error("str_replace", file_path="a", old_str="one", new_str="5 €")
+    assert "latin-1 text, which cannot hold the character '\\u20ac'" in error
+    assert await bench.get("a") == "caf\xe9 one".encode("latin-1")
+
+
+async def test_a_late_byte_of_another_encoding_can_still_be_edited(bench: Bench) -> None:
+    await bench.put("a", b"x" * 20_000 + b"\none \xe9\n")
+    await bench.output("str_replace", file_path="a", old_str="one", new_str="two")
+    assert (await bench.get("a")).endswith(b"\ntwo \xe9\n")
+
+
+@pytest.mark.parametrize("permissions", ["755", "600", "644"])
+async def test_an_edit_keeps_the_permissions(bench: Bench, permissions: str) -> None:
+    await bench.output(
+        "create_file", file_path="s", file_contents="#!old\n", permissions=permissions
+    )
+    await bench.output("str_replace", file_path="s", old_str="old", new_str="new")
+    assert await mode_of(bench, "s") == permissions
+
+
+async def test_binary_and_huge_files_are_not_edited(bench: Bench) -> None:
+    await bench.put("a.bin", b"\x89PNG\x00\x01")
+    error = await bench.error("str_replace", file_path="a.bin", old_str="P", new_str="Q")
+    assert "binary file" in error
+    await bench.put("big", b"x" * 5_000_001)
+    error = await bench.error("str_replace", file_path="big", old_str="y", new_str="z")
+    assert "larger than 5000000 bytes; edit it with a command such as sed" in error
+
+
+async def test_files_and_folders_are_deleted(bench: Bench) -> None:
+    await bench.put("a/b/c", b"x")
+    await bench.put("d", b"x")
+    assert await bench.output("delete_file", file_path="d") == "Deleted d."
+    await bench.output("delete_file", file_path="/workspace/a/")
+    assert await bench.output("list_files") == "[the folder is empty]"
+    error = await bench.error("delete_file", file_path="d")
+    assert error == "d: There is no such file or folder. list_files shows what there is."
+
+
+@pytest.mark.parametrize("path", [".", "/workspace", "/workspace/", "./."])
+async def test_the_workspace_itself_stays(bench: Bench, path: str) -> None:
+    await bench.put("a", b"x")
+    assert "itself" in await bench.error("delete_file", file_path=path)
+    assert await bench.get("a") == b"x"
+
+
+async def test_a_folder_is_listed(bench: Bench) -> None:
+    await bench.put("b/c.txt", b"12345")
+    await bench.put("a b\u202e.txt", b"")
+    await bench.output("execute_command", command="ln -s b/c.txt zlink", blocking=True)
+    assert await bench.output("list_files") == "a b\u202e.txt (0 bytes)\nb/\nzlink (link)"
+    assert await bench.output("list_files", path="/workspace/b") == "b/c.txt (5 bytes)"
+    assert await bench.output("list_files", path="b/c.txt") == "b/c.txt (5 bytes)"
+    error = await bench.error("list_files", path="none")
+    assert error == "none: There is no such file or folder. list_files shows what there is."
+
+
+async def test_a_long_listing_is_cut_and_says_so(bench: Bench) -> None:
+    await bench.output("execute_command", command="touch f{1..700}", blocking=True)
+    shown = (await bench.output("list_files")).splitlines()
+    assert len(shown) == 501
+    assert shown[-1] == "[and 200 more; list them with a command]"
+
+
+BAD_PATHS = [
+    ("/etc/passwd", "is outside /workspace; give a path relative to /workspace"),
+    ("/workspacex/a", "is outside /workspace"),
+    ("../a", "climbs with '..'"),
+    ("a/../../b", "climbs with '..'"),
+    ("/workspace/../etc/passwd", "climbs with '..'"),
+    ("//etc/passwd", "is outside /workspace"),
+    ("/workspace//etc/../../x", "climbs with '..'"),
+    ("a\nb", "control characters"),
+    ("a\x00b", "control characters"),
+    ("a\x7fb", "control characters"),
+    ("a\x9bb", "control characters"),
+    ("a\ud800b", "valid string"),
+    ("", "at least 1 character"),
+    ("x" * 5000, "at most 4096 characters"),
+]
+
+
+async def test_a_path_that_leads_out_is_refused(bench: Bench) -> None:
+    await bench.put("a/b", b"x")
+    for tool in ("create_file", "full_file_rewrite", "read_file", "delete_file"):
+        contents = {"file_contents": "x"} if tool in ("create_file", "full_file_rewrite") else {}
+        for path, reason in BAD_PATHS:
+            error = await bench.error(tool, file_path=path, **contents)
+            assert reason in error, (tool, path)
+            assert "Nothing was run" in error
+            assert "Value error" not in error
+    assert await bench.output("list_files") == "a/"
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../../etc/passwd"])
+async def test_a_link_that_leads_out_is_not_followed(bench: Bench, target: str) -> None:
+    await bench.output("execute_command", command=f"ln -s {target} link", blocking=True)
+    for tool, arguments in (
+        ("read_file", {}),
+        ("full_file_rewrite", {"file_contents": "x"}),
+        ("str_replace", {"old_str": "root", "new_str": "x"}),
+    ):
+        assert "leads out" in await bench.error(tool, file_path="link", **arguments)
+
+
+@given(st.text(max_size=60))
+def test_no_path_leads_out_whatever_is_written(path: str) -> None:
+    try:
+        inside = inside_workspace(path)
+    except ToolError:
+        return
+    assert not inside.startswith("/")
+    assert ".." not in inside.split("/")
+    assert inside_workspace(inside) == inside
+    assert inside_workspace(f"/workspace/{inside}") == inside
+
+
+async def test_a_folder_is_no_file(bench: Bench) -> None:
+    await bench.put("d/x", b"")
+    error = await bench.error("full_file_rewrite", file_path="d", file_contents="x")
+    assert error == "d: The path is a folder."
+    assert "folder" in await bench.error("read_file", file_path="d")
+    error = await bench.error("create_file", file_path="d/x/y", file_contents="x")
+    assert error == "d/x/y: A part of the path is a file, not a folder."
+
+
+async def test_html_comes_with_a_preview(bench: Bench) -> None:
+    preview = "People can open it at https://agent.example/preview/site/index.html"
+    path = "site/index.html"
+    shown = await bench.output("create_file", file_path=path, file_contents="<p>one</p>")
+    assert shown == f"Created {path} (10 bytes). {preview}"
+    shown = await bench.output("str_replace", file_path=path, old_str="one", new_str="two")
+    assert shown == f"Edited {path} at line 1. {preview}"
+    shown = await bench.output("full_file_rewrite", file_path=path, file_contents="x")
+    assert shown.endswith(preview)
+    assert "preview" not in await bench.output("create_file", file_path="a.css", file_contents="")
+
+
+async def test_a_name_adds_no_line_to_a_list(bench: Bench) -> None:
+    command = "touch $'a.txt\\npaid.txt (9 bytes)' 'é ü.txt'"
+    await bench.output("execute_command", command=command, blocking=True)
+    listed = (await bench.output("list_files")).split("\n")
+    assert listed == ["a.txt\\npaid.txt (9 bytes) (0 bytes)", "é ü.txt (0 bytes)"]
+    viewed = await bench.output("str_replace_editor", command="view", path=".")
+    assert viewed.split("\n") == ["a.txt\\npaid.txt (9 bytes)", "é ü.txt"]

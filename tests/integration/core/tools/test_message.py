@@ -1,0 +1,120 @@
+"""ask, complete and web_browser_takeover: what ends a run, and with which files."""
+
+import pytest
+from pydantic import JsonValue
+
+from core.dialects.xml_values import typed
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import Reply
+from core.ports import Sandbox
+from core.tools.catalogue import catalogue
+from core.tools.tool import ToolContext
+from tests.integration.core.tools.conftest import Bench
+
+
+async def reply(bench: Bench, tool: str, **arguments: JsonValue) -> Reply:
+    outcome = await bench.call(tool, **arguments)
+    assert outcome.outcome == "completed", outcome.result
+    assert outcome.reply is not None
+    return outcome.reply
+
+
+async def test_each_ends_the_run_in_its_own_way(bench: Bench) -> None:
+    assert await reply(bench, "ask", text="Which?") == Reply(kind="ask", text="Which?")
+    assert await reply(bench, "complete") == Reply(kind="answer", text="")
+    assert await reply(bench, "complete", text="Done.") == Reply(kind="answer", text="Done.")
+    assert await reply(bench, "web_browser_takeover", text="Log in.") == Reply(
+        kind="takeover", text="Log in."
+    )
+
+
+@pytest.mark.parametrize(
+    "attachments",
+    [
+        ["a.md", "/workspace/out/b.csv", "https://example.org/x,y"],
+        '["a.md", "/workspace/out/b.csv", "https://example.org/x,y"]',
+    ],
+)
+async def test_attachments_are_a_list(bench: Bench, attachments: JsonValue) -> None:
+    await bench.put("a.md", b"")
+    await bench.put("out/b.csv", b"")
+    for tool in ("ask", "complete", "web_browser_takeover"):
+        given = await reply(bench, tool, text="Look.", attachments=attachments)
+        assert given.attachments == ("a.md", "/workspace/out/b.csv", "https://example.org/x,y")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.md", ("a.md",)),
+        (" a.md ,out/b.csv, ", ("a.md", "out/b.csv")),
+        ("", ()),
+        (",,", ()),
+        ("https://example.org/a, a.md", ("https://example.org/a", "a.md")),
+    ],
+)
+async def test_attachments_are_one_string_with_commas(
+    bench: Bench, text: str, expected: tuple[str, ...]
+) -> None:
+    await bench.put("a.md", b"")
+    await bench.put("out/b.csv", b"")
+    assert (await reply(bench, "complete", attachments=text)).attachments == expected
+
+
+async def test_no_attachments_may_be_said_by_null(bench: Bench) -> None:
+    assert (await reply(bench, "complete", attachments=None)).attachments == ()
+
+
+async def test_an_attachment_that_is_not_there_sends_nothing(bench: Bench) -> None:
+    await bench.put("folder/a", b"")
+    outcome = await bench.call(
+        "complete", text="Here.", attachments=["none.md", "folder", "../x", "folder/a"]
+    )
+    assert outcome.reply is None
+    assert outcome.result["error"] == (
+        "Nothing was sent: none.md: There is no such file or folder; folder is not a"
+        " file; ../x climbs with '..'; give a path relative to /workspace without it. list_files shows what there is."
+        " Make the files first or leave them out, then call it again."
+    )
+
+
+async def test_without_a_sandbox_the_words_are_sent_all_the_same(bench: Bench) -> None:
+    async def lost() -> Sandbox:
+        raise SandboxUnavailable("There is no sandbox.")
+
+    bench.context = ToolContext(thread_id="t", run_id="r", sandbox=lost)
+    assert (await reply(bench, "ask", text="Which?", attachments="a.md")).attachments == ("a.md",)
+
+
+async def test_options_are_given_in_any_of_the_forms(bench: Bench) -> None:
+    for options in (["Q1", "Q2"], "Q1, Q2", '["Q1", "Q2"]'):
+        assert (await reply(bench, "ask", text="Which?", options=options)).options == ("Q1", "Q2")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("ask", {}, "text: Field required"),
+        ("ask", {"text": ""}, "at least 1 character"),
+        ("ask", {"text": "x", "options": [str(n) for n in range(26)]}, "at most 25"),
+        ("ask", {"text": "x", "options": [""]}, "at least 1 character"),
+        ("ask", {"text": "x", "attachments": [1, 2]}, "valid string"),
+        ("ask", {"text": "x", "attachments": {"a": 1}}, "valid tuple"),
+        ("complete", {"attachments": ["x"] * 21}, "at most 20"),
+        ("complete", {"attachments": "[" * 100_000}, "at most 4096 characters"),
+        ("web_browser_takeover", {}, "text: Field required"),
+    ],
+)
+async def test_wrong_arguments_end_nothing(
+    bench: Bench, tool: str, arguments: dict[str, JsonValue], words: str
+) -> None:
+    outcome = await bench.call(tool, **arguments)
+    assert outcome.reply is None
+    assert words in str(outcome.result["error"])
+
+
+@pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
+def test_an_xml_value_may_take_both_forms(tool: str) -> None:
+    parameters = catalogue()[tool].spec().parameters
+    assert typed('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
+    assert typed("a.md, b", "attachments", parameters) == "a.md, b"

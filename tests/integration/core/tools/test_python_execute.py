@@ -1,0 +1,118 @@
+"""python_execute in real sandboxes."""
+
+import time
+
+import pytest
+
+from core.tools.catalogue import toolbox
+from core.tools.tool import prepare
+from tests.integration.core.tools.browser.desk import with_browser
+from tests.integration.core.tools.conftest import Bench
+from tests.integration.sandbox.providers import local_jails, run
+
+
+async def test_what_is_printed_is_the_result(bench: Bench) -> None:
+    code = "import sys\nprint(6 * 7)\nprint('aside', file=sys.stderr)\n99"
+    assert await bench.output("python_execute", code=code) == "42"
+
+
+async def test_without_output_it_says_so(bench: Bench) -> None:
+    assert "print what you want" in await bench.output("python_execute", code="x = 1")
+
+
+async def test_code_of_any_form_arrives_as_it_is(bench: Bench) -> None:
+    code = "print('''it's \"q\" $HOME `id` \\\\ é 世界\n  END''')\nif True:\n\tprint('tab')"
+    expected = 'it\'s "q" $HOME `id` \\ é 世界\n  END\ntab'
+    assert await bench.output("python_execute", code=code) == expected
+
+
+async def test_an_error_comes_with_its_line_and_what_was_printed(bench: Bench) -> None:
+    outcome = await bench.call("python_execute", code="print('before')\nraise ValueError('bad')")
+    assert outcome.outcome == "failed"
+    output = str(outcome.result["output"])
+    assert output.startswith("before\n")
+    assert "line 2" in output
+    assert output.endswith("ValueError: bad\n[exit code 1]")
+
+
+async def test_a_mistake_of_syntax_is_told(bench: Bench) -> None:
+    outcome = await bench.call("python_execute", code="print(")
+    assert "SyntaxError" in str(outcome.result["output"])
+
+
+async def test_an_exit_code_counts(bench: Bench) -> None:
+    outcome = await bench.call("python_execute", code="import sys; sys.exit(3)")
+    assert (outcome.outcome, outcome.result["output"]) == ("failed", "[exit code 3]")
+
+
+async def test_it_works_in_the_workspace_and_finds_its_modules(bench: Bench) -> None:
+    await bench.put("helper.py", b"def twice(x): return 2 * x")
+    code = (
+        "import helper, pathlib\npathlib.Path('out.txt').write_text('x')\nprint(helper.twice(21))"
+    )
+    assert await bench.output("python_execute", code=code) == "42"
+    assert await bench.get("out.txt") == b"x"
+
+
+async def test_each_call_starts_anew_and_leaves_nothing_behind(bench: Bench) -> None:
+    await bench.output("python_execute", code="x = 1; print(x)")
+    outcome = await bench.call("python_execute", code="print(x)")
+    assert "NameError" in str(outcome.result["output"])
+    assert await bench.sessions() == []
+    assert await bench.output("list_files") == "[the folder is empty]"
+
+
+async def test_what_takes_too_long_is_ended_with_its_children(bench: Bench) -> None:
+    code = (
+        "import subprocess, time\nprint('started', flush=True)\n"
+        "subprocess.Popen(['sh', '-c', 'sleep 4; touch late.txt'])\ntime.sleep(600)"
+    )
+    started = time.monotonic()
+    error = await bench.error("python_execute", code=code, timeout=1)
+    assert "did not end within 1 s" in error
+    assert error.endswith("It had printed:\nstarted")
+    assert time.monotonic() - started < 60
+    assert await bench.sessions() == []
+    waited = await bench.output(
+        "python_execute", code="import time; time.sleep(5); print(1)", timeout=60
+    )
+    assert waited == "1"
+    assert await bench.output("list_files") == "[the folder is empty]"
+
+
+async def test_five_seconds_are_given_where_nothing_is_said(bench: Bench) -> None:
+    error = await bench.error("python_execute", code="import time; time.sleep(60)")
+    assert "within 5 s" in error
+
+
+async def test_code_that_asks_for_input_gets_none(bench: Bench) -> None:
+    outcome = await bench.call("python_execute", code="input('name? ')")
+    assert "EOFError" in str(outcome.result["output"])
+
+
+@pytest.mark.parametrize("size", [1000, 150_000])
+async def test_long_code_and_long_output_arrive(bench: Bench, size: int) -> None:
+    code = f"x = '{'a' * size}'\nprint(len(x))"
+    assert await bench.output("python_execute", code=code, timeout=60) == str(size)
+
+
+def test_the_title_is_the_first_line() -> None:
+    prepared = prepare("python_execute", {"code": "\n\nimport math\nprint(1)"}, toolbox())
+    assert prepared.title == "Running Python: import math"
+
+
+async def test_python_has_the_packages_of_the_toolbox_behind_all_others() -> None:
+    async with local_jails() as jails:
+        sandbox = await with_browser(jails).open("thread", fence=1)
+        code = "import matplotlib, numpy, pandas; print(pandas.__file__)"
+        found = await run(sandbox, f"python3 -c '{code}'")
+        assert found.output.startswith("/opt/toolbox/")
+        alone = await run(
+            sandbox, "python3 -m venv --without-pip e && e/bin/python -c 'import pandas'"
+        )
+        assert "No module named" in alone.output
+        installed = (
+            "p=$(python3 -m site --user-site); mkdir -p $p; echo 'print(1234)' >$p/pandas.py"
+        )
+        own = await run(sandbox, f"{installed}; python3 -c 'import pandas'")
+        assert own.output == "1234\n"

@@ -1,0 +1,94 @@
+"""Looking back in a thread: what was said long ago is found, with the message that it stands in."""
+
+from dataclasses import replace
+
+import pytest
+
+from core.context.window import ContextPolicy
+from core.domain.errors import ToolError
+from core.domain.messages import Message
+from core.knowledge.dialogue import earlier
+from core.knowledge.run_knowledge import Library
+from core.tools.catalogue import catalogue, toolbox
+from core.tools.search_conversation import (
+    SearchConversationParams,
+    run_search_conversation,
+    search_conversation,
+)
+from core.tools.tool import Toolbox, ToolContext
+from storage.sql.stores.knowledge import SqlKnowledge
+from tests.fakes.played_model import calls, text
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+FILLER = "Some words that say little about anything at all. " * 60
+WANTED = ("search_conversation", '{"query": "What is the number of my locker?"}')
+
+
+def looking_back(world: World) -> World:
+    """Runs that may look back in their thread, but are shown little of it."""
+    return world.with_engine(
+        library=Library(store=SqlKnowledge(world.database)),
+        toolbox=Toolbox({"search_conversation": search_conversation}),
+        context_policy=ContextPolicy(window_tokens=12_000, answer_tokens=1_000, kept_tokens=2_000),
+    )
+
+
+async def test_what_was_said_long_ago_is_found_with_its_message(world: World) -> None:
+    looking_back(world)
+    world.model.turns = [text("Noted.")]
+    first = await world.run("My locker number is 4711, keep it in mind.")
+    for at in range(12):
+        world.model.turns = [text(f"Reply {at}. {FILLER}")]
+        await world.run(f"Talk {at}. {FILLER}")
+    world.model.turns = [calls(WANTED), text('{"keywords_en": ["locker"]}'), text("It is 4711.")]
+    run_id = await world.run("What was that number again?")
+
+    history = await world.history(run_id)
+    result = str(next(one for one in reversed(history) if one.type == "tool").content)
+    said = next(one for one in await world.history(first) if "locker" in str(one.content))
+    assert "My locker number is 4711" in result
+    assert said.message_id in result
+    assert "What was that number again?" not in result
+    run = await world.engine.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_in_a_new_conversation_there_is_nothing_to_find(world: World) -> None:
+    looking_back(world)
+    world.model.turns = [calls(WANTED), text("I do not know it.")]
+    await world.run("What is the number of my locker?")
+
+    assert "Nothing was said in this conversation" in str(world.model.requests[-1].messages[-1])
+
+
+async def test_without_a_store_the_model_is_told() -> None:
+    async def no_sandbox() -> None:
+        raise AssertionError
+
+    context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
+    with pytest.raises(ToolError, match="cannot be searched"):
+        await run_search_conversation(SearchConversationParams(query="x"), context)
+
+
+def test_summaries_and_the_present_request_are_left_out() -> None:
+    def said(kind: str, words: str) -> Message:
+        return Message(
+            type=kind,
+            content={"role": "user", "content": words},
+            is_llm_message=True,
+            thread_id="t",
+        )
+
+    old, answer = said("user", "old"), replace(said("assistant", "answer"))
+    history = [old, said("summary", "all of it"), answer, said("user", "now"), said("tool", "x")]
+    assert earlier(history) == (old, answer)
+    assert earlier([]) == ()
+
+
+def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
+    assert search_conversation.is_idempotent
+    assert "search_conversation" in catalogue()
+    assert "search_conversation" not in toolbox().tools
+    assert "search_conversation" in toolbox(with_knowledge=True, needs_sandbox=False).tools

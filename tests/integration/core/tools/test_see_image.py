@@ -1,0 +1,81 @@
+"""see_image in real sandboxes and on the web, up to what the model is sent."""
+
+import base64
+import io
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from core.context.passing import passing_contents
+from core.tools.catalogue import toolbox
+from core.tools.tool import prepare
+from core.web_access.guard import Guard
+from core.web_access.services import Outside
+from tests.fakes.made_pictures import noise, picture
+from tests.fakes.stand_in import says, stand_in
+from tests.integration.core.tools.conftest import Bench
+
+
+async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
+    content = picture("WEBP", (64, 48))
+    await bench.put("charts/a.webp", content)
+    outcome = await bench.call("see_image", file_path="/workspace/charts/a.webp")
+    assert outcome.result["output"] == "charts/a.webp is shown to you as an image (64 x 48 pixels)."
+    (message,) = outcome.messages
+    assert (message.type, message.is_llm_message) == ("image_context", False)
+    encoded = message.content.pop("base64")
+    shown = base64.b64decode(str(encoded))
+    assert message.content == {
+        "mime_type": "image/png",
+        "file_path": "charts/a.webp",
+        "original_size": len(content),
+        "compressed_size": len(shown),
+    }
+    with Image.open(io.BytesIO(shown)) as image:
+        assert image.size == (64, 48)
+
+
+async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
+    await bench.put("a.png", picture())
+    (message,) = (await bench.call("see_image", file_path="a.png")).messages
+    (sent,) = passing_contents([message], messages_since_browser=9, sees_images=True)
+    parts = sent["content"]
+    assert isinstance(parts, list)
+    assert "data:image/png;base64," in str(parts[1])
+
+
+async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:
+    async with stand_in([]) as site:
+        url = f"{site.url}/a.png"
+        assert "public internet" in await bench.error("see_image", file_path=url)
+        outside = Outside(guard=Guard(frozenset([site.endpoint])))
+        bench.context = replace(bench.context, outside=outside)
+        site.trouble.append(says(picture(), "image/png"))
+        outcome = await bench.call("see_image", file_path=url)
+        assert [message.content["file_path"] for message in outcome.messages] == [url]
+        site.trouble.append(says(b"<html>", "text/html"))
+        assert "is no PNG" in await bench.error("see_image", file_path=url)
+
+
+async def test_what_is_no_picture_of_the_workspace_is_told(bench: Bench) -> None:
+    await bench.put("notes.png", b"only text")
+    await bench.put("large.png", b"x" * 10_000_001)
+    assert "is no PNG" in await bench.error("see_image", file_path="notes.png")
+    assert "larger than 10 MB" in await bench.error("see_image", file_path="large.png")
+    assert "no such file" in await bench.error("see_image", file_path="gone.png")
+    assert "folder" in await bench.error("see_image", file_path=".")
+    assert "do not fit" in await bench.error("see_image", file_path="/etc/logo.png")
+
+
+async def test_a_large_picture_arrives_small(bench: Bench) -> None:
+    content = noise((1500, 1500))
+    await bench.put("a.png", content)
+    (message,) = (await bench.call("see_image", file_path="a.png")).messages
+    assert message.content["original_size"] == len(content) > 5_000_000
+    assert len(str(message.content["base64"])) <= 5_000_000
+
+
+@pytest.mark.parametrize("place", ["charts/a.png", "https://a.example/b.png"])
+def test_the_title_names_the_picture(place: str) -> None:
+    assert prepare("see_image", {"file_path": place}, toolbox()).title == f"Looking at {place}"

@@ -1,0 +1,231 @@
+"""The shell tools on real sandboxes: execute_command, check_command_output, terminate_command, list_commands."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.integration.core.tools.conftest import Bench
+
+SECONDS = 20.0
+
+
+async def run(bench: Bench, command: str, session: str = "main") -> str:
+    outcome = await bench.call(
+        "execute_command", command=command, session_name=session, blocking=True
+    )
+    return str(outcome.result["output"])
+
+
+async def until_said(bench: Bench, session: str, words: str) -> str:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        shown = await bench.output("check_command_output", session_name=session)
+        if words in shown:
+            return shown
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"the command did not say {words!r}")
+
+
+async def until_ended(bench: Bench, session: str) -> str:
+    return await until_said(bench, session, "exit code")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 77, 126, 255])
+async def test_a_blocking_command_tells_its_exact_exit_code(bench: Bench, code: int) -> None:
+    outcome = await bench.call("execute_command", command=f"echo out; (exit {code})", blocking=True)
+    assert outcome.result["output"] == f"out\n[session default, in /workspace: exit code {code}]"
+    assert outcome.result["success"] is (code == 0)
+    assert outcome.outcome == ("completed" if code == 0 else "failed")
+
+
+async def test_a_killed_program_tells_its_signal(bench: Bench) -> None:
+    assert "exit code 137]" in await run(bench, "sh -c 'kill -9 $$'")
+
+
+async def test_a_command_is_not_expanded_by_another_shell(bench: Bench) -> None:
+    command = """x='$HOME `id` !!'; printf '%s|' "$x" "a\\"b"; echo"""
+    assert await run(bench, command) == (
+        """$HOME `id` !!|a"b|\n[session main, in /workspace: exit code 0]"""
+    )
+
+
+async def test_an_output_that_repeats_the_command_is_not_taken_for_its_end(bench: Bench) -> None:
+    shown = await run(bench, "set -x; sleep 0.2; echo 'exit code 9'; set +x; (exit 3)")
+    assert shown.endswith("exit code 3]")
+
+
+async def test_a_command_is_in_the_background_by_default(bench: Bench) -> None:
+    begun = time.monotonic()
+    shown = await bench.output("execute_command", command="sleep 30", session_name="server")
+    assert time.monotonic() - begun < 10
+    assert shown == (
+        "[session server, in /workspace: running in the background;"
+        " check_command_output(session_name='server') shows how it goes.]"
+    )
+
+
+async def test_the_end_of_a_background_command_is_seen_later(bench: Bench) -> None:
+    await bench.output("execute_command", command="echo done; (exit 4)", session_name="job")
+    assert await until_ended(bench, "job") == "done\n[session job, in /workspace: exit code 4]"
+
+
+async def test_a_command_over_its_time_gives_what_it_has_and_goes_on(bench: Bench) -> None:
+    shown = await bench.output(
+        "execute_command",
+        command="echo first; read line; echo got",
+        session_name="main",
+        blocking=True,
+        timeout=1,
+    )
+    assert shown.startswith(
+        "first\n[session main, in /workspace: still running after 1 s and going on"
+    )
+    ((name, _, is_running),) = await bench.sessions()
+    assert (name, is_running) == ("main", True)
+
+
+async def test_a_session_keeps_folder_and_variables(bench: Bench) -> None:
+    await run(bench, "mkdir -p deep/er && cd deep/er && export WORD=kept && f() { echo fun; }")
+    assert await run(bench, "echo $WORD; f") == (
+        "kept\nfun\n[session main, in /workspace/deep/er: exit code 0]"
+    )
+    assert "kept" not in await run(bench, "echo $WORD", session="other")
+
+
+@pytest.mark.parametrize("folder", ["deep", "/workspace/deep", "./deep/"])
+async def test_a_command_starts_in_the_folder_it_names(bench: Bench, folder: str) -> None:
+    await run(bench, "mkdir deep")
+    shown = await bench.output("execute_command", command="true", folder=folder, blocking=True)
+    assert "in /workspace/deep:" in shown
+
+
+async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
+    for folder, reason in (("nowhere", "no folder"), ("/etc", "outside"), ("../x", "climbs")):
+        error = await bench.error(
+            "execute_command", command="touch ran", folder=folder, blocking=True
+        )
+        assert reason in error
+    assert await bench.output("list_files") == "[the folder is empty]"
+
+
+async def test_a_busy_session_says_what_to_do(bench: Bench) -> None:
+    await bench.output("execute_command", command="sleep 60", session_name="main")
+    error = await bench.error("execute_command", command="echo x", session_name="main")
+    assert "still running 'sleep 60'" in error
+    assert "terminate it, or use another session" in error
+
+
+async def test_commands_without_a_session_never_stand_in_each_others_way(bench: Bench) -> None:
+    outcomes = await asyncio.gather(
+        *(
+            bench.call("execute_command", command=f"sleep 0.3; echo {n}", blocking=True)
+            for n in range(4)
+        )
+    )
+    shown = sorted(str(one.result["output"]) for one in outcomes)
+    assert [one.outcome for one in outcomes] == ["completed"] * 4
+    assert [one[0] for one in shown] == ["0", "1", "2", "3"]
+    assert len({one.split("[session ")[1] for one in shown}) == 4
+
+
+async def test_without_a_session_the_default_one_is_kept(bench: Bench) -> None:
+    await bench.output("execute_command", command="cd /tmp; X=1", blocking=True)
+    shown = await bench.output("execute_command", command="echo $X", blocking=True)
+    assert shown == "1\n[session default, in /tmp: exit code 0]"
+
+
+async def test_checking_can_kill_the_session(bench: Bench) -> None:
+    await bench.output("execute_command", command="echo begun; sleep 60", session_name="main")
+    shown = await bench.output("check_command_output", session_name="main", kill_session=True)
+    assert shown.endswith("[session main, in /workspace: the session was killed]")
+    assert await bench.sessions() == []
+
+
+async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> None:
+    command = "read -p 'Your name? ' name; echo \"Hello $name\""
+    await bench.output("execute_command", command=command, session_name="main")
+    await until_said(bench, "main", "Your name?")
+    await bench.output("check_command_output", session_name="main", input="Kim")
+    shown = await until_ended(bench, "main")
+    assert shown == "Your name? Hello Kim\n[session main, in /workspace: exit code 0]"
+
+
+async def test_a_control_character_ends_the_input_without_enter(bench: Bench) -> None:
+    command = "echo ready; cat; echo over"
+    await bench.output("execute_command", command=command, session_name="main")
+    await until_said(bench, "main", "ready")
+    await bench.output("check_command_output", session_name="main", input="line")
+    await until_said(bench, "main", "line")
+    await bench.output("check_command_output", session_name="main", input="\x04")
+    assert (await until_ended(bench, "main")).startswith("ready\nline\nover\n[session main")
+
+
+async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) -> None:
+    await run(bench, "true")
+    error = await bench.error("check_command_output", session_name="main", input="y")
+    assert error == "No command is running in this session that could read input."
+    assert "true" not in await run(bench, "echo next")
+
+
+async def test_terminating_kills_what_the_session_started(bench: Bench) -> None:
+    command = "(setsid sleep 4321 &) ; sleep 4321 & sh -c 'sleep 4321' & sleep 4321"
+    await bench.output("execute_command", command=command, session_name="main")
+    count = "grep -lz '^4321$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    deadline = time.monotonic() + SECONDS
+    while not (await run(bench, count, "eye")).startswith("4"):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    shown = await bench.output("terminate_command", session_name="main")
+    assert shown == "The session main and all that it started were killed."
+    while not (await run(bench, count, "eye")).startswith("0"):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("tool", ["check_command_output", "terminate_command"])
+async def test_an_unknown_session_is_told_with_the_known_ones(bench: Bench, tool: str) -> None:
+    await run(bench, "true", session="build")
+    error = await bench.error(tool, session_name="nobody")
+    assert error == "There is no session 'nobody'. Sessions: build."
+
+
+async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
+    await run(bench, "echo 1", session="a")
+    await bench.output("execute_command", command="sleep 60", session_name="b")
+    assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
+
+
+async def test_long_output_says_where_all_of_it_is(bench: Bench) -> None:
+    outcome = await bench.call("execute_command", command="seq 200000", blocking=True, timeout=30)
+    shown = str(outcome.result["output"])
+    assert len(shown) < 62_000
+    assert shown.startswith("1\n2\n")
+    assert shown.endswith("[session default, in /workspace: exit code 0]")
+    assert "199999\n200000\n" in shown
+    path = shown.rsplit("all of it is in ", 1)[1].split(",")[0]
+    assert "100000\n" in await run(bench, f"grep -x 100000 {path}")
+
+
+async def test_binary_output_is_readable_text(bench: Bench) -> None:
+    shown = await run(bench, "head -c 2000 /dev/urandom; printf '\\033[31mred\\033[0m'")
+    assert "red" in shown
+    assert not any(ord(character) < 32 and character not in "\n\t" for character in shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "command: Field required"),
+        ({"command": ""}, "at least 1 character"),
+        ({"command": "true", "timeout": 0}, "timeout: Input should be greater than or equal to 1"),
+        ({"command": "true", "timeout": 10_000}, "less than or equal to 600"),
+        ({"command": "true", "blocking": "perhaps"}, "blocking: Input should be a valid boolean"),
+    ],
+)
+async def test_wrong_arguments_run_nothing_and_say_why(
+    bench: Bench, arguments: dict[str, str], words: str
+) -> None:
+    error = await bench.error("execute_command", **arguments)
+    assert words in error
+    assert "Nothing was run" in error

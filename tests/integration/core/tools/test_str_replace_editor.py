@@ -1,0 +1,242 @@
+"""str_replace_editor in real sandboxes: every command, and the way back."""
+
+from pydantic import JsonValue
+
+from core.tools.catalogue import toolbox
+from core.tools.tool import prepare
+from core.tools.workspace import undo
+from tests.integration.core.tools.conftest import Bench
+
+TEN = "".join(f"line {number}\n" for number in range(1, 11))
+
+
+class Editor:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    async def does(self, command: str, path: str, **more: JsonValue) -> str:
+        return await self.bench.output("str_replace_editor", command=command, path=path, **more)
+
+    async def refuses(self, command: str, path: str, **more: JsonValue) -> str:
+        return await self.bench.error("str_replace_editor", command=command, path=path, **more)
+
+
+async def test_a_file_is_viewed_with_numbers(bench: Bench) -> None:
+    await bench.put("a.txt", TEN.encode())
+    shown = (await Editor(bench).does("view", "/workspace/a.txt")).split("\n")
+    assert shown[0] == "     1\tline 1"
+    assert shown[9] == "    10\tline 10"
+    ranged = await Editor(bench).does("view", "a.txt", view_range=[3, 4])
+    assert ranged == "     3\tline 3\n     4\tline 4"
+    assert (await Editor(bench).does("view", "a.txt", view_range=[10, -1])).startswith(
+        "    10\tline 10"
+    )
+
+
+async def test_a_range_outside_the_file_is_refused(bench: Bench) -> None:
+    await bench.put("a.txt", TEN.encode())
+    for asked, said in (
+        ([0, 5], "begins at 0"),
+        ([30, 40], "begins at 30"),
+        ([5, 3], "ends at 3"),
+        ([5, 99], "ends at 99"),
+        ([1, 2, 3], "two numbers"),
+    ):
+        assert said in await Editor(bench).refuses("view", "a.txt", view_range=asked)
+
+
+async def test_of_a_large_file_ranges_are_viewed(bench: Bench) -> None:
+    whole = "".join(f"line {number}\n" for number in range(1, 500_001)).encode()
+    await bench.put("large.txt", whole + b"x" * 200_000 + b"\nlast\n")
+    editor = Editor(bench)
+    ranged = await editor.does("view", "large.txt", view_range=[400_000, 400_001])
+    assert ranged == "400000\tline 400000\n400001\tline 400001"
+    begun = await editor.does("view", "large.txt")
+    assert begun.startswith("     1\tline 1\n")
+    next_line = begun.rpartition("view_range=[")[2].partition(",")[0]
+    assert f"cut before line {next_line}" in begun
+    long = await editor.does("view", "large.txt", view_range=[500_001, -1])
+    assert len(long) < 60_000
+    assert "line 500001 is longer" in long
+    assert "view_range=[500002, -1]" in long
+    assert "500002\tlast" in await editor.does("view", "large.txt", view_range=[500_002, -1])
+    assert "ends before" in await editor.refuses("view", "large.txt", view_range=[600_000, -1])
+    assert "begins at 0" in await editor.refuses("view", "large.txt", view_range=[0, 5])
+    assert "ends at 3" in await editor.refuses("view", "large.txt", view_range=[5, 3])
+
+
+async def test_a_folder_is_viewed_two_levels_deep_without_what_is_hidden(bench: Bench) -> None:
+    for path in ("src/a.py", "src/deep/b.py", "src/deep/deeper/c.py", ".hidden/x", "src/.y"):
+        await bench.put(path, b"x")
+    assert (await Editor(bench).does("view", ".")).split("\n") == ["src/", "src/a.py", "src/deep/"]
+    assert (await Editor(bench).does("view", "src")).split("\n") == [
+        "src/a.py",
+        "src/deep/",
+        "src/deep/b.py",
+        "src/deep/deeper/",
+    ]
+    assert "without view_range" in await Editor(bench).refuses("view", "src", view_range=[1, 2])
+
+
+async def test_a_folder_with_one_file_is_a_folder(bench: Bench) -> None:
+    await bench.put("src/src", b"x")
+    assert await Editor(bench).does("view", "src") == "src/src"
+
+
+async def test_a_new_file_is_made_and_an_old_one_left_alone(bench: Bench) -> None:
+    editor = Editor(bench)
+    assert "Created" in await editor.does("create", "new/a.txt", file_text="one\n")
+    assert await bench.get("new/a.txt") == b"one\n"
+    assert "exists already" in await editor.refuses("create", "new/a.txt", file_text="two\n")
+    assert await bench.get("new/a.txt") == b"one\n"
+
+
+async def test_the_one_place_is_replaced_and_shown(bench: Bench) -> None:
+    await bench.put("a.txt", TEN.encode())
+    said = await Editor(bench).does(
+        "str_replace", "a.txt", old_str="line 6", new_str="six\nand a half"
+    )
+    assert "     6\tsix\n     7\tand a half\n     8\tline 7" in said
+    assert "     1\t" not in said
+    assert b"line 5\nsix\nand a half\nline 7" in await bench.get("a.txt")
+
+
+async def test_several_places_or_none_change_nothing(bench: Bench) -> None:
+    await bench.put("a.txt", TEN.encode())
+    editor = Editor(bench)
+    assert "at the lines 1, 10" in await editor.refuses(
+        "str_replace", "a.txt", old_str="line 1", new_str="x"
+    )
+    assert "is not in a.txt" in await editor.refuses(
+        "str_replace", "a.txt", old_str="seven", new_str="x"
+    )
+    assert await bench.get("a.txt") == TEN.encode()
+    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
+
+
+async def test_without_new_text_the_place_is_taken_out(bench: Bench) -> None:
+    await bench.put("a.txt", b"one two three")
+    await Editor(bench).does("str_replace", "a.txt", old_str=" two")
+    assert await bench.get("a.txt") == b"one three"
+
+
+async def test_text_is_put_after_a_line(bench: Bench) -> None:
+    editor = Editor(bench)
+    cases: list[tuple[bytes, int, str, bytes]] = [
+        (b"a\nb\n", 0, "x", b"x\na\nb\n"),
+        (b"a\nb\n", 1, "x\ny\n", b"a\nx\ny\nb\n"),
+        (b"a\nb\n", 2, "x", b"a\nb\nx\n"),
+        (b"a\nb", 2, "x", b"a\nb\nx"),
+        (b"", 0, "x", b"x\n"),
+        (b"a\r\nb\r\n", 1, "x", b"a\r\nx\r\nb\r\n"),
+        ("é\n".encode("latin-1") * 2, 1, "ü", "é\nü\né\n".encode("latin-1")),
+        ("a\u2028b\nc\n".encode(), 1, "x", "a\u2028b\nx\nc\n".encode()),
+    ]
+    for before, line, text, after in cases:
+        await bench.put("a.txt", before)
+        await editor.does("insert", "a.txt", insert_line=line, new_str=text)
+        assert await bench.get("a.txt") == after
+
+    await bench.put("a.txt", b"a\nb\n")
+    assert "has 2 lines" in await editor.refuses("insert", "a.txt", insert_line=3, new_str="x")
+
+
+async def test_edits_are_taken_back_one_by_one(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "a.txt", file_text="one\n")
+    await editor.does("str_replace", "a.txt", old_str="one", new_str="two")
+    await editor.does("insert", "a.txt", insert_line=0, new_str="zero")
+    assert await bench.get("a.txt") == b"zero\ntwo\n"
+    await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"two\n"
+    await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"one\n"
+    assert "is gone" in await editor.does("undo_edit", "a.txt")
+    assert "no such file" in await bench.error("read_file", file_path="a.txt")
+    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
+
+
+async def test_what_something_else_wrote_since_is_not_taken_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "a.txt", file_text="one\n")
+    await bench.put("a.txt", b"by hand\n")
+    assert "changed by something else" in await editor.refuses("undo_edit", "a.txt")
+    await editor.does("str_replace", "a.txt", old_str="hand", new_str="tool")
+    await editor.does("undo_edit", "a.txt")
+    said = await editor.refuses("undo_edit", "a.txt")
+    assert "had made the file" in said
+    assert await bench.get("a.txt") == b"by hand\n"
+
+    await editor.does("str_replace", "a.txt", old_str="by", new_str="with")
+    await bench.put("a.txt", b"over it\n")
+    said = await editor.refuses("undo_edit", "a.txt")
+    place = said.partition("is in ")[2].partition(",")[0]
+    assert await bench.get(place) == b"by hand\n"
+
+
+async def test_a_file_that_was_deleted_since_comes_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put("a.txt", b"one\n")
+    await editor.does("str_replace", "a.txt", old_str="one", new_str="two")
+    await bench.output("delete_file", file_path="a.txt")
+    await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"one\n"
+
+
+async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put("a.txt", b"0\n")
+    await bench.put("b.txt", b"b\n")
+    for number in range(13):
+        await editor.does("str_replace", "a.txt", old_str=f"{number}\n", new_str=f"{number + 1}\n")
+    for _ in range(undo.STEPS_MAX):
+        await editor.does("undo_edit", "a.txt")
+    assert await bench.get("a.txt") == b"3\n"
+    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
+    assert "no edit" in await editor.refuses("undo_edit", "b.txt")
+
+
+async def test_the_permissions_of_a_file_survive_edits_and_the_way_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "run.sh", file_text="echo 1\n")
+    await bench.output("execute_command", command="chmod 755 run.sh", blocking=True)
+    await editor.does("str_replace", "run.sh", old_str="1", new_str="2")
+    await editor.does("undo_edit", "run.sh")
+    shown = await bench.output(
+        "execute_command", command="stat -c %a run.sh; cat run.sh", blocking=True
+    )
+    assert shown.startswith("755\necho 1")
+
+
+async def test_what_a_command_needs_is_asked_for(bench: Bench) -> None:
+    await bench.put("a.txt", b"x")
+    editor = Editor(bench)
+    for command, said in (
+        ("create", "needs file_text"),
+        ("str_replace", "needs old_str"),
+        ("insert", "needs new_str"),
+        ("erase", "do not fit"),
+    ):
+        assert said in await editor.refuses(command, "a.txt")
+    assert "needs insert_line" in await editor.refuses("insert", "a.txt", new_str="x")
+    assert "old_str is empty" in await editor.refuses(
+        "str_replace", "a.txt", old_str="", new_str="x"
+    )
+
+
+async def test_what_is_no_text_or_not_there_is_told(bench: Bench) -> None:
+    await bench.put("a.bin", b"\x00\x01")
+    editor = Editor(bench)
+    assert "binary" in await editor.refuses("view", "a.bin")
+    assert "no such file" in await editor.refuses("view", "gone.txt")
+    assert "no such file" in await editor.refuses(
+        "str_replace", "gone.txt", old_str="a", new_str="b"
+    )
+    assert "outside /workspace" in await editor.refuses("view", "/etc/passwd")
+
+
+def test_the_title_says_what_is_done() -> None:
+    prepared = prepare(
+        "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, toolbox()
+    )
+    assert prepared.title == "Looking into a.txt"

@@ -1,0 +1,172 @@
+"""Reading pages, with Firecrawl and without."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from core.domain.errors import ToolError
+from core.web_access.client import Api
+from core.web_access.guard import Guard
+from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
+from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
+from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
+from tests.integration.core.knowledge.made_files import pdf
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[StandIn]:
+    async with stand_in(PAGES) as standing:
+        yield standing
+
+
+@pytest.fixture
+async def firecrawl() -> AsyncIterator[StandIn]:
+    async with stand_in(FIRECRAWL) as standing:
+        yield standing
+
+
+def reader(site: StandIn) -> LocalReader:
+    return LocalReader(Guard(frozenset([site.endpoint])))
+
+
+async def test_a_page_is_read_without_what_stands_around_it(site: StandIn) -> None:
+    page = await reader(site).read(f"{site.url}/article")
+    assert page.title == "Tides of the fjord"
+    assert page.url == f"{site.url}/article"
+    assert "thirty centimetres" in page.text
+    assert "## How it is measured" in page.text
+    assert "| May | 31 |" in page.text
+    for noise in ("Shop our sale", "written by a script", "newsletter"):
+        assert noise not in page.text
+
+
+async def test_the_encoding_that_the_server_names_counts(site: StandIn) -> None:
+    page = ARTICLE.replace('<meta charset="utf-8">', "").replace("tide", "tïde")
+    site.trouble.append(says(page.encode("latin-1"), "text/html; charset=iso-8859-1"))
+    assert "The tïde in" in (await reader(site).read(f"{site.url}/a")).text
+
+
+async def test_a_page_of_a_few_words_is_read_whole(site: StandIn) -> None:
+    site.trouble.append(
+        says(b"<html><title>T</title><body><div>Closed on Monday.</div></body>", "text/html")
+    )
+    page = await reader(site).read(f"{site.url}/a")
+    assert (page.title, page.text.strip()) == ("T", "Closed on Monday.")
+
+
+async def test_a_pdf_is_read_as_a_document(site: StandIn) -> None:
+    site.trouble.append(says(pdf(["Fourteen lighthouses."]), "application/pdf"))
+    assert "Fourteen lighthouses." in (await reader(site).read(f"{site.url}/a.pdf")).text
+
+
+async def test_data_is_read_as_text(site: StandIn) -> None:
+    site.trouble.append(says(b'{"depth": 31}'))
+    assert '{"depth": 31}' in (await reader(site).read(f"{site.url}/a.json")).text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (says(b"<html><script>app()</script></html>", "text/html"), "no text in"),
+        (says(b"", "text/html"), "no text in"),
+        (says(b"\x89PNG", "image/png"), "see_image"),
+        (says(b"%PDF-1.4 broken", "application/pdf"), "damaged"),
+        (says(b"MZ\x00\x01\x02\xff" * 50, "application/octet-stream"), "http"),
+        (refusal(404), "no such page"),
+    ],
+)
+async def test_what_cannot_be_read_is_told(site: StandIn, answer: Answer, said: str) -> None:
+    site.trouble.append(answer)
+    with pytest.raises(ToolError, match=said):
+        await reader(site).read(f"{site.url}/a")
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (b"<div>" * 50_000 + b"deep", r"deep|another source"),
+        (b"<a " * 200_000, "no text in"),
+        (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, "takes more than it may"),
+        (b"\x00\xff" * 100_000, "ÿ"),
+    ],
+    ids=["deep", "open tags", "many parts", "bytes"],
+)
+async def test_a_hostile_page_is_left_to_a_child_with_limits(
+    site: StandIn, page: bytes, said: str
+) -> None:
+    site.trouble.append(says(page, "text/html"))
+    limits = replace(CHILD_LIMITS, cpu_seconds_max=2)
+    reading = LocalReader(Guard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
+    try:
+        shown = (await reading).text
+    except ToolError as error:
+        shown = str(error)
+    assert re.search(said, shown)
+
+
+async def test_a_page_that_takes_too_long_is_given_up(site: StandIn) -> None:
+    site.trouble.append(says(b"<a " * 200_000, "text/html"))
+    limits = replace(CHILD_LIMITS, wall_seconds_max=0.2)
+    with pytest.raises(ToolError, match="takes too long"):
+        await LocalReader(Guard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
+
+
+def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None) -> Firecrawl:
+    endpoints = [allowed.endpoint] if allowed else []
+    return Firecrawl(
+        Api(
+            name="Firecrawl",
+            url=service.url,
+            headers={"Authorization": f"Bearer {key}"},
+            pause_seconds=0,
+        ),
+        Guard(frozenset(endpoints)),
+    )
+
+
+async def test_firecrawl_reads_a_page(firecrawl: StandIn, site: StandIn) -> None:
+    page = await with_key(firecrawl, allowed=site).read(f"{site.url}/article")
+    assert (page.title, page.text) == ("Tides of the fjord", "# Tides\n\nThirty centimetres.")
+    assert page.url == f"{site.url}/article"
+    assert site.asked == []
+
+
+async def test_an_older_installation_is_asked_its_own_way(site: StandIn) -> None:
+    from aiohttp import web
+
+    async with stand_in([web.post("/v1/scrape", scrape)]) as old:
+        page = await with_key(old, allowed=site).read(f"{site.url}/article")
+    assert page.title == "Tides of the fjord"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:1/", "http://localhost/", "http://169.254.169.254/x", "file:///x"]
+)
+async def test_firecrawl_is_not_sent_into_closed_places(firecrawl: StandIn, address: str) -> None:
+    with pytest.raises(ToolError):
+        await with_key(firecrawl).read(address)
+    assert firecrawl.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (refusal(401, {"success": False, "error": "Unauthorized"}), "does not accept the key"),
+        (refusal(402, {"success": False, "error": "Payment Required"}), "used up"),
+        (refusal(429, {"success": False}, Retry_After="30"), "in 30 s"),
+        (refusal(408, {"success": False, "error": "Request timed out"}), "timed out"),
+        (says(b'{"success": false, "error": "blocked"}'), "could not be read"),
+        (says(b'{"success": true, "data": {"markdown": ""}}'), "could not be read"),
+        (says(b'{"success": true, "data": []}'), "form that is not known"),
+        (says(b"<html>"), "cannot be read"),
+    ],
+)
+async def test_errors_of_firecrawl_say_what_to_do(
+    firecrawl: StandIn, site: StandIn, answer: Answer, said: str
+) -> None:
+    firecrawl.trouble.append(answer)
+    with pytest.raises(ToolError, match=said) as raised:
+        await with_key(firecrawl, allowed=site).read(f"{site.url}/article")
+    assert KEY not in str(raised.value)

@@ -1,0 +1,215 @@
+"""`threadhand demo --headless` as a user runs it: a child process, its last line and its exit code."""
+
+import asyncio
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bots.demo import handbook_story
+from bots.demo.stage import staged, story
+from bots.demo.watch import StoryBroken
+from bots.settings import load
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import serve
+from tests.integration.demo.namespaces import forbidden_here, without_namespaces
+from tests.paths import REPOSITORY
+from tests.requirements_of_the_machine import lacking
+
+SECONDS_MAX = 110
+SILENT = """
+conversations:
+  - name: nothing comes of it
+    steps: [{text: "I do not feel like it.", optional: true}]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    code: int
+    lines: list[str]
+    complaints: str
+    seconds: float
+
+    @property
+    def verdict(self) -> dict[str, object]:
+        return cast(dict[str, object], json.loads(self.lines[-1]))
+
+    @property
+    def skipped(self) -> list[str]:
+        return cast(list[str], self.verdict["skipped"])
+
+    def figures(self, platform: str) -> dict[str, float]:
+        return cast(dict[str, float], self.verdict[platform])
+
+
+def play(
+    folder: Path, settings: Mapping[str, str] | None = None, *, prefix: tuple[str, ...] = ()
+) -> Ended:
+    """The demo in a folder of its own, with nothing of this process's settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}  # noqa: TID251 - tests have no settings
+    environ = {**kept, "HOME": str(folder), "PYTHONPATH": str(REPOSITORY), **(settings or {})}
+    command = [*prefix, sys.executable, "-m", "bots", "demo", "--headless"]
+    started = time.monotonic()
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    return Ended(
+        code=ended.returncode,
+        lines=ended.stdout.splitlines(),
+        complaints=ended.stderr,
+        seconds=time.monotonic() - started,
+    )
+
+
+def check_told(ended: Ended) -> None:
+    assert ended.code == 0, "\n".join([*ended.lines, ended.complaints])
+    assert ended.verdict["ok"] is True
+    for platform in ("slack", "discord"):
+        figures = ended.figures(platform)
+        assert set(figures) == {"runs", "edits", "files", "seconds"}
+        assert figures["runs"] == 3
+        assert figures["edits"] >= 3
+        assert figures["files"] == (2 if "browser" in ended.skipped else 3)
+
+
+def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
+    ended = play(tmp_path)
+    check_told(ended)
+    is_lacking = "jail" in ended.skipped
+    assert ended.verdict["sandbox"] == ("unsafe-process" if is_lacking else "local")
+    assert ended.complaints == ""
+
+
+def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> None:
+    ended = play(tmp_path)
+    check_told(ended)
+    if "browser" in ended.skipped:
+        lacking("chromium", "the sandbox has no browser; run: scripts/setup --toolbox")
+    told = "\n".join(ended.lines[:-1])
+    for file in ("report.md", "chart.png", "page.png"):
+        assert told.count(f"[file] {file}") == 2
+    assert told.count("Taking a picture of the page: page.png") == 2
+    assert told.count("☑ Put it on a page and look at that") == 2
+
+
+def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
+    tmp_path: Path,
+) -> None:
+    ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
+    check_told(ended)
+    assert ended.skipped == ["browser"]
+    told = "\n".join(ended.lines[:-1])
+    assert told.count("[file] chart.svg") == 2
+    assert "page.png" not in told
+
+
+def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
+    ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
+    check_told(ended)
+    assert ended.verdict["sandbox"] == "unsafe-process"
+    told = "\n".join(ended.lines[:-1])
+    assert "alice answered: Markdown" in told.replace("*", "")
+    assert "together it comes to 6300" in told
+    assert "[file] report.md" in told
+    assert "☑ Check the report and send it" in told
+    for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):
+        assert answer in told.replace("*", "")
+        rule = "The best region of a quarter gets a bonus of 5 percent (handbook, page 4)."
+        assert f"- board: pin, with text `{rule} Asked by {person}.`" in told
+    assert told.count("- Source: `handbook.pdf`, page 4") == 2
+    assert told.count("☑ Ask, then pin it to the notice board") == 2
+    assert told.count("Pinned as notice") == 2
+    for junk in (":white_check_mark:", "&lt;", "<@", "-# ", "\u200b", "\u200c", "\u2060"):
+        assert junk not in told
+
+
+def test_a_data_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "a file"
+    in_the_way.write_text("")
+    settings = {
+        "THREADHAND_DATA_DIR": str(in_the_way / "below"),
+        "THREADHAND_SANDBOX": "unsafe-process",
+    }
+    check_told(play(tmp_path, settings))
+
+
+def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    plainly = functools.partial(play, settings={"THREADHAND_SANDBOX": "unsafe-process"})
+    with ThreadPoolExecutor(2) as both:
+        for ended in both.map(plainly, folders):
+            check_told(ended)
+
+
+def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path: Path) -> None:
+    if reason := forbidden_here():
+        lacking("jail", f"a filter against namespaces cannot be set: {reason}")
+    ended = play(tmp_path, prefix=without_namespaces())
+    check_told(ended)
+    assert ended.verdict["sandbox"] == "unsafe-process"
+    assert ended.skipped == ["jail", "browser"]
+    loud = [line for line in ended.lines if line.startswith("THIS MACHINE ALLOWS NO JAIL")]
+    assert len(loud) == 1
+
+
+async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
+    async with serve(story()) as model:
+        settings = {
+            "THREADHAND_MODEL": "openai/some-model",
+            "THREADHAND_LLM_BASE_URL": model.base_url,
+            "THREADHAND_LLM_API_KEY": "sk-for-the-test",
+            "THREADHAND_SANDBOX": "unsafe-process",
+        }
+        check_told(await asyncio.to_thread(play, tmp_path, settings))
+        assert all(str(sent["model"]).endswith("some-model") for sent in model.requests)
+        assert len(model.requests) >= 12
+
+
+def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    ended = play(tmp_path, {"THREADHAND_SANDBOX": "none"})
+    assert ended.code == 2
+    assert "leave THREADHAND_SANDBOX unset" in ended.complaints
+    assert len(ended.complaints.splitlines()) == 1
+
+
+async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
+    """What the story checks is real: an agent that pins without a word is found out."""
+    async with staged(load({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
+        stage.board.write_text("pinned for Alice before anybody was asked\n")
+        with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
+            await handbook_story.play_slack(stage.slack, stage.board)
+
+
+async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:
+    async with serve(load_scenario(SILENT)) as model:
+        settings = {
+            "THREADHAND_MODEL": "openai/some-model",
+            "THREADHAND_LLM_BASE_URL": model.base_url,
+            "THREADHAND_LLM_API_KEY": "sk-for-the-test",
+            "THREADHAND_SANDBOX": "unsafe-process",
+        }
+        ended = await asyncio.to_thread(play, tmp_path, settings)
+    assert ended.code == 1
+    assert ended.verdict["ok"] is False
+    assert ended.verdict["slack"] is None
+    told = "\n".join(ended.lines)
+    assert "the agent asks" in told
+    assert "I do not feel like it." in told

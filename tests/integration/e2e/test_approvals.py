@@ -1,0 +1,287 @@
+"""A tool that people must allow, from the question to the result: the real program, tool server and platforms."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from datetime import datetime, timedelta
+
+import pytest
+
+from bots.demo.transcript import buttons_of, text_of
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED
+from simulator.slack.server import SlackSimulator
+from simulator.view import SeenMessage
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.paths import FAKES
+
+SERVER = FAKES / "mcp_notebook.py"
+SCENARIO = """
+conversations:
+  - name: once
+    when: {user: {contains: "Write it"}}
+    steps:
+      - calls: [{name: mcp_notebook_write_down, arguments: {line: "milk"}}]
+      - text: "I am through."
+  - name: again
+    when: {user: {contains: "And again"}}
+    steps:
+      - calls: [{name: mcp_notebook_write_down, arguments: {line: "bread"}}]
+      - text: "Through again."
+"""
+ASKING = (["question"], ["❓"])
+DONE = (["white_check_mark"], ["✅"])
+EDITS = {"slack": "chat.update", "discord": "PATCH */messages/*"}
+BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
+
+
+def notebook(stage: Stage) -> list[str]:
+    place = stage.program.folder / "notebook.txt"
+    return place.read_text().splitlines() if place.exists() else []
+
+
+@asynccontextmanager
+async def asking(
+    platform: PlatformName, *, is_alice_alone: bool = False, **settings: str
+) -> AsyncGenerator[Stage, None]:
+    """The stage once the people are asked."""
+    async with staged(platform, SCENARIO, **settings) as stage:
+        if is_alice_alone:
+            stage.program.change(allowed_users=alice_of(stage))
+        place = stage.program.folder / "mcp.json"
+        server = {
+            "transport": "stdio",
+            "command": sys.executable,
+            "args": [str(SERVER), str(stage.program.folder / "notebook.txt")],
+            "needs_approval": "writes",
+        }
+        place.write_text(json.dumps({"servers": {"notebook": server}}))
+        stage.program.change(mcp_config=str(place))
+        await start(stage)
+        await stage.say("Write it down, please.")
+        await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks")
+        yield stage
+
+
+def alice_of(stage: Stage) -> str:
+    """Her id on the platform."""
+    platform = stage.platform
+    if isinstance(platform, SlackSimulator):
+        return platform.member(PERSON).user_id
+    return platform.world.people[PERSON].user_id
+
+
+async def start(stage: Stage) -> None:
+    before = stage.program.log().count("the MCP server notebook is connected")
+    stage.program.start()
+    await stage.connected()
+    await stage.until(
+        lambda: stage.program.log().count("the MCP server notebook is connected") > before,
+        "the tool server is ready",
+    )
+
+
+def question(stage: Stage) -> SeenMessage:
+    return next(one for one in stage.ours() if "May I do this?" in text_of(one))
+
+
+def status(stage: Stage) -> SeenMessage:
+    return next(one for one in stage.ours() if "May I do this?" not in text_of(one))
+
+
+def signs(stage: Stage) -> list[str]:
+    return [one.emoji for one in stage.messages()[0].reactions]
+
+
+async def answered(stage: Stage, answer: str = "I am through.", *, runs: int = 1) -> None:
+    await stage.until(lambda: stage.shows(answer), "it answers")
+    await stage.settled(runs)
+    await stage.until(lambda: signs(stage) in DONE, "the tick")
+
+
+def says_who_answered(stage: Stage, answer: str) -> bool:
+    """In the place of the buttons."""
+    said = " ".join(text_of(question(stage)).replace("*", "").replace("> ", "").split())
+    return f"{PERSON} answered: {answer}" in said.replace("Alice", "alice") and not buttons_of(
+        question(stage)
+    )
+
+
+def aged(stage: Stage, *, hours: float) -> None:
+    """Makes the question older than it is; the program must not run."""
+    path = stage.program.folder / "data" / "threadhand.db"
+    with closing(sqlite3.connect(path)) as opened:
+        (stored,) = opened.execute("SELECT created_at FROM pending_ask").fetchone()
+        if isinstance(stored, int | float):
+            older: object = stored - hours * 3600
+        else:
+            moment = datetime.fromisoformat(stored) - timedelta(hours=hours)
+            older = moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+        opened.execute("UPDATE pending_ask SET created_at = ?", (older,))
+        opened.commit()
+
+
+def told(stage: Stage) -> str:
+    """What the model was told last. Discord shows names with a capital letter."""
+    return str(stage.script.requests[-1]["messages"]).replace("Alice", "alice")
+
+
+@BOTH
+async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(
+    platform: PlatformName,
+) -> None:
+    async with asking(platform) as stage:
+        assert [one.label for one in buttons_of(question(stage))][:3] == list(CHOICES)
+        assert "write_down" in text_of(question(stage))
+        assert "milk" in text_of(question(stage))
+        await stage.until(lambda: signs(stage) in ASKING, "the question mark")
+        await stage.until(lambda: "Waiting for approval" in text_of(status(stage)), "it says so")
+        assert "milk" in text_of(status(stage))
+        assert (notebook(stage), stage.runs()) == ([], ["waiting"])
+        await stage.press(APPROVE_ONCE)
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == (["milk"], ["completed"])
+        assert "Written down: milk" in told(stage)
+        assert says_who_answered(stage, APPROVE_ONCE)
+        assert len(stage.ours()) == 3, stage.report()
+        await stage.say("And again, please.")
+        await stage.until(lambda: stage.runs() == ["completed", "waiting"], "it asks once more")
+
+
+@BOTH
+async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.press(APPROVE_ALWAYS)
+        await answered(stage)
+        await stage.say("And again, please.")
+        await answered(stage, "Through again.", runs=2)
+        assert notebook(stage) == ["milk", "bread"]
+        assert stage.runs() == ["completed", "completed"]
+        assert len(stage.rows("SELECT ask_id FROM pending_ask")) == 1
+
+
+@BOTH
+async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.press(DENY)
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == ([], ["completed"])
+        assert "alice denied it. Do not try it again" in told(stage)
+        assert says_who_answered(stage, DENY)
+
+
+@BOTH
+async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.say("Not on a Friday")
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == ([], ["completed"])
+        assert "alice denied it, with the words: Not on a Friday" in told(stage)
+        assert says_who_answered(stage, "Not on a Friday")
+
+
+async def test_the_form_in_discord_denies_with_a_reason() -> None:
+    async with asking("discord") as stage:
+        await stage.press("Deny with a reason")
+        await stage.until(lambda: stage.view().forms, "the form opens")
+        (form,) = stage.view().forms
+        await stage.platform.submit(PERSON, form.form_id, {form.fields[0].field_id: "Too dear"})
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == ([], ["completed"])
+        assert "alice denied it, with the words: Too dear" in told(stage)
+
+
+@BOTH
+async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
+    platform: PlatformName,
+) -> None:
+    """The platform is slow to take edits, so that the buttons are still there."""
+    async with asking(platform) as stage:
+        asked, button = question(stage), buttons_of(question(stage))
+        stage.platform.misbehave("rate_limit", method=EDITS[platform], times=99, seconds=1)
+        for person, one in (("alice", button[0]), ("bob", button[2])):
+            await stage.platform.press(person, stage.channel_id, asked.message_id, one.control_id)
+            await stage.until(lambda: notebook(stage) == ["milk"], "the tool runs")
+        await stage.until(lambda: stage.shows("This question is no longer open."), "bob is told")
+        await stage.until(lambda: stage.runs() == ["completed"], "it goes on")
+        assert notebook(stage) == ["milk"]
+        assert "Written down: milk" in told(stage)
+        ((who, answer),) = stage.rows("SELECT answered_by_name, answer FROM pending_ask")
+        assert (str(who).lower(), answer) == (PERSON, APPROVE_ONCE)
+
+
+@BOTH
+async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        asked, button = question(stage), buttons_of(question(stage))[0]
+        press = stage.platform.press
+        presses = [
+            press(person, stage.channel_id, asked.message_id, button.control_id)
+            for person in ("alice", "bob", "alice")
+        ]
+        await asyncio.gather(*presses, return_exceptions=True)
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+        assert len(stage.runs()) == 1
+
+
+@BOTH
+async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: PlatformName) -> None:
+    async with asking(platform, is_alice_alone=True) as stage:
+        asked, button = question(stage), buttons_of(question(stage))[0]
+        await stage.platform.press("bob", stage.channel_id, asked.message_id, button.control_id)
+        await stage.until(lambda: stage.shows("I am not allowed to work for you"), "bob is told")
+        assert (notebook(stage), stage.runs()) == ([], ["waiting"])
+        await stage.press(APPROVE_ONCE)
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+
+
+@BOTH
+async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.press("Stop")
+        await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
+        await stage.settled(1)
+        await stage.until(lambda: not buttons_of(question(stage)), "the buttons go")
+        assert "no longer open" in text_of(question(stage))
+        assert buttons_of(status(stage)) == ()
+        assert notebook(stage) == []
+
+
+@BOTH
+async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.until(lambda: signs(stage) in ASKING, "the question mark")
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        await start(stage)
+        await stage.press(APPROVE_ONCE)
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == (["milk"], ["completed"])
+        assert len(stage.ours()) == 3, stage.report()
+
+
+@BOTH
+async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(
+    platform: PlatformName,
+) -> None:
+    """So old is the question when the program starts again; it looks at its start."""
+    async with asking(platform, approval_hours="2") as stage:
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        aged(stage, hours=1)
+        await start(stage)
+        await stage.until(lambda: signs(stage) in ASKING, "it waits")
+        assert stage.runs() == ["waiting"]
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        aged(stage, hours=2)
+        stage.program.start()
+        await stage.until(lambda: stage.runs() == ["failed"], "it ends")
+        await stage.until(lambda: EXPIRED in text_of(status(stage)), "it says so")
+        await stage.until(lambda: "Nobody answered in time" in text_of(question(stage)), "closed")
+        assert buttons_of(question(stage)) == ()
+        assert notebook(stage) == []

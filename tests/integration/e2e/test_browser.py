@@ -1,0 +1,150 @@
+"""A whole run with the browser in a real jail: what the model sees of it, and a person who takes it over."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bots.bootstrap.program import running
+from bots.settings import load
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import ScriptedServer, serve
+from tests.integration.bots.web.takeover_stage import helper
+from tests.integration.sandbox.providers import local_jails, reachable_folder
+from tests.requirements_of_the_machine import lacking
+
+SECONDS = 90
+MARK = "the browser as it is now"
+STORY = """
+conversations:
+  - name: browser
+    when: {user: {contains: "sign in"}, tools: [browser_navigate_to, web_browser_takeover]}
+    steps:
+      - calls:
+          - name: create_file
+            arguments:
+              file_path: page.html
+              file_contents: |
+                <!doctype html><title>Door</title>
+                <button style="position: absolute; left: 20px; top: 20px; width: 200px; height: 40px"
+                  onclick="document.title = document.title === 'Door' ? 'Ajar' : 'Open'">Knock</button>
+      - calls: [{name: browser_navigate_to, arguments: {url: /workspace/page.html}}]
+      - expect: {tool: browser_navigate_to, success: true}
+        calls: [{name: browser_click_element, arguments: {index: 0}}]
+      - expect: {tool: browser_click_element, success: true}
+        calls: [{name: web_browser_takeover, arguments: {text: "Please knock once more."}}]
+      - expect: {last: {contains: "it is open now"}}
+        calls: [{name: browser_wait, arguments: {seconds: 0}}]
+      - expect: {tool: browser_wait, success: true}
+        text: "Thank you."
+"""
+
+
+class Talk:
+    def __init__(self, http: aiohttp.ClientSession, script: ScriptedServer) -> None:
+        self.http = http
+        self.script = script
+        self.thread_id = ""
+
+    async def json(self, method: str, path: str, **more: Any) -> Any:
+        async with self.http.request(method, path, **more) as answer:
+            assert answer.status < 300, await answer.text()
+            return await answer.json()
+
+    async def thread(self) -> Any:
+        return await self.json("GET", f"/api/thread/{self.thread_id}")
+
+    async def until(self, state: str) -> Any:
+        """The thread once it is in that state, and no run is under way."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                thread = await self.thread()
+                if thread["state"] == state and thread["active_run_id"] is None:
+                    return thread
+                await asyncio.sleep(0.05)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        listed = await self.json("GET", f"/api/thread/{self.thread_id}/messages")
+        return [one for one in listed["messages"] if one["type"] not in ("status", "user")]
+
+
+@asynccontextmanager
+async def talk(story: str) -> AsyncIterator[Talk]:
+    async with local_jails() as jails:
+        if jails.browser_lack:
+            lacking("chromium", jails.browser_lack)
+    async with AsyncExitStack() as stack:
+        folder = await stack.enter_async_context(reachable_folder())
+        script = await stack.enter_async_context(serve(load_scenario(story)))
+        environ = {
+            "THREADHAND_MODEL": "openai/scripted",
+            "THREADHAND_LLM_BASE_URL": script.base_url,
+            "THREADHAND_DATA_DIR": str(folder),
+            "THREADHAND_HTTP_PORT": "0",
+        }
+        program = await stack.enter_async_context(running(load(environ, None)))
+        address = f"http://127.0.0.1:{program.http_port}"
+        http = await stack.enter_async_context(aiohttp.ClientSession(address))
+        made = Talk(http, script)
+        made.thread_id = (await made.json("POST", "/api/thread"))["thread_id"]
+        path = f"/api/thread/{made.thread_id}/messages"
+        await made.json("POST", path, json={"text": "sign in for me"})
+        yield made
+
+
+@pytest.mark.timeout(240)
+async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
+    async with talk(STORY) as told:
+        waiting = await told.until("waiting")
+        question = waiting["ask"]["text"]
+        assert question.startswith(
+            "Please knock once more.\n\n[Open the browser](http://127.0.0.1:"
+        )
+        await states_stand_before_their_results(told)
+        await only_the_newest_state_is_sent(told)
+
+        link = question[question.index("http") : question.index(")")]
+        async with helper(link) as person:
+            await person.begin()
+            await person.sees("Ajar")
+            await person.click(100, 40)
+            await person.sees("Open")
+            await person.hand_back("it is open now")
+
+        await told.until("idle")
+        last = (await told.messages())[-1]
+        assert "Thank you." in last["content"]
+        assert "title: Open" in sent(told.script.requests[-1])
+
+
+async def states_stand_before_their_results(told: Talk) -> None:
+    """A result's state is the message before it, the model's own history holds none."""
+    messages = await told.messages()
+    kinds = [one["type"] for one in messages]
+    used = [n for n, kind in enumerate(kinds) if kind == "browser_state"]
+    assert len(used) == 2
+    for n in used:
+        assert kinds[n + 1] == "tool"
+        assert messages[n]["is_llm_message"] is False
+    first, second = (json.loads(messages[n]["content"]) for n in used)
+    assert (first["title"], second["title"]) == ("Door", "Ajar")
+    assert first["elements"] == ['[0] <button> "Knock"']
+    assert first["screenshot"]
+
+
+async def only_the_newest_state_is_sent(told: Talk) -> None:
+    third, fourth = (sent(request) for request in list(told.script.requests)[2:4])
+    assert third.count(MARK) == fourth.count(MARK) == 1
+    assert "title: Door" in third
+    assert "title: Ajar" in fourth
+    assert "title: Door" not in fourth
+    assert "data:image/jpeg;base64," in fourth
+
+
+def sent(request: Any) -> str:
+    """All that a request to the model said."""
+    return str(request)

@@ -1,0 +1,74 @@
+"""A bot and workers of their own on one PostgreSQL and one Redis: what people see is what one process shows them."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.crew import crew
+from tests.chaos.harness import PlatformName
+from tests.chaos.invariants import settle_and_check
+from tests.contracts.redis_servers import redis_client
+from tests.servers import redis
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_worker_answers_what_a_bot_took_in(
+    platform: PlatformName,
+    postgresql_url: str,
+    redis_url: str,
+) -> None:
+    async with crew(platform, postgresql_url, redis_url) as told:
+        await told.start()
+        await told.say("Hello", "a1")
+        await settle_and_check(told)
+
+
+async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
+    postgresql_url: str,
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url) as told:
+        await told.start()
+        await told.say("Nap", "a1")
+        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        began = time.monotonic()
+        await told.stage.press("Stop")
+        await told.until(lambda: told.stage.shows("Stopped"), "it says so")
+
+        assert time.monotonic() - began < 10
+        assert await told.runs() == ["stopped"]
+
+
+async def test_what_a_dead_bot_left_is_shown_by_the_other(
+    postgresql_url: str,
+    redis_url: str,
+) -> None:
+    async with crew("slack", postgresql_url, redis_url, bots=2) as told:
+        doomed, other = told.bots
+        await told.start()
+        await told.say("Nap", "a1")
+        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+        doomed.kill()
+        (await told.executor()).kill()
+        await settle_and_check(told)
+        assert other.is_running
+
+
+async def test_without_redis_runs_are_late_and_not_lost(
+    postgresql_url: str,
+) -> None:
+    with redis() as url:
+        async with crew("slack", postgresql_url, url) as told:
+            await told.start()
+            await told.until_rows("SELECT 1 FROM worker OFFSET 2", "a bot and two workers beat")
+            async with redis_client(url) as (client, _streams):
+                await client.shutdown(nosave=True)
+            await told.say("Hello", "a1")
+            await settle_and_check(told)

@@ -1,0 +1,169 @@
+"""A bot without a worker, whose runs functions at the simulated Modal execute with the code that was deployed."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from grpclib import Status
+
+from simulator.modal.calls import FunctionCall
+from simulator.modal.server import ModalSimulator
+from storage.redis.streams import connect
+from tests.chaos.crew import NO_WORKER, Crew, crew
+from tests.chaos.invariants import settle_and_check
+from tests.chaos.program import REPOSITORY
+from tests.integration.sandbox.modal_stage import environment_of, modal_stage
+from tests.integration.sandbox.test_modal_app import deployed
+from tests.servers import redis
+
+OF_THE_FUNCTIONS = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "SANDBOX",
+    "MODEL",
+    "LLM_BASE_URL",
+    "LLM_API_KEY",
+    "SLACK_BOT_TOKEN",
+    "SLACK_APP_TOKEN",
+    "SLACK_API_URL",
+    "ALLOWED_WORKSPACES",
+)
+
+
+@dataclass(kw_only=True)
+class Account:
+    """A bot, and the functions that it hands its runs to."""
+
+    crew: Crew
+    modal: ModalSimulator
+    redis_url: str
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        return self.modal.world.function_calls.made
+
+    def are_over(self) -> bool:
+        return not any(call.is_running for call in self.calls)
+
+    async def a_minute_passes(self) -> bool:
+        """For what was handed over; whether there was anything."""
+        client = connect(self.redis_url)
+        open_ones = [await client.delete(key) for key in await client.keys("threadhand:handover:*")]
+        await client.aclose()
+        return bool(open_ones)
+
+    async def settle_and_check(self) -> None:
+        try:
+            await settle_and_check(self.crew)
+            await self.crew.until(self.are_over, "the functions end")
+        except AssertionError as error:
+            logs = [f"--- call of {call.args}\n{call.log()[-3000:]}" for call in self.calls]
+            raise AssertionError("\n".join((str(error), *logs))) from None
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with redis() as url:
+        yield url
+
+
+@pytest.fixture
+async def account(
+    postgresql_url: str,
+    redis_url: str,
+) -> AsyncGenerator[Account, None]:
+    async with staged_account(postgresql_url, redis_url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, None]:
+    async with (
+        modal_stage() as at_modal,
+        crew(
+            "slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand"
+        ) as told,
+    ):
+        await deployed(at_modal)
+        world, program = at_modal.modal.world, told.stage.program
+        program.environment |= environment_of(at_modal.modal)
+        world.secrets["threadhand"] = {
+            **{
+                name: program.settings[name]
+                for name in map("THREADHAND_{}".format, OF_THE_FUNCTIONS)
+            },
+            "THREADHAND_DATA_DIR": str(program.folder / "function"),
+        }
+        world.function_calls.execute(REPOSITORY / "sandbox" / "modal_app.py", REPOSITORY)
+        yield Account(crew=told, modal=at_modal.modal, redis_url=redis_url)
+
+
+async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
+    await account.crew.start()
+    await account.crew.say("Work", "a1")
+    await account.settle_and_check()
+
+    (run_id,) = [run for (run,) in await account.crew.rows("SELECT run_id FROM run")]
+    assert [(call.function, call.args) for call in account.calls] == [("execute_run", (run_id,))]
+    (process,) = [call.process for call in account.calls]
+    assert process is not None
+    assert process.returncode == 0
+    assert (
+        not await account.a_minute_passes()
+    )  # the function has ended it: an approval would go on at once
+
+
+async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
+    account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
+    await account.crew.start()
+    await account.crew.say("Work", "a1")
+    await account.settle_and_check()
+
+    first, second = account.calls
+    assert first.args == second.args
+    assert await account.crew.runs() == ["completed"]
+    assert sum("takes up run" in call.log() for call in account.calls) == 1
+
+
+async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
+    account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
+    await account.crew.start()
+    await account.crew.say("Hello", "a1")
+    log = account.crew.bots[0].log
+    for handed_over in (1, 2):
+        await account.crew.until(
+            lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried"
+        )
+        assert account.calls == []
+        await account.a_minute_passes()
+    await account.settle_and_check()
+
+    assert log().count("runs wait: ") == 1
+    assert "Modal takes runs again" in log()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: str) -> None:
+    (bot,) = account.crew.bots
+    bot.start(arguments=NO_WORKER, failpoints=f"modal.spawn.{when}:kill")
+    await account.crew.connected()
+    await account.crew.say("Hello", "a1")
+    assert await bot.ended(60) == -9
+    assert len(account.calls) == (when == "after")
+    await account.a_minute_passes()
+    bot.start(arguments=NO_WORKER)
+    await account.settle_and_check()
+
+
+async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
+    await account.crew.start()
+    await account.crew.say("Nap", "a1")
+    await account.crew.until(
+        lambda: account.calls and "takes up run" in account.calls[0].log(), "it is taken up"
+    )
+    await account.crew.stage.press("Stop")
+    await account.crew.until(lambda: account.crew.stage.shows("Stopped"), "it says so")
+    await account.crew.until(account.are_over, "the functions end")
+
+    assert await account.crew.runs() == ["stopped"]

@@ -1,0 +1,65 @@
+"""A jail with a way out, and servers of this machine that stand for the internet."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from core import server_shutdown
+from core.ports import Sandbox
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, EgressLimits, egress_policy
+from tests.integration.sandbox.providers import local_jails
+
+
+@dataclass(slots=True)
+class StandIn:
+    """A web server on 127.0.0.1 that notes what it was asked."""
+
+    port: int = 0
+    asked: list[str] = field(default_factory=list[str])
+    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    bodies: list[bytes] = field(default_factory=list[bytes])
+
+
+@asynccontextmanager
+async def stand_in() -> AsyncGenerator[StandIn]:
+    stage = StandIn()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        stage.asked.append(str(request.rel_url))
+        stage.headers.append({name.lower(): value for name, value in request.headers.items()})
+        stage.bodies.append(await request.read())
+        if request.path == "/away":
+            raise web.HTTPFound(request.query["to"])
+        if request.path == "/large":
+            return web.Response(body=bytes(int(request.query["bytes"])))
+        if request.path == "/slow":
+            await asyncio.sleep(60)
+        return web.Response(text="from outside\n")
+
+    app = web.Application(client_max_size=1 << 30)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    stage.port = listener.getsockname()[1]
+    try:
+        yield stage
+    finally:
+        await server_shutdown.end(runner)
+
+
+@asynccontextmanager
+async def jail_with_a_way_out(
+    *ports: int, setting: str = "on", limits: EgressLimits | None = None
+) -> AsyncIterator[Sandbox]:
+    """Those ports of 127.0.0.1 count as the internet."""
+    guard = Guard(frozenset(("127.0.0.1", port) for port in ports))
+    egress = Egress(policy=egress_policy(setting), limits=limits or EgressLimits(), guard=guard)
+    async with local_jails(egress=egress) as jails:
+        yield await jails.open("thread", fence=1)

@@ -1,0 +1,59 @@
+"""A folder of local sandboxes whose clock only the test moves."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.lifecycle import Patience
+from sandbox.limits import Limits
+from sandbox.local.provider import LocalJails
+from sandbox.local.workspaces import ARCHIVE
+from tests.integration.sandbox.providers import reachable_folder
+from tests.requirements_of_the_machine import lacking
+
+MINUTE = 60.0
+PATIENCE = Patience(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)
+
+
+@dataclass(slots=True)
+class Day:
+    """A folder of sandboxes whose clock only the test moves."""
+
+    folder: Path
+    jails: LocalJails
+    minutes: float = 0.0
+
+    def now(self) -> float:
+        return 1_000_000_000 + self.minutes * MINUTE
+
+    async def passes(self, minutes: float) -> None:
+        self.minutes += minutes
+        await self.jails.life.make()
+
+    async def restart(self) -> None:
+        await self.jails.close()
+        self.jails = LocalJails(self.folder, patience=PATIENCE, now=self.now)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "threads" / "thread"
+
+    @property
+    def is_archived(self) -> bool:
+        return (self.home / ARCHIVE).is_file() and not (self.home / "workspace").exists()
+
+
+@asynccontextmanager
+async def a_day(limits: Limits | None = None) -> AsyncGenerator[Day]:
+    async with reachable_folder() as folder:
+        clock: list[Day] = []
+        jails = LocalJails(folder, limits=limits, patience=PATIENCE, now=lambda: clock[0].now())
+        clock.append(Day(folder, jails))
+        result = await jails.probe()
+        if not result.ok:
+            lacking("jail", f"{result.reason} {result.remedy}")
+        try:
+            yield clock[0]
+        finally:
+            await clock[0].jails.close()

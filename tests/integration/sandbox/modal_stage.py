@@ -1,0 +1,122 @@
+"""Modal's real SDK against the simulated Modal, for tests."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandbox.local import programs
+from sandbox.local.toolbox import find_toolbox
+from sandbox.modal.plan import ModalPlan
+from sandbox.modal.provider import ModalSandboxes
+from sandbox.records import MemorySandboxRecords
+from simulator.modal.container import Jail
+from simulator.modal.server import ModalSimulator
+from tests.integration.sandbox.providers import local_jails
+from tests.requirements_of_the_machine import lacking
+
+PLAN = ModalPlan(app="threadhand-test", start_seconds=30)
+JAIL_USER = 29_998
+
+
+class Clock:
+    """Goes only when it is told to, and takes the simulated Modal along."""
+
+    def __init__(self, modal: ModalSimulator) -> None:
+        self._modal = modal
+
+    def __call__(self) -> float:
+        return self._modal.world.now()
+
+    async def advance(self, seconds: float) -> None:
+        await self._modal.world.advance(seconds)
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """One Modal, what is remembered, and as many workers as a test wants."""
+
+    modal: ModalSimulator
+    clock: Clock
+    records: MemorySandboxRecords = field(default_factory=MemorySandboxRecords)
+    workers: list[ModalSandboxes] = field(default_factory=list[ModalSandboxes])
+
+    def worker(self, **changes: object) -> ModalSandboxes:
+        plan = replace(PLAN, **changes)
+        provider = ModalSandboxes(plan, self.records, now=self.clock)
+        self.workers.append(provider)
+        return provider
+
+    def leads_to(self, url: str) -> None:
+        """Sends the SDK elsewhere, until the stage is over."""
+        os.environ["MODAL_SERVER_URL"] = url  # noqa: TID251 - where the SDK looks
+
+    @property
+    def living(self) -> list[str]:
+        return [sandbox.name for sandbox in self.modal.world.living()]
+
+    @property
+    def snapshots(self) -> list[str]:
+        return [one.image_id for one in self.modal.world.images.values() if one.folder]
+
+
+@asynccontextmanager
+async def modal_stage(*, jailed: bool = False, with_browser: bool = False) -> AsyncIterator[Stage]:
+    """Plain processes by default: what is tried out is ours, and Modal keeps its own walls."""
+    with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
+        Path(folder).chmod(0o711)
+        jail = await modal_jail(Path(folder), with_browser=with_browser) if jailed else None
+        async with ModalSimulator(jail) as modal:
+            environ = os.environ  # noqa: TID251 - where the SDK looks
+            wanted = environment_of(modal)
+            before = {name: environ.get(name) for name in wanted}
+            environ.update(wanted)
+            stage = Stage(modal=modal, clock=Clock(modal))
+            try:
+                yield stage
+            finally:
+                for worker in stage.workers:
+                    await worker.close()
+                for name, value in before.items():
+                    if value is None:
+                        environ.pop(name, None)
+                    else:
+                        environ[name] = value
+        assert modal.gate.bugs == []
+
+
+def environment_of(modal: ModalSimulator) -> dict[str, str]:
+    """With which the SDK finds the simulated Modal and nothing else."""
+    token_id, secret = modal.world.credentials
+    return {
+        "MODAL_SERVER_URL": modal.url,
+        "MODAL_TOKEN_ID": token_id,
+        "MODAL_TOKEN_SECRET": secret,
+        "MODAL_CONFIG_PATH": os.devnull,
+        "MODAL_DISABLE_API_PROXY": "1",
+    }
+
+
+async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
+    """Skips the test where the machine allows none."""
+    async with local_jails() as jails:
+        drops_user = jails._drops_user
+        if with_browser and jails.browser_lack:
+            lacking("chromium", jails.browser_lack)
+    more: tuple[tuple[Path, str], ...] = ()
+    try:
+        python = programs.find_python(drops_user=drops_user)
+        bwrap = programs.find_bwrap(folder, drops_user=drops_user)
+        if with_browser:
+            more = find_toolbox(python, drops_user=drops_user).bound()
+    except programs.Lacking as why:
+        lacking("jail", str(why))
+    return Jail(
+        bwrap=bwrap,
+        python=python.path,
+        prefix=python.prefix,
+        user=JAIL_USER if drops_user else None,
+        more=more,
+    )

@@ -1,0 +1,282 @@
+"""The one way out of a jail: real programs in a real jail, against servers that stand for the internet."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.domain.errors import SandboxUnavailable
+from core.ports import Sandbox
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, EgressLimits, egress_policy
+from sandbox.local.egress_proxy import Gateway
+from tests.integration.sandbox.egress_stage import StandIn, jail_with_a_way_out, stand_in
+from tests.integration.sandbox.providers import run
+
+CURL = "curl -sS --noproxy '' --max-time 20"
+
+
+@pytest.fixture
+async def outside() -> AsyncIterator[StandIn]:
+    async with stand_in() as stage:
+        yield stage
+
+
+@pytest.fixture
+async def sandbox(outside: StandIn) -> AsyncIterator[Sandbox]:
+    async with jail_with_a_way_out(outside.port) as opened:
+        yield opened
+
+
+async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: StandIn) -> None:
+    done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/page?x=1#top")
+    assert (done.output, done.exit_code) == ("from outside\n", 0)
+    assert outside.asked == ["/page?x=1"]
+    assert outside.headers[0]["host"] == f"127.0.0.1:{outside.port}"
+    assert not [name for name in outside.headers[0] if name.startswith("proxy")]
+
+
+async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: StandIn) -> None:
+    done = await run(
+        sandbox,
+        f"head -c 3M /dev/urandom > up && {CURL} --proxytunnel -T up http://127.0.0.1:{outside.port}/up",
+    )
+    assert done.output == "from outside\n"
+    assert len(outside.bodies[0]) == 3 << 20
+
+
+async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: StandIn) -> None:
+    code = f'import os, urllib.request as u; del os.environ["no_proxy"]; print(u.urlopen("http://127.0.0.1:{outside.port}/").read())'
+    done = await run(sandbox, f"env -u NO_PROXY python3 -c '{code}'")
+    assert done.output == "b'from outside\\n'\n"
+
+
+async def test_a_server_inside_is_reached_directly(sandbox: Sandbox, outside: StandIn) -> None:
+    await run(sandbox, "echo inside > index.html; python3 -m http.server 8000 >/dev/null 2>&1 &")
+    done = await run(
+        sandbox, "curl -s --retry 20 --retry-connrefused --retry-delay 1 http://localhost:8000/"
+    )
+    assert done.output == "inside\n"
+
+
+NOT_PUBLIC = (
+    "http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://127.1:{port}/", "http://2130706433:{port}/",
+    "http://[::1]:{port}/", "http://[::ffff:127.0.0.1]:{port}/", "http://0.0.0.0:{port}/", "http://10.0.0.1/",
+    "http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://192.168.0.1/", "http://100.64.0.1/",
+)  # fmt: skip
+
+
+async def test_what_is_not_public_is_refused() -> None:
+    """The port listens: had it been asked, it would have answered."""
+    async with stand_in() as host, jail_with_a_way_out() as sandbox:
+        for url in NOT_PUBLIC:
+            for how in ("", "--proxytunnel"):
+                told = f"{CURL} {how} -w '%{{http_code}} %{{http_connect}}' '{url.format(port=host.port)}'"
+                assert "403" in (await run(sandbox, told)).output, told
+        assert host.asked == []
+
+
+async def test_a_redirect_leads_no_further_than_an_address(outside: StandIn) -> None:
+    async with stand_in() as private, jail_with_a_way_out(outside.port) as sandbox:
+        to = f"http://localhost:{private.port}/secret"
+        done = await run(sandbox, f"{CURL} -L 'http://127.0.0.1:{outside.port}/away?to={to}'")
+        assert "not on the public internet" in done.output
+        assert (len(outside.asked), private.asked) == (1, [])
+
+
+async def test_mail_ports_are_refused(sandbox: Sandbox) -> None:
+    done = await run(sandbox, f"{CURL} -w '%{{http_code}}' http://203.0.113.9:25/")
+    assert "403" in done.output
+
+
+async def test_only_the_listed_names_are_reached(outside: StandIn) -> None:
+    async with jail_with_a_way_out(outside.port, setting="127.0.0.1") as sandbox:
+        good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
+        bad = await run(sandbox, f"{CURL} http://localhost:{outside.port}/")
+        assert good.output == "from outside\n"
+        assert "the operator has not allowed it" in bad.output
+
+
+async def test_a_denied_name_is_not_reached(outside: StandIn) -> None:
+    async with jail_with_a_way_out(outside.port, setting="!localhost") as sandbox:
+        good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
+        bad = await run(sandbox, f"{CURL} http://localhost:{outside.port}/")
+        assert good.output == "from outside\n"
+        assert "has not allowed it" in bad.output
+
+
+async def test_switched_off_there_is_no_way_at_all(outside: StandIn) -> None:
+    async with jail_with_a_way_out(outside.port, setting="off") as sandbox:
+        done = await run(
+            sandbox,
+            f"env | grep -ci proxy; {CURL} -x http://127.0.0.1:3128 http://127.0.0.1:{outside.port}/",
+        )
+        assert done.output.startswith("0\n")
+        assert done.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"CONNECT example.org HTTP/1.1\r\n\r\n", b"400"),
+        (b"CONNECT example.org:0 HTTP/1.1\r\n\r\n", b"400"),
+        (b"CONNECT example.org:99999 HTTP/1.1\r\n\r\n", b"400"),
+        (b"CONNECT user@example.org:80 HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET ftp://example.org/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET http://user:secret@example.org/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET http://example.org/ HTTP/1.1\r\nbad header\r\n\r\n", b"400"),
+        (b"GET http://example.org/ HTTP/1.1\r\nx: a\r\n folded\r\n\r\n", b"400"),
+        (b"GET http://example.org/ HTTP/1.1\r\n" + b"a: b\r\n" * 300 + b"\r\n", b"400"),
+        (b"GET http://example.org/" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"431"),
+        (b"GET http://surely.invalid/ HTTP/1.1\r\n\r\n", b"502"),
+    ],
+)
+async def test_a_wrong_request_is_refused(
+    served: tuple[str, int], request_head: bytes, status: bytes
+) -> None:
+    answer = await asked(served, request_head)
+    assert answer.startswith(b"HTTP/1.1 " + status), answer
+
+
+async def test_headers_are_meant_for_one_end(outside: StandIn, served: tuple[str, int]) -> None:
+    await asked(
+        served,
+        f"GET http://127.0.0.1:{outside.port}/ HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: 1\r\nX-Hop: 1\r\n"
+        "Connection: x-hop, content-length\r\nContent-Length: 2\r\nProxy-Authorization: Basic x\r\n\r\nhi".encode(),
+    )
+    (headers,) = outside.headers
+    assert headers["host"] == f"127.0.0.1:{outside.port}"
+    assert headers["x-mine"] == "1"
+    assert not {"x-hop", "proxy-authorization"} & set(headers)
+    assert outside.bodies == [b"hi"]
+
+
+async def test_a_silent_connection_is_closed(outside: StandIn) -> None:
+    limits = EgressLimits(idle_seconds=0.3)
+    async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
+        done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow")
+        assert done.exit_code in (52, 56)
+
+
+async def test_too_many_bytes_are_cut_and_never_look_whole(outside: StandIn) -> None:
+    limits = EgressLimits(bytes=1_000_000)
+    async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
+        done = await run(
+            sandbox, f"{CURL} -o file 'http://127.0.0.1:{outside.port}/large?bytes=9000000'"
+        )
+        assert done.exit_code in (18, 56), done
+
+
+async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: StandIn) -> None:
+    limits = EgressLimits(total_bytes=1_000_000)
+    async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
+        await run(sandbox, f"{CURL} -o file 'http://127.0.0.1:{outside.port}/large?bytes=9000000'")
+        done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
+        assert "as many bytes as it may" in done.output
+
+
+async def test_more_connections_than_allowed_wait_for_their_turn(outside: StandIn) -> None:
+    limits = EgressLimits(connections=2, head_seconds=0.5)
+    async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
+        hold = (
+            'import socket, time; s = [socket.create_connection(("127.0.0.1", 3128)) for _ in range(20)]; '
+            "time.sleep(30)"
+        )
+        await run(sandbox, f"python3 -c '{hold}'", session="holder", seconds=0.5)
+        done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
+        assert done.output == "from outside\n"
+
+
+async def test_a_large_download_goes_through_whole(sandbox: Sandbox, outside: StandIn) -> None:
+    done = await run(
+        sandbox, f"{CURL} 'http://127.0.0.1:{outside.port}/large?bytes=50000000' | wc -c"
+    )
+    assert done.output == "50000000\n"
+
+
+async def test_a_program_inside_that_hands_out_something_else_is_not_believed() -> None:
+    for made in (
+        lambda: os.memfd_create("x"),
+        lambda: socket.socket().detach(),
+        lambda: socket.socket(socket.AF_UNIX).detach(),
+    ):
+        one = Gateway(Egress(policy=egress_policy("on")), label="test")
+        descriptor = made()
+        socket.send_fds(one.for_inside, [b"x"], [descriptor])
+        os.close(descriptor)
+        with pytest.raises(SandboxUnavailable):
+            one.start()
+        await one.close()
+
+
+async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> None:
+    one = Gateway(Egress(policy=egress_policy("on")), label="test")
+    with pytest.raises(SandboxUnavailable):
+        one.start()
+    await one.close()
+
+
+async def test_the_way_out_ends_with_the_jail(outside: StandIn) -> None:
+    async with jail_with_a_way_out(outside.port) as sandbox:
+        await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow", seconds=0.3)
+        await sandbox.close()
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert not [name for name in names if "egress" in name or "connection of sandbox" in name]
+
+
+@pytest.mark.parametrize(
+    ("setting", "good", "bad"),
+    [
+        ("on", ["example.net", "1.2.3.4"], ["update.googleapis.com"]),
+        (
+            "example.net",
+            ["example.net"],
+            ["files.example.net", "notexample.net", "example.net.evil"],
+        ),
+        (
+            "*.example.net, example.net",
+            ["a.b.example.net", "example.net"],
+            ["notexample.net", "org"],
+        ),
+        ("!*.example.org", ["example.net", "example.org"], ["a.example.org"]),
+        ("on,!example.net", ["x"], ["example.net"]),
+        ("off", [], ["example.net", "localhost"]),
+    ],
+)
+def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: list[str]) -> None:
+    policy = egress_policy(setting)
+    assert [policy.permits(host) for host in good] == [True] * len(good)
+    assert [policy.permits(host) for host in bad] == [False] * len(bad)
+    assert policy.is_open == (setting != "off")
+
+
+@pytest.mark.parametrize("setting", ["off,example.net", "http://example.net", "a b", "*.", "!"])
+def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match="no name of a host"):
+        egress_policy(setting)
+
+
+@pytest.fixture
+async def served(outside: StandIn) -> AsyncIterator[tuple[str, int]]:
+    """A gateway without a jail around it; its address."""
+    guard = Guard(frozenset({("127.0.0.1", outside.port)}))
+    one = Gateway(Egress(policy=egress_policy("on"), guard=guard), label="test")
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    socket.send_fds(one.for_inside, [b"x"], [listener.fileno()])
+    listener.close()
+    one.start()
+    yield address
+    await one.close()
+
+
+async def asked(address: tuple[str, int], head: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(head)
+    answer = await asyncio.wait_for(reader.read(), 15)
+    writer.close()
+    return answer

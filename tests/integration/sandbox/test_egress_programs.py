@@ -1,0 +1,175 @@
+"""pip, npm and the browser in a jail, through the proxy that their environment names."""
+
+import asyncio
+import base64
+import hashlib
+import io
+import json
+import socket
+import tarfile
+import zipfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from core import server_shutdown
+from core.ports import Sandbox
+from core.web_access.guard import Guard
+from sandbox.local.egress import Egress, egress_policy
+from tests.integration.sandbox.egress_stage import jail_with_a_way_out, stand_in
+from tests.integration.sandbox.providers import local_jails, run
+from tests.requirements_of_the_machine import lacking
+
+HERE = "outside.example"
+ARCHIVE = "/archive"
+WHEEL = "parcel-1.0-py3-none-any.whl"
+
+
+def there(port: int, path: str) -> str:
+    """An address outside the jail, which is a stand-in of this test."""
+    return str(URL.build(scheme="http", host=HERE, port=port, path=path))
+
+
+@asynccontextmanager
+async def registry() -> AsyncGenerator[int]:
+    """One package for pip and one for npm; answers the port."""
+    app = web.Application()
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    async def index(_: web.Request) -> web.Response:
+        return web.Response(text=f'<a href="/{WHEEL}">{WHEEL}</a>', content_type="text/html")
+
+    async def wheel(_: web.Request) -> web.Response:
+        return web.Response(body=packed_wheel())
+
+    async def described(_: web.Request) -> web.Response:
+        return web.json_response(description(there(port, ARCHIVE)))
+
+    async def tarball(_: web.Request) -> web.Response:
+        return web.Response(body=PACKED_MODULE)
+
+    app.add_routes(
+        [
+            web.get("/simple/parcel/", index),
+            web.get(f"/{WHEEL}", wheel),
+            web.get("/parcel", described),
+            web.get(ARCHIVE, tarball),
+        ]
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    try:
+        yield port
+    finally:
+        await server_shutdown.end(runner)
+
+
+def packed_wheel() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("parcel.py", "SAID = 'from the parcel'\n")
+        about = "parcel-1.0.dist-info"
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: parcel\nVersion: 1.0\n")
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/RECORD", "")
+    return made.getvalue()
+
+
+def packed_module() -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, text in (
+            (
+                "package.json",
+                json.dumps({"name": "parcel", "version": "1.0.0", "main": "index.js"}),
+            ),
+            ("index.js", "module.exports = 'from the parcel'\n"),
+        ):
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+PACKED_MODULE = packed_module()
+
+
+def description(tarball: str) -> dict[str, object]:
+    digest = base64.b64encode(hashlib.sha512(PACKED_MODULE).digest()).decode()
+    version = {
+        "name": "parcel",
+        "version": "1.0.0",
+        "dist": {"tarball": tarball, "integrity": f"sha512-{digest}"},
+    }
+    return {"name": "parcel", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+
+
+@pytest.fixture
+async def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that are looked up; one of them leads to this machine."""
+    loop, found = asyncio.get_running_loop(), list[str]()
+    resolve = loop.getaddrinfo
+
+    async def noted(host: str, port: int, **named: int) -> object:
+        found.append(host)
+        return await resolve("127.0.0.1" if host == HERE else host, port, **named)
+
+    monkeypatch.setattr(loop, "getaddrinfo", noted)
+    return found
+
+
+async def needs(sandbox: Sandbox, command: str) -> None:
+    if (await run(sandbox, command)).exit_code != 0:
+        lacking("jail", f"{command} does not work in it")
+
+
+@pytest.mark.usefixtures("asked")
+async def test_pip_installs_and_what_it_installs_stays() -> None:
+    async with registry() as port, jail_with_a_way_out(port) as sandbox:
+        await needs(sandbox, "python3 -m pip --version")
+        told = f"PIP_INDEX_URL={there(port, '/simple/')} PIP_TRUSTED_HOST={HERE}"
+        install = f"{told} python3 -m pip install -q parcel"
+        done = await run(sandbox, install, seconds=60)
+        assert done.exit_code == 0, done.output
+        found = await run(
+            sandbox, "python3 -c 'import parcel; print(parcel.__file__, parcel.SAID)'"
+        )
+        assert found.output.startswith("/workspace/.local/")
+        assert found.output.endswith("from the parcel\n")
+
+
+@pytest.mark.usefixtures("asked")
+async def test_npm_installs() -> None:
+    async with registry() as port, jail_with_a_way_out(port) as sandbox:
+        await needs(sandbox, "npm --version")
+        told = f"npm_config_registry={there(port, '/')}"
+        install = f"{told} npm install --no-audit --no-fund --loglevel error parcel"
+        done = await run(sandbox, install, seconds=60)
+        assert done.exit_code == 0, done.output
+        found = await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")
+        assert found.output == "from the parcel\n"
+
+
+async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
+    asked: list[str],
+) -> None:
+    async with stand_in() as shop:
+        guard = Guard(frozenset({("127.0.0.1", shop.port)}))
+        egress = Egress(policy=egress_policy("on"), guard=guard)
+        async with local_jails(egress=egress) as jails:
+            if jails.browser_lack:
+                lacking("chromium", jails.browser_lack)
+            sandbox = await jails.open("thread", fence=1)
+            for path in ("/one", "/two", "/one"):
+                url = there(shop.port, path)
+                seen = await sandbox.browser.act("navigate_to", {"url": url}, timeout_seconds=60)
+                assert seen.error is None, seen
+    assert {"/one", "/two"} <= set(shop.asked)
+    assert set(asked) <= {HERE, "127.0.0.1"}

@@ -1,0 +1,242 @@
+"""What a jailed command tries against the machine and its neighbours, and does not get."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.ports import Sandbox
+from sandbox.limits import Limits
+from sandbox.local.processes import is_living, with_descendants
+from sandbox.local.provider import LocalJails
+from tests.integration.sandbox.providers import content, local_jails, pieces, run
+from tests.requirements_of_the_machine import lacking
+
+MEBIBYTE = 1 << 20
+LIMITS = Limits(
+    memory_bytes=256 * MEBIBYTE,
+    processes=64,
+    workspace_bytes=64 * MEBIBYTE,
+    temporary_bytes=32 * MEBIBYTE,
+)
+
+
+@pytest.fixture
+async def jails() -> AsyncIterator[LocalJails]:
+    async with local_jails(LIMITS) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def sandbox(jails: LocalJails) -> Sandbox:
+    return await jails.open("thread", fence=1)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/shadow", "/root", "/work", "/sys", "/boot", "/proc/1/root/root", "/var/lib", "/home/user/../../root",
+     "/proc/sys/kernel/core_pattern_of_host", "/dev/sda", "/dev/vda", "/dev/mem", "/dev/kmsg", "/run/docker.sock"],
+)  # fmt: skip
+async def test_the_hosts_files_are_not_there(sandbox: Sandbox, path: str) -> None:
+    done = await run(sandbox, f"test -e {path} && ls -la {path}")
+    assert done.exit_code != 0, done.output
+
+
+@pytest.mark.parametrize(
+    "path", ["/x", "/etc/x", "/usr/bin/x", "/opt/threadhand/agent.py", "/proc/sys/kernel/hostname",
+             "/proc/sysrq-trigger", "/opt/threadhand/x", "/etc/passwd", "/run/x"],
+)  # fmt: skip
+async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None:
+    done = await run(sandbox, f"echo x >> {path}")
+    assert done.exit_code == 1, done.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "unshare -U true",
+        "unshare -Urm true",
+        "mount -t tmpfs x /tmp",
+        "mount --bind /usr /tmp",
+        "umount /workspace",
+        "chroot / true",
+        "nsenter -t 1 -m true",
+        "mknod /workspace/disk b 8 0",
+        "chown 0 /workspace",
+        "setpriv --reuid=0 true",
+        "su -c true",
+        "hostname other",
+        "python3 -c 'import os; os.setuid(0)'",
+        "python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)'",
+        "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)'",
+        "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 53), 2)'",
+        "python3 -c 'import socket; socket.create_connection((\"169.254.169.254\", 80), 2)'",
+        "python3 -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")'",
+        "python3 -c 'import os; os.nice(-5)'",
+        "ulimit -u 100000",
+    ],
+)
+async def test_more_rights_are_not_to_be_had(sandbox: Sandbox, command: str) -> None:
+    done = await run(sandbox, command, session="tries", seconds=20)
+    assert done.exit_code not in (0, None), done
+    assert "not found" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(321, "bpf"), (425, "io_uring_setup"), (250, "keyctl"), (272, "unshare"), (165, "mount"),
+                         (323, "userfaultfd"), (298, "perf_event_open"), (304, "open_by_handle_at")],
+)  # fmt: skip
+async def test_the_kernels_dangerous_calls_are_refused(
+    sandbox: Sandbox, number: int, name: str
+) -> None:
+    if os.uname().machine != "x86_64":
+        lacking("jail", f"the numbers of the calls are those of x86_64, not {os.uname().machine}")
+    call = f"r = c.syscall({number}, 0, 0, 0, 0, 0)"
+    code = f"import ctypes; c = ctypes.CDLL(None, use_errno=True); {call}; print(r, ctypes.get_errno())"
+    done = await run(sandbox, f"python3 -c '{code}'")
+    assert done.output == "-1 1\n", name
+
+
+async def test_the_process_has_no_rights_and_no_descriptors(sandbox: Sandbox) -> None:
+    status = (await run(sandbox, "cat /proc/self/status")).output
+    for line in (
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ):
+        assert line in status
+    descriptors = (await run(sandbox, "sh -c 'ls -l /proc/$$/fd'")).output
+    assert "socket:" not in descriptors
+    assert "memfd" not in descriptors
+
+
+async def test_setuid_files_give_nothing(sandbox: Sandbox) -> None:
+    done = await run(
+        sandbox,
+        "cp /usr/bin/id . && chmod 6755 id && ./id -u && find /usr/bin/su -perm -4000; id -u",
+    )
+    assert set(done.output.split()) <= {"1000", "/usr/bin/su"}
+    assert (await run(sandbox, "grep -c nosuid /proc/self/mountinfo")).output != "0\n"
+
+
+async def test_the_environment_holds_nothing_of_ours(
+    jails: LocalJails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-secret-of-the-host")
+    sandbox = await jails.open("fresh", fence=1)
+    found = await run(
+        sandbox, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
+    )
+    assert "xoxb" not in found.output
+    for name in ("VIRTUAL_ENV", "PYTEST", str(Path.cwd()), str(Path.home())):
+        assert name not in found.output
+
+
+async def test_another_threads_workspace_cannot_be_found(jails: LocalJails) -> None:
+    first = await jails.open("first", fence=1)
+    second = await jails.open("second", fence=1)
+    await first.files.write("secret.txt", pieces(b"of the first"))
+    search = "find / -name secret.txt 2>/dev/null; ls /proc | grep -c '^[0-9]'"
+    found = (await run(second, search)).output.split()
+    assert len(found) == 1
+    assert int(found[0]) < 10
+    folder = jails._workspaces._folder
+    owners = {(folder / name / "workspace").stat().st_uid for name in ("first", "second")}
+    if os.geteuid() == 0:
+        assert len(owners) == 2
+        assert 0 not in owners
+    assert (folder / "first" / "workspace").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_link_made_inside_is_not_followed_by_the_host(jails: LocalJails) -> None:
+    sandbox = await jails.open("thread", fence=1)
+    outside = jails._folder / "precious"
+    outside.mkdir()
+    (outside / "file").write_text("precious")
+    await run(sandbox, f"ln -s {outside} evil; ln -s {outside}/file f; ln /etc/passwd hard; true")
+    with pytest.raises(ToolError):
+        await content(sandbox, "f")
+    await sandbox.close()
+    await jails.destroy("thread")
+    assert (outside / "file").read_text() == "precious"
+
+
+async def test_the_hosts_processes_are_out_of_reach(sandbox: Sandbox) -> None:
+    assert (await run(sandbox, f"kill -0 {os.getpid()}")).exit_code == 1
+    with pytest.raises(SandboxUnavailable):
+        await run(sandbox, "kill -9 -1; sleep 5")
+
+
+async def test_a_killed_program_inside_loses_the_sandbox_once(jails: LocalJails) -> None:
+    sandbox = await jails.open("thread", fence=1)
+    await sandbox.files.write("kept", pieces(b"x"))
+    with pytest.raises(SandboxUnavailable):
+        await run(sandbox, "kill -9 2; sleep 5")
+    fresh = await jails.open("thread", fence=1)
+    assert await content(fresh, "kept") == b"x"
+
+
+async def test_a_fork_bomb_stops_at_the_limit_and_can_be_ended(sandbox: Sandbox) -> None:
+    before = host_processes()
+    await run(sandbox, ":(){ :|:& };:", seconds=1)
+    assert host_processes() - before < 2 * LIMITS.processes
+    await sandbox.shell.terminate("main")
+    assert (await run(sandbox, "echo alive", session="other")).output == "alive\n"
+
+
+async def test_a_memory_bomb_is_killed_alone(sandbox: Sandbox) -> None:
+    await run(sandbox, "echo before", session="neighbour")
+    done = await run(sandbox, "python3 -c 'x = bytearray(2**30); print(1)'", seconds=30)
+    assert done.exit_code == 137
+    after = await run(sandbox, "echo after", session="neighbour")
+    assert after.output == "after\n"
+
+
+async def test_a_full_temporary_folder_is_the_commands_problem(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "head -c 100M /dev/zero > /tmp/full")
+    assert "No space left" in done.output
+    again = await run(sandbox, "seq 100000 | tail -1; rm /tmp/full; echo on")
+    assert "on\n" in again.output or (await run(sandbox, "rm /tmp/full; echo on")).output == "on\n"
+
+
+async def test_a_workspace_over_its_size_is_stopped_and_told(sandbox: Sandbox) -> None:
+    done = await run(
+        sandbox, "while :; do head -c 1M /dev/zero >> big; sleep 0.005; done", seconds=30
+    )
+    assert done.exit_code is not None
+    assert "delete something first" in done.output
+    with pytest.raises(ToolError, match="delete something first"):
+        await sandbox.files.write("more", pieces(b"x"))
+    await sandbox.files.delete("big")
+    deadline = time.monotonic() + 15
+    while True:
+        with contextlib.suppress(ToolError):
+            await sandbox.files.write("more", pieces(b"x"))
+            return
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+
+
+async def test_a_closed_jail_leaves_no_process(jails: LocalJails) -> None:
+    sandbox = await jails.open("thread", fence=1)
+    for number in range(3):
+        await run(
+            sandbox,
+            "setsid nohup env -i sleep 987654 >/dev/null 2>&1 & disown",
+            session=f"s{number}",
+        )
+    (jail,) = jails._jails()
+    assert len(with_descendants(jail.pid)) >= 6
+    members = with_descendants(jail.pid)
+    await sandbox.close()
+    assert list(filter(is_living, members)) == []
+
+
+def host_processes() -> int:
+    return sum(entry.name.isdigit() for entry in Path("/proc").iterdir())

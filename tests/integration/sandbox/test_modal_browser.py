@@ -1,0 +1,134 @@
+"""The browser in sandboxes at Modal, in a simulated one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from core.browser_port import Seen
+from core.domain.errors import ToolError
+from core.ports import Sandbox
+from sandbox.modal.provider import ModalSandboxes
+from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.providers import content, pieces
+
+SECONDS = 60.0
+PAGE = (
+    b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"
+)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with modal_stage(jailed=True, with_browser=True) as staged:
+        yield staged
+
+
+async def opened(provider: ModalSandboxes, fence: int = 1) -> Sandbox:
+    return await provider.open("thread", fence=fence)
+
+
+async def act(sandbox: Sandbox, action: str, **arguments: str | int | bool) -> Seen:
+    return await sandbox.browser.act(action, {**arguments}, timeout_seconds=SECONDS)
+
+
+async def test_a_page_is_opened_read_and_pictured(stage: Stage) -> None:
+    sandbox = await opened(stage.worker())
+    await sandbox.files.write("page.html", pieces(PAGE))
+
+    seen = await act(sandbox, "navigate_to", url="/workspace/page.html")
+    assert seen.error is None
+    assert seen.state is not None
+    assert seen.state.title == "Figures"
+    assert [line.split("] ")[1] for line in seen.state.elements] == ['<button> "Press"']
+    assert seen.state.picture.startswith(b"\xff\xd8\xff")
+    assert "North: 2700" in (await act(sandbox, "read_page")).said
+
+    saved = await act(sandbox, "screenshot", file_path="page.png")
+    assert saved.error is None
+    with Image.open(BytesIO(await content(sandbox, "page.png"))) as picture:
+        assert picture.size == (1280, 800)
+
+
+async def test_it_stays_logged_in_when_the_sandbox_was_stopped_and_restored(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await opened(worker)
+    await sandbox.files.write("server.py", pieces(SERVER))
+    await served(sandbox)
+    seen = await act(sandbox, "navigate_to", url="http://localhost:8000/")
+    assert seen.state is not None
+    assert seen.state.title == "a stranger"
+    await sandbox.close()
+    assert stage.living == []
+
+    again = await opened(stage.worker(), fence=2)
+    await served(again)
+    seen = await act(again, "navigate_to", url="http://localhost:8000/")
+    assert seen.state is not None
+    assert seen.state.title == "known"
+    left = await again.shell.execute(
+        "ls -d /tmp/threadhand-*-browser | wc -l", session="main", folder=None, timeout_seconds=20
+    )
+    assert left.output.strip() == "1"
+
+
+async def test_a_person_takes_it_over_and_hands_it_back(stage: Stage) -> None:
+    sandbox = await opened(stage.worker())
+    await sandbox.files.write("page.html", pieces(PAGE))
+    await act(sandbox, "navigate_to", url="/workspace/page.html")
+    async with asyncio.timeout(SECONDS), sandbox.browser.take_over() as hands:
+        async for _, picture in hands.receive():
+            if picture:
+                break
+        assert "A person has taken over" in str((await act(sandbox, "look")).error)
+    async with asyncio.timeout(SECONDS):
+        while (seen := await act(sandbox, "look")).error is not None:
+            await asyncio.sleep(0.05)
+    assert seen.state is not None
+    assert seen.state.title == "Figures"
+
+
+async def test_a_look_finds_it(stage: Stage) -> None:
+    worker = stage.worker()
+    await opened(worker)
+    assert worker._looking is not None
+    await worker._looking
+    assert worker.found.has_browser is True
+
+
+async def test_where_there_is_none_a_call_and_a_look_say_so() -> None:
+    async with modal_stage(jailed=True) as stage:
+        worker = stage.worker()
+        sandbox = await opened(worker)
+        with pytest.raises(ToolError, match="This sandbox has no browser"):
+            await act(sandbox, "look")
+        assert worker._looking is not None
+        await worker._looking
+        assert worker.found.has_browser is False
+
+
+SERVER = b"""
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Site(BaseHTTPRequestHandler):
+    def do_GET(self):
+        who = "known" if "seen=yes" in self.headers.get("Cookie", "") else "a stranger"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Set-Cookie", "seen=yes")
+        self.end_headers()
+        self.wfile.write(f"<title>{who}</title>".encode())
+server = HTTPServer(("127.0.0.1", 8000), Site)
+print("up", flush=True)
+server.serve_forever()
+"""
+
+
+async def served(sandbox: Sandbox) -> None:
+    started = await sandbox.shell.execute(
+        "python3 server.py", session="site", folder=None, timeout_seconds=0
+    )
+    while "up" not in started.output:
+        assert started.exit_code is None, started.output
+        started = await sandbox.shell.check("site", timeout_seconds=0.1)

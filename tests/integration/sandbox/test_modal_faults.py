@@ -1,0 +1,280 @@
+"""Modal at its worst: every fault ends in a plain sentence, in time, and the next attempt works where it can."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import modal.exception
+import pytest
+from grpclib import Status
+from modal_proto import api_pb2
+
+from core.domain.errors import SandboxUnavailable
+from core.domain.threads import IncomingFile, Person, ThreadInput
+from core.ports import Sandbox
+from core.run.inputs import Uploads, user_message
+from sandbox.modal import errors
+from sandbox.modal.errors import told, unavailable
+from sandbox.modal.provider import ModalSandboxes
+from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.providers import content, pieces, run
+
+JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with modal_stage() as made:
+        yield made
+
+
+def is_plain(sentence: str) -> bool:
+    return sentence.endswith(".") and not any(word in sentence.lower() for word in JARGON)
+
+
+async def test_passing_faults_are_not_seen(stage: Stage) -> None:
+    for call in ("AppGetOrCreate", "AuthTokenGet", "SandboxCreateV2", "TaskExecStart"):
+        stage.modal.faults.arm(call, Status.UNAVAILABLE, times=2)
+    sandbox = await stage.worker().open("thread", fence=1)
+    stage.modal.faults.arm("TaskExecStdinWrite", Status.UNAVAILABLE, times=2)
+    assert (await run(sandbox, "echo on")).output == "on\n"
+
+
+async def test_a_stream_that_is_cut_goes_on_where_it_was(stage: Stage) -> None:
+    sandbox = await stage.worker().open("thread", fence=1)
+    stage.modal.faults.arm("TaskExecStdinWrite", Status.INTERNAL, times=1, is_done=True)
+    assert (await run(sandbox, "echo once >>file; cat file")).output == "once\n"
+
+
+async def test_a_call_whose_answer_was_lost_makes_no_second_sandbox(stage: Stage) -> None:
+    stage.modal.faults.arm("SandboxCreateV2", Status.UNAVAILABLE, is_done=True)
+    sandbox = await stage.worker().open("thread", fence=1)
+    assert stage.living == ["thread.thread"]
+    assert (await run(sandbox, "echo on")).output == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "public", "operator"),
+    [
+        (Status.RESOURCE_EXHAUSTED, "no room", "limit of the Modal workspace"),
+        (Status.UNAUTHENTICATED, "not set up correctly", "MODAL_TOKEN_ID"),
+        (Status.PERMISSION_DENIED, "not set up correctly", "rights"),
+        (Status.INVALID_ARGUMENT, "cannot be made", "THREADHAND_MODAL"),
+        (Status.UNAVAILABLE, "does not answer", "fault"),
+        (Status.INTERNAL, "does not answer", "fault"),
+    ],
+)
+async def test_a_refusal_is_told_to_people_plainly_and_to_the_operator_with_facts(
+    stage: Stage, caplog: pytest.LogCaptureFixture, status: Status, public: str, operator: str
+) -> None:
+    worker = stage.worker()
+    stage.modal.faults.arm("SandboxCreateV2", status, "the facts", times=20)
+    with caplog.at_level(logging.ERROR), pytest.raises(SandboxUnavailable) as caught:
+        await worker.open("thread", fence=1)
+    assert public in str(caught.value)
+    assert is_plain(str(caught.value))
+    assert operator in caught.value.detail
+    assert "the facts" in caught.value.detail
+    must_act = status not in (Status.UNAVAILABLE, Status.INTERNAL)
+    assert any(operator in record.getMessage() for record in caplog.records) == must_act
+    stage.modal.faults.armed.clear()
+    assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
+
+
+async def test_a_full_workspace_is_told_and_room_is_found_again(stage: Stage) -> None:
+    stage.modal.world.sandboxes_max = 1
+    worker = stage.worker()
+    first = await worker.open("one", fence=1)
+    with pytest.raises(SandboxUnavailable, match="no room"):
+        await worker.open("two", fence=1)
+    await first.close()
+    await worker.open("two", fence=1)
+
+
+async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
+    stage.modal.world.credentials = ("ak-other", "as-other")
+    result = await stage.worker().probe()
+    assert not result.ok
+    assert "MODAL_TOKEN_ID" in result.reason
+    assert "as-simulated" not in result.reason + result.remedy
+
+
+async def soon(worker: ModalSandboxes, thread_id: str = "thread") -> Sandbox:
+    """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await worker.open(thread_id, fence=1)
+            except SandboxUnavailable:
+                continue
+
+
+async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
+    worker = stage.worker(start_seconds=1)
+    await soon(worker, "another")  # the image is there now
+    stage.modal.faults.arm("SandboxCreateV2", seconds=60)
+    started = time.monotonic()
+    with pytest.raises(SandboxUnavailable, match="does not answer"):
+        await worker.open("thread", fence=1)
+    assert time.monotonic() - started < 15
+    assert (await run(await soon(worker), "echo on")).output == "on\n"
+
+
+async def test_an_unreachable_modal_is_given_up_in_time(stage: Stage) -> None:
+    stage.leads_to("http://127.0.0.1:1")
+    worker = stage.worker(start_seconds=1)
+    started = time.monotonic()
+    with pytest.raises(SandboxUnavailable, match="does not answer"):
+        await worker.open("thread", fence=1)
+    assert time.monotonic() - started < 15
+
+
+async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
+    worker = stage.worker(start_seconds=1)
+    await worker.probe()  # the way to Modal is open now
+    stage.modal.faults.arm("ImageJoinStreaming", seconds=3)
+    with pytest.raises(SandboxUnavailable, match="image that sandboxes start from"):
+        await worker.open("thread", fence=1)
+    await soon(worker)
+    assert stage.modal.calls.count("ImageJoinStreaming") == len(
+        [one for one in stage.modal.world.images.values() if not one.folder]
+    )
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(
+    stage: Stage, has_snapshot: bool
+) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"kept"))
+    if has_snapshot:
+        worker.rest("thread")
+        while worker._saving:
+            await asyncio.sleep(0.01)
+    waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
+    while not await sandbox.shell.sessions():
+        await asyncio.sleep(0.01)
+    result = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE)
+    await stage.modal.world.end(stage.modal.world.living()[0], result)
+    with pytest.raises(SandboxUnavailable, match="stopped working"):
+        await waiting
+    expected = "as they were last saved" if has_snapshot else "before its files were saved"
+    with pytest.raises(SandboxUnavailable, match=expected) as caught:
+        await worker.open("thread", fence=1)
+    assert is_plain(str(caught.value))
+    fresh = await worker.open("thread", fence=1)
+    names = [entry.path for entry in await fresh.files.list("")]
+    assert names == (["file"] if has_snapshot else [])
+
+
+async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) -> None:
+    worker = stage.worker(snapshot_days=1)
+    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"gone"))
+    await stage.clock.advance(3600)
+    await worker.rounds.make()
+    await stage.clock.advance(2 * 86_400)
+    assert await (await worker.open("thread", fence=0)).files.list("") == ()
+    with pytest.raises(SandboxUnavailable, match="have expired"):
+        await worker.open("thread", fence=1)  # a reader's look did not swallow it
+    assert await (await worker.open("thread", fence=1)).files.list("") == ()
+
+
+class Attached:
+    """A source of files, and the run's way to its sandbox."""
+
+    def __init__(self, worker: ModalSandboxes) -> None:
+        self._worker = worker
+
+    def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        return pieces(b"attached")
+
+    async def sandbox(self) -> Sandbox:
+        return await self._worker.open("thread", fence=2)
+
+
+async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_told(
+    stage: Stage,
+) -> None:
+    worker = stage.worker(snapshot_days=1)
+    await (await worker.open("thread", fence=1)).close()
+    await stage.clock.advance(2 * 86_400)
+    one = ThreadInput(
+        input_id="1",
+        thread_id="thread",
+        kind="message",
+        author=Person(person_id="U1", name="alice"),
+        text="look",
+        files=(IncomingFile(file_ref="F1", name="a.txt", mime_type="text/plain", size_bytes=8),),
+        message_ref="m",
+        sent_at=datetime.now(UTC),
+    )
+    attached = Attached(worker)
+    uploads = Uploads(
+        sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
+    )
+    message = await user_message(one, "run", attached, uploads)
+    told = str(message.content)
+    assert "have expired" in told
+    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in told
+    assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
+
+
+async def test_a_snapshot_that_fails_leaves_the_sandbox_as_it_is(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"kept"))
+    stage.modal.faults.arm("TaskSnapshotFilesystem", Status.FAILED_PRECONDITION, times=1)
+    await sandbox.close()
+    assert stage.living == ["thread.thread"]
+    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
+
+
+async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).close()
+    (before,) = stage.snapshots
+    await worker.open("thread", fence=2)
+    stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
+    worker.rest("thread")
+    while worker._saving:
+        await asyncio.sleep(0.01)
+    assert stage.snapshots == [before]
+    record = await stage.records.find("modal", "thread")
+    assert record is not None
+    assert record.snapshot_ref == before
+
+
+async def test_router_tokens_that_run_out_are_renewed(stage: Stage) -> None:
+    stage.modal.world.router_token_seconds = 25
+    sandbox = await stage.worker().open("thread", fence=1)
+    (made,) = stage.modal.world.living()
+    for number in range(3):
+        made.router_tokens.clear()
+        assert (await run(sandbox, f"echo {number}")).output == f"{number}\n"
+    assert stage.modal.calls.count("SandboxGetCommandRouterAccess") >= 1
+
+
+async def test_a_sandbox_without_python_is_told_and_not_kept(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.modal.faults.arm("TaskExecStart", Status.INVALID_ARGUMENT, "python3: not found", times=1)
+    with pytest.raises(SandboxUnavailable):
+        await worker.open("thread", fence=1)
+    assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
+
+
+def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
+    kinds = [
+        kind
+        for kind in vars(modal.exception).values()
+        if isinstance(kind, type) and issubclass(kind, modal.exception.Error)
+    ]
+    assert len(kinds) > 20
+    for kind in (*kinds, *errors.SDK_ERRORS):
+        error = kind.__new__(kind)
+        public, hint = told(error)
+        assert is_plain(public), kind
+        assert hint
+        assert kind.__name__ in unavailable(error, doing="x").detail or error.args or str(error)

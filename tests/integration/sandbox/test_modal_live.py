@@ -1,0 +1,33 @@
+"""The smoke run for owners of an account, tried against the simulated Modal, which lacks the image's programs."""
+
+import asyncio
+
+import pytest
+
+from sandbox.modal import live
+from tests.integration.sandbox.modal_stage import modal_stage
+
+
+async def test_the_smoke_run_goes_through_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live, "CHECKS", (("echo here", "here"),))
+    async with modal_stage() as stage:
+        async with asyncio.timeout(60):
+            await live.smoke()
+        assert stage.living == []
+        assert stage.snapshots == []
+    told = capsys.readouterr().out
+    assert "the file came back" in told
+    assert "it leads inside" in told
+    assert "nobody comes in without its token" in told
+
+
+async def test_a_missing_program_fails_it_and_still_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "CHECKS", (("echo nothing", "v20."),))
+    async with modal_stage() as stage:
+        with pytest.raises(AssertionError, match=r"v20\."):
+            await live.smoke()
+        assert stage.living == []

@@ -1,0 +1,147 @@
+"""One sandbox for several processes of a machine: two providers on one folder stand for two of them."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.domain.errors import LeaseLost, SandboxUnavailable
+from sandbox.local.provider import LocalJails
+from sandbox.unsafe_process import UnsafeProcesses
+from tests.chaos.program import REPOSITORY
+from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
+from tests.requirements_of_the_machine import lacking
+
+Providers = tuple[UnsafeProcesses | LocalJails, UnsafeProcesses | LocalJails]
+
+
+@asynccontextmanager
+async def _two(kind: str, folder: Path) -> AsyncIterator[Providers]:
+    if kind == "local":
+        jails = LocalJails(folder), LocalJails(folder)
+        for one in jails:
+            result = await one.probe()
+            if not result.ok:
+                lacking("jail", f"{result.reason} {result.remedy}")
+        both: Providers = jails
+    else:
+        both = UnsafeProcesses(folder), UnsafeProcesses(folder)
+    try:
+        yield both
+    finally:
+        for one in both:
+            await one.close()
+
+
+@pytest.fixture(params=["unsafe-process", "local"])
+async def both(request: pytest.FixtureRequest) -> AsyncIterator[Providers]:
+    async with reachable_folder() as folder, _two(request.param, folder) as providers:
+        yield providers
+
+
+async def test_a_neighbour_works_in_the_same_sandbox(both: Providers) -> None:
+    host, guest = both
+    first = await host.open("thread", fence=1)
+    await run(first, "cd /tmp 2>/dev/null; export KEPT=yes")
+    second = await guest.open("thread", fence=2)
+    assert (await run(second, "echo $KEPT")).output == "yes\n"
+    await second.files.write("made.txt", pieces(b"made next door"))
+    assert await content(first, "made.txt") == b"made next door"
+    large = b"x" * 3_000_000
+    await first.files.write("large.bin", pieces(large))
+    assert await content(second, "large.bin") == large
+
+
+async def test_a_reader_next_door_reads_while_a_command_runs(both: Providers) -> None:
+    host, reader = both
+    first = await host.open("thread", fence=1)
+    await first.files.write("made.txt", pieces(b"made"))
+    running = asyncio.ensure_future(run(first, "sleep 2; echo done"))
+    second = await reader.open("thread", fence=0)
+    assert await content(second, "made.txt") == b"made"
+    assert not running.done()
+    assert (await running).output == "done\n"
+
+
+async def test_an_older_run_is_refused_next_door_and_at_home(both: Providers) -> None:
+    host, guest = both
+    older = await host.open("thread", fence=1)
+    await run(await guest.open("thread", fence=2), "true")
+    with pytest.raises(LeaseLost):
+        await run(older, "true")
+    newer = await host.open("thread", fence=3)
+    await run(newer, "true")
+    stale = await guest.open("thread", fence=2)
+    with pytest.raises(LeaseLost):
+        await stale.files.write("made.txt", pieces(b"too late"))
+
+
+async def test_an_older_run_starts_no_sandbox_after_a_newer_one(both: Providers) -> None:
+    host, guest = both
+    await host.open("thread", fence=5)
+    await host.close()
+    with pytest.raises(LeaseLost):
+        await guest.open("thread", fence=4)
+
+
+async def test_the_files_are_there_when_the_neighbour_has_left(both: Providers) -> None:
+    host, guest = both
+    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
+    second = await guest.open("thread", fence=2)
+    await host.close()
+    with pytest.raises(SandboxUnavailable):
+        await run(second, "true")
+    third = await guest.open("thread", fence=2)
+    assert await content(third, "made.txt") == b"made"
+
+
+async def test_a_sandbox_is_destroyed_from_next_door(both: Providers) -> None:
+    host, guest = both
+    await (await host.open("thread", fence=1)).files.write("made.txt", pieces(b"made"))
+    await guest.destroy("thread")
+    fresh = await guest.open("thread", fence=1)
+    assert await fresh.files.list("") == ()
+
+
+FROZEN = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sandbox.unsafe_process import UnsafeProcesses
+
+async def main():
+    sandbox = await UnsafeProcesses(Path(sys.argv[1])).open("thread", fence=1)
+    async def freeze():
+        await asyncio.sleep(0.5)
+        print("frozen", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    asyncio.get_running_loop().create_task(freeze())
+    await sandbox.shell.execute("sleep 30; echo late > late.txt", session="a", folder=None, timeout_seconds=60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_sandbox_is_taken_from_a_process_that_stands_still() -> None:
+    async with reachable_folder() as folder:
+        frozen = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            FROZEN,
+            str(folder),
+            env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        guest = UnsafeProcesses(folder)
+        try:
+            assert frozen.stdout is not None
+            assert await frozen.stdout.readline() == b"frozen\n"
+            sandbox = await guest.open("thread", fence=2)
+            assert (await run(sandbox, "echo mine > mine.txt; cat mine.txt")).output == "mine\n"
+            assert [one.path for one in await sandbox.files.list("")] == ["mine.txt"]
+        finally:
+            frozen.kill()
+            await frozen.wait()
+            await guest.close()

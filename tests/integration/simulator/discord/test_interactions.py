@@ -1,0 +1,236 @@
+"""Interactions with the real client library: commands, buttons, selects, forms, and their deadlines."""
+
+import asyncio
+
+import discord
+import pytest
+from discord import app_commands
+
+from simulator.discord import DiscordSimulator
+from simulator.view import SentFile
+from tests.integration.simulator.discord.bot import Bot, Rest, connected, until
+
+pytestmark = pytest.mark.usefixtures("library")
+GENERAL = "4001"
+
+
+def texts(simulator: DiscordSimulator) -> list[str]:
+    return [
+        "".join(getattr(element, "text", "") for element in message.elements)
+        for message in simulator.view().channels[0].messages
+    ]
+
+
+async def register(bot: Bot) -> None:
+    """`/agent run prompt file`, which defers and follows up with what it was given."""
+    tree = app_commands.CommandTree(bot)
+    agent = app_commands.Group(name="agent", description="The agent")
+
+    @agent.command(name="run", description="Runs it")
+    async def run(
+        interaction: discord.Interaction, prompt: str, file: discord.Attachment | None = None
+    ) -> None:
+        await interaction.response.defer()
+        content = b"" if file is None else await file.read()
+        await interaction.followup.send(f"{prompt}: {content.decode()}")
+        await interaction.edit_original_response(content="edited")
+        await interaction.followup.send("for you", ephemeral=True)
+
+    tree.add_command(agent)
+    await tree.sync()
+
+
+async def test_a_command_with_a_file_is_deferred_and_followed_up(
+    simulator: DiscordSimulator,
+) -> None:
+    async with connected() as bot:
+        await register(bot)
+        file = SentFile(name="data.csv", content=b"1,2", mime_type="text/csv")
+        changes = simulator.changes()
+        await simulator.command(
+            "alice", GENERAL, "agent run", {"prompt": "sum"}, files={"file": file}
+        )
+        seen: set[str] = set()
+        async for _ in changes:
+            seen.update(texts(simulator))
+            if "for you" in seen:
+                break
+        await changes.aclose()
+        assert texts(simulator) == ["edited", "for you"]
+        answer, ephemeral = simulator.view().channels[0].messages
+        assert (answer.author, answer.edits) == ("threadhand", 1)
+        assert ephemeral.visible_to == "alice"
+
+
+async def test_a_command_in_a_thread_and_in_private(simulator: DiscordSimulator) -> None:
+    async with connected() as bot:
+        await register(bot)
+        message_id = await simulator.say("alice", GENERAL, "start")
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        thread = await (await channel.fetch_message(int(message_id))).create_thread(name="t")
+        await simulator.command(
+            "bob", GENERAL, "agent run", {"prompt": "x"}, thread_id=str(thread.id)
+        )
+        await until(lambda: len(simulator.view().channels[0].threads[0].messages) == 2)
+        await simulator.command("alice", "5001", "agent run", {"prompt": "x"})
+        await until(lambda: len(simulator.view().channels[2].messages) == 2)
+
+
+async def test_calls_that_the_box_would_not_send(simulator: DiscordSimulator) -> None:
+    async with connected() as bot:
+        await register(bot)
+        for name, options in (
+            ("nothing", {}),
+            ("agent", {}),
+            ("agent run", {}),
+            ("agent run", {"prompt": "x", "other": "y"}),
+        ):
+            with pytest.raises(ValueError, match=r"\w"):
+                await simulator.command("alice", GENERAL, name, options)
+        with pytest.raises(ValueError, match="no person"):
+            await simulator.command("nobody", GENERAL, "agent run", {"prompt": "x"})
+
+
+async def test_a_bot_that_does_not_answer_is_told_to_the_person(
+    simulator: DiscordSimulator,
+) -> None:
+    simulator.settings.answer_seconds = 0.05
+    late = asyncio.Event()
+    codes: list[int] = []
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            await late.wait()
+            try:
+                await interaction.response.defer()
+            except discord.NotFound as error:
+                codes.append(error.code)
+
+        bot.answer = answer
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
+        message = await channel.send("press", view=view)
+        with pytest.raises(TimeoutError):
+            await simulator.press("alice", GENERAL, str(message.id), "go")
+        late.set()
+        await until(lambda: codes)
+        assert codes == [10062]
+
+
+async def test_an_interaction_can_come_expired(simulator: DiscordSimulator) -> None:
+    simulator.settings.answer_seconds = 0.3
+    codes: list[int] = []
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            try:
+                await interaction.response.send_message("too late")
+            except discord.NotFound as error:
+                codes.append(error.code)
+
+        bot.answer = answer
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
+        message = await channel.send("press", view=view)
+        simulator.misbehave("expire_trigger")
+        with pytest.raises(TimeoutError):
+            await simulator.press("alice", GENERAL, str(message.id), "go")
+        assert codes == [10062]
+
+
+async def test_a_second_answer_and_an_expired_token_are_refused(
+    simulator: DiscordSimulator,
+) -> None:
+    codes: list[int] = []
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            await interaction.response.edit_message(content="pressed", view=None)
+            second = discord.InteractionResponse(interaction)
+            try:
+                await second.send_message("again")
+            except discord.HTTPException as error:
+                codes.append(error.code)
+            simulator.settings.token_seconds = 0
+            try:
+                await interaction.followup.send("late")
+            except discord.HTTPException as error:
+                codes.append(error.code)
+
+        bot.answer = answer
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
+        message = await channel.send("press", view=view)
+        await simulator.press("alice", GENERAL, str(message.id), "go")
+        await until(lambda: len(codes) == 2)
+        assert codes == [40060, 50027]
+        assert texts(simulator) == ["pressed"]
+        with pytest.raises(ValueError, match="gone"):
+            await simulator.press("alice", GENERAL, str(message.id), "go")
+
+
+async def test_an_ephemeral_message_is_for_its_person_alone(
+    simulator: DiscordSimulator, rest: Rest
+) -> None:
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            view = discord.ui.View().add_item(discord.ui.Button(label="Me", custom_id="me"))
+            await interaction.response.send_message("secret", view=view, ephemeral=True)
+
+        bot.answer = answer
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
+        message = await channel.send("press", view=view)
+        await simulator.press("alice", GENERAL, str(message.id), "go")
+        secret = simulator.view().channels[0].messages[1].message_id
+        with pytest.raises(ValueError, match="no message"):
+            await simulator.press("bob", GENERAL, secret, "me")
+        await simulator.press("alice", GENERAL, secret, "me")
+        assert (await rest("GET", f"/channels/4001/messages/{secret}"))[1]["code"] == 10008
+        assert len((await rest("GET", "/channels/4001/messages"))[1]) == 1
+        assert len(bot.of("message")) == 1
+        await simulator.delete("alice", GENERAL, secret)
+
+
+async def test_answers_that_make_no_sense_are_refused(
+    simulator: DiscordSimulator, rest: Rest
+) -> None:
+    answers: list[tuple[int, object]] = []
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            path = f"/interactions/{interaction.id}/{interaction.token}/callback"
+            hook = f"/webhooks/1001/{interaction.token}"
+            bodies = (
+                {"type": 1},
+                {"type": 8},
+                {"type": 4, "data": {}},
+                {"type": 4, "data": {"content": "x" * 2001}},
+                {"type": 9, "data": {"title": "x"}},
+            )
+            answers.extend([await rest("POST", path, body, token=None) for body in bodies])
+            answers.append(await rest("POST", hook, {"content": "early"}, token=None))
+            answers.append(await rest("POST", path.replace(str(interaction.id), "1"), {}))
+            answers.append(await rest("POST", path, {"type": 6}, token=None))
+            answers.append(await rest("GET", f"{hook}/messages/@original", token=None))
+            answers.append(await rest("GET", f"{hook}/messages/1", token=None))
+
+        bot.answer = answer
+        channel = bot.get_channel(int(GENERAL))
+        assert isinstance(channel, discord.TextChannel)
+        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
+        message = await channel.send("press", view=view)
+        await simulator.press("alice", GENERAL, str(message.id), "go")
+        await until(lambda: len(answers) == 10)
+        codes = [body.get("code") if body else None for _, body in answers]
+        assert codes[:7] == [50035, 50035, 50006, 50035, 50035, 10015, 10062]
+        assert "content" in answers[3][1]["errors"]["data"]
+        assert answers[7] == (204, None)
+        assert answers[8][1]["content"] == "press"
+        assert codes[9] == 10008

@@ -1,0 +1,275 @@
+"""Messages over plain HTTP: what is taken, what is refused and how."""
+
+import pytest
+
+from simulator.discord.payload import Json
+from simulator.discord.world import COMPONENTS_V2, EPHEMERAL
+from simulator.view import SentFile
+from tests.integration.simulator.discord.bot import Rest
+
+GENERAL = "/channels/4001/messages"
+
+
+def wrong(body: object, *path: str) -> str:
+    """The code of the first error at a field."""
+    node = body["errors"]
+    for part in path:
+        node = node[part]
+    return node["_errors"][0]["code"]
+
+
+async def test_a_wrong_token_is_refused(rest: Rest) -> None:
+    for token in ("wrong", None):
+        status, body = await rest("GET", "/users/@me", token=token)
+        assert (status, body) == (401, {"message": "401: Unauthorized", "code": 0})
+
+
+async def test_who_the_bot_is(rest: Rest) -> None:
+    assert (await rest("GET", "/users/@me"))[1]["username"] == "threadhand"
+    assert (await rest("GET", "/applications/@me"))[1]["flags"] & 1 << 19
+    assert (await rest("GET", "/oauth2/applications/@me"))[1]["id"] == "1001"
+    assert (await rest("GET", "/gateway/bot"))[1]["shards"] == 1
+    assert (await rest("GET", "/gateway", token=None))[1]["url"] == rest.simulator.gateway_url
+    assert (await rest("GET", "/guilds/3001"))[1]["id"] == "3001"
+    assert (await rest("GET", "/guilds/3001/members/2001"))[1]["user"]["username"] == "alice"
+    assert len((await rest("GET", "/guilds/3001/channels"))[1]) == 2
+    assert (await rest("GET", "/guilds/1"))[1]["code"] == 10004
+    assert (await rest("GET", "/users/1"))[1]["code"] == 10013
+
+
+async def test_unknown_places(rest: Rest) -> None:
+    assert (await rest("GET", "/nowhere"))[0] == 404
+    assert (await rest("PUT", GENERAL))[0] == 405
+    assert (await rest("GET", "/channels/77"))[1]["code"] == 10003
+    assert (await rest("GET", f"{GENERAL}/77"))[1]["code"] == 10008
+    assert (await rest("PATCH", f"{GENERAL}/77", {"content": "x"}))[1]["code"] == 10008
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, 50006),
+        ({"content": "   "}, 400, 50006),
+        ({"content": "x" * 2001}, 400, 50035),
+        ({"content": 5}, 400, 50035),
+        ({"content": "x", "nonce": "n" * 26}, 400, 50035),
+        ({"content": "x", "embeds": [{}] * 11}, 400, 50035),
+        ({"embeds": [{"description": "x" * 4097}]}, 400, 50035),
+        ({"embeds": [{"description": "x" * 4000}, {"description": "x" * 2001}]}, 400, 50035),
+        ({"content": "x", "message_reference": {"message_id": "1"}}, 400, 50035),
+        ({"content": "x", "allowed_mentions": {"parse": ["nobody"]}}, 400, 50035),
+        ({"content": "x", "allowed_mentions": {"parse": ["users"], "users": ["1"]}}, 400, 50035),
+        ({"content": "x", "allowed_mentions": {"users": ["a"]}}, 400, 50035),
+        ({"content": "x", "attachments": [{"id": 0}]}, 400, 50035),
+        ({"content": "x", "flags": COMPONENTS_V2}, 400, 50035),
+        ({"flags": COMPONENTS_V2}, 400, 50006),
+        (["no object"], 400, 50035),
+    ],
+)
+async def test_a_message_that_discord_refuses(
+    rest: Rest, body: object, status: int, code: int
+) -> None:
+    answer = await rest("POST", GENERAL, body)
+    assert (answer[0], answer[1]["code"]) == (status, code)
+    assert rest.simulator.view().channels[0].messages == ()
+
+
+async def test_the_shape_of_a_refusal(rest: Rest) -> None:
+    _, body = await rest("POST", GENERAL, {"content": "x" * 2001})
+    assert body == {
+        "message": "Invalid Form Body",
+        "code": 50035,
+        "errors": {
+            "content": {
+                "_errors": [
+                    {
+                        "code": "BASE_TYPE_MAX_LENGTH",
+                        "message": "Must be 2000 or fewer in length.",
+                    }
+                ]
+            }
+        },
+    }
+
+
+async def test_broken_json_is_told(rest: Rest) -> None:
+    headers = {"Authorization": "Bot test-token", "Content-Type": "application/json"}
+    url = rest.simulator.api_url + GENERAL
+    async with rest.session.post(url, data=b"{", headers=headers) as response:
+        assert (response.status, (await response.json())["code"]) == (400, 50109)
+    headers["Content-Type"] = "text/plain"
+    async with rest.session.post(url, data=b"{}", headers=headers) as response:
+        assert response.status == 400
+
+
+async def test_an_enforced_nonce_makes_one_message(rest: Rest) -> None:
+    body = {"content": "once", "nonce": "n1", "enforce_nonce": True}
+    first, second = [(await rest("POST", GENERAL, body))[1] for _ in "ab"]
+    assert first["id"] == second["id"]
+    assert len(rest.simulator.view().channels[0].messages) == 1
+    rest.simulator.settings.nonce_seconds = 0
+    assert (await rest("POST", GENERAL, body))[1]["id"] != first["id"]
+
+
+async def test_a_nonce_that_is_not_enforced_makes_two(rest: Rest) -> None:
+    for _ in "ab":
+        await rest("POST", GENERAL, {"content": "twice", "nonce": "n1"})
+    assert len(rest.simulator.view().channels[0].messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("allowed", "pinged", "is_everyone"),
+    [
+        (None, ["alice", "bob"], True),
+        ({"parse": []}, [], False),
+        ({"parse": ["users"]}, ["alice", "bob"], False),
+        ({"users": ["2002"]}, ["bob"], False),
+        ({"parse": ["everyone"]}, [], True),
+    ],
+)
+async def test_allowed_mentions_decide_who_is_pinged(
+    rest: Rest, allowed: Json | None, pinged: list[str], is_everyone: bool
+) -> None:
+    body: Json = {"content": "<@2001> <@2002> @everyone"}
+    if allowed is not None:
+        body["allowed_mentions"] = allowed
+    _, message = await rest("POST", GENERAL, body)
+    assert [user["username"] for user in message["mentions"]] == pinged
+    assert message["mention_everyone"] is is_everyone
+
+
+async def test_a_reply_pings_the_one_it_answers_unless_told_not_to(rest: Rest) -> None:
+    asked = await rest.simulator.say("alice", "4001", "question")
+    reference = {"message_reference": {"message_id": asked}}
+    _, reply = await rest("POST", GENERAL, {"content": "a", **reference})
+    assert reply["type"] == 19
+    assert reply["referenced_message"]["content"] == "question"
+    assert [user["username"] for user in reply["mentions"]] == ["alice"]
+    quiet = {"parse": ["users"], "replied_user": False}
+    _, reply = await rest("POST", GENERAL, {"content": "a", **reference, "allowed_mentions": quiet})
+    assert reply["mentions"] == []
+    gone = {"message_reference": {"message_id": "1", "fail_if_not_exists": False}}
+    assert (await rest("POST", GENERAL, {"content": "a", **gone}))[1]["type"] == 0
+
+
+async def test_only_own_messages_are_edited(rest: Rest) -> None:
+    theirs = await rest.simulator.say("alice", "4001", "mine")
+    assert (await rest("PATCH", f"{GENERAL}/{theirs}", {"content": "x"}))[1]["code"] == 50005
+    _, own = await rest("POST", GENERAL, {"content": "a"})
+    _, edited = await rest("PATCH", f"{GENERAL}/{own['id']}", {"content": "b"})
+    assert edited["content"] == "b"
+    assert edited["edited_timestamp"] is not None
+    assert (await rest("PATCH", f"{GENERAL}/{own['id']}", {"content": ""}))[1]["code"] == 50006
+    assert (await rest("GET", f"{GENERAL}/{own['id']}"))[1]["content"] == "b"
+
+
+async def test_a_layout_stays_a_layout(rest: Rest) -> None:
+    text = [{"type": 10, "content": "hello"}]
+    _, message = await rest("POST", GENERAL, {"flags": COMPONENTS_V2, "components": text})
+    path = f"{GENERAL}/{message['id']}"
+    _, body = await rest("PATCH", path, {"content": "plain"})
+    assert wrong(body, "content") == "MESSAGE_CANNOT_USE_LEGACY_FIELDS_WITH_COMPONENTS_V2"
+    changed = [{"type": 10, "content": "changed"}]
+    _, edited = await rest("PATCH", path, {"content": None, "components": changed, "flags": 0})
+    assert edited["flags"] & COMPONENTS_V2
+    assert edited["components"] == [{"type": 10, "content": "changed", "id": 1}]
+
+
+async def test_a_message_with_text_becomes_a_layout_only_without_it(rest: Rest) -> None:
+    _, message = await rest("POST", GENERAL, {"content": "plain"})
+    path = f"{GENERAL}/{message['id']}"
+    layout: Json = {"flags": COMPONENTS_V2, "components": [{"type": 10, "content": "hello"}]}
+    assert (await rest("PATCH", path, layout))[1]["code"] == 50035
+    assert (await rest("PATCH", path, {**layout, "content": None}))[0] == 200
+
+
+async def test_a_channel_message_is_never_ephemeral(rest: Rest) -> None:
+    _, message = await rest("POST", GENERAL, {"content": "x", "flags": EPHEMERAL})
+    assert message["flags"] == 0
+
+
+async def test_history_comes_newest_first_in_pages(rest: Rest) -> None:
+    ids = [await rest.simulator.say("alice", "4001", str(n)) for n in range(5)]
+
+    async def page(query: str) -> list[str]:
+        return [message["content"] for message in (await rest("GET", f"{GENERAL}?{query}"))[1]]
+
+    assert await page("limit=2") == ["4", "3"]
+    assert await page(f"limit=2&before={ids[3]}") == ["2", "1"]
+    assert await page(f"limit=2&after={ids[1]}") == ["3", "2"]
+    assert await page(f"limit=3&around={ids[2]}") == ["3", "2", "1"]
+    assert await page(f"after={ids[4]}") == []
+    for query in ("limit=0", "limit=101", "limit=x", "before=x"):
+        assert (await rest("GET", f"{GENERAL}?{query}"))[0] == 400
+
+
+async def test_messages_are_deleted(rest: Rest) -> None:
+    theirs = await rest.simulator.say("alice", "4001", "bad words")
+    assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[0] == 204
+    assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[1]["code"] == 10008
+    private = await rest.simulator.say("alice", "5001", "private")
+    assert (await rest("DELETE", f"/channels/5001/messages/{private}"))[1]["code"] == 50013
+    ids = [await rest.simulator.say("alice", "4001", "x") for _ in "ab"]
+    assert (await rest("POST", f"{GENERAL}/bulk-delete", {"messages": ids}))[0] == 204
+    assert rest.simulator.view().channels[0].messages == ()
+
+
+async def test_reactions(rest: Rest) -> None:
+    message_id = await rest.simulator.say("alice", "4001", "x")
+    path = f"{GENERAL}/{message_id}/reactions"
+    for _ in "ab":
+        assert (await rest("PUT", f"{path}/%F0%9F%91%80/@me"))[0] == 204
+    await rest.simulator.react("bob", "4001", message_id, "👀")
+    _, users = await rest("GET", f"{path}/%F0%9F%91%80")
+    assert [user["username"] for user in users] == ["threadhand", "bob"]
+    _, message = await rest("GET", f"{GENERAL}/{message_id}")
+    assert (message["reactions"][0]["count"], message["reactions"][0]["me"]) == (2, True)
+    assert (await rest("DELETE", f"{path}/%F0%9F%91%80/@me"))[0] == 204
+    assert rest.simulator.view().channels[0].messages[0].reactions[0].people == ("bob",)
+    assert (await rest("DELETE", path))[0] == 204
+    assert rest.simulator.view().channels[0].messages[0].reactions == ()
+    for emoji in ("eyes", "x", "%3Aeyes%3A"):
+        assert (await rest("PUT", f"{path}/{emoji}/@me"))[1]["code"] == 10014
+
+
+async def test_permissions_can_be_taken_away(rest: Rest) -> None:
+    settings = rest.simulator.settings
+    settings.missing_permissions.add("PUT /channels/*/reactions/*")
+    message_id = await rest.simulator.say("alice", "4001", "x")
+    path = f"{GENERAL}/{message_id}/reactions/%F0%9F%91%80/@me"
+    assert await rest("PUT", path) == (403, {"message": "Missing Permissions", "code": 50013})
+    settings.hidden_channels.add("4001")
+    assert (await rest("GET", GENERAL))[1]["code"] == 50001
+
+
+async def test_without_the_content_intent_history_is_blank_too(rest: Rest) -> None:
+    rest.simulator.settings.has_message_content_intent = False
+    file = SentFile(name="a.txt", content=b"a")
+    hidden = await rest.simulator.say("alice", "4001", "hidden", files=[file])
+    shown = await rest.simulator.say("alice", "4001", "@threadhand shown")
+    _, message = await rest("GET", f"{GENERAL}/{hidden}")
+    assert (message["content"], message["attachments"]) == ("", [])
+    assert (await rest("GET", f"{GENERAL}/{shown}"))[1]["content"] == "<@1001> shown"
+
+
+async def test_direct_channels(rest: Rest) -> None:
+    _, channel = await rest("POST", "/users/@me/channels", {"recipient_id": "2002"})
+    assert (channel["type"], channel["id"]) == (1, "5002")
+    assert (await rest("POST", "/users/@me/channels", {"recipient_id": "1"}))[1]["code"] == 10013
+    assert (await rest("POST", "/users/@me/channels", {"recipient_id": "1001"}))[1]["code"] == 50007
+
+
+async def test_typing_is_seen_until_the_message_comes(rest: Rest) -> None:
+    assert (await rest("POST", "/channels/4001/typing"))[0] == 204
+    assert rest.simulator.view().channels[0].typing == ("threadhand",)
+    await rest("POST", GENERAL, {"content": "x"})
+    assert rest.simulator.view().channels[0].typing == ()
+
+
+async def test_calls_are_logged(rest: Rest) -> None:
+    await rest("POST", GENERAL, {"content": "hello"})
+    await rest("GET", f"{GENERAL}?limit=3")
+    posted, listed = rest.simulator.calls
+    assert (posted.method, posted.path, posted.status) == ("POST", GENERAL, 200)
+    assert posted.arguments == '{"content": "hello"}'
+    assert listed.arguments == '{"limit": "3"}'

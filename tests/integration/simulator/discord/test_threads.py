@@ -1,0 +1,113 @@
+"""Threads over plain HTTP: starting, archiving, members."""
+
+import pytest
+
+from simulator.discord.payload import Json
+from tests.integration.simulator.discord.bot import Rest
+
+GENERAL = "/channels/4001"
+
+
+async def started(rest: Rest, name: str = "work") -> str:
+    message_id = await rest.simulator.say("alice", "4001", "start")
+    path = f"{GENERAL}/messages/{message_id}/threads"
+    status, thread = await rest("POST", path, {"name": name})
+    assert (status, thread["id"], thread["type"], thread["parent_id"]) == (
+        201,
+        message_id,
+        11,
+        "4001",
+    )
+    return message_id
+
+
+async def test_a_message_has_at_most_one_thread(rest: Rest) -> None:
+    thread_id = await started(rest)
+    path = f"{GENERAL}/messages/{thread_id}/threads"
+    assert (await rest("POST", path, {"name": "again"}))[1]["code"] == 160004
+    _, message = await rest("GET", f"{GENERAL}/messages/{thread_id}")
+    assert message["flags"] == 32
+    assert message["thread"]["name"] == "work"
+    _, inside = await rest("GET", f"/channels/{thread_id}/messages")
+    assert [(item["type"], item["content"]) for item in inside] == [(21, "")]
+    assert inside[0]["referenced_message"]["content"] == "start"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "x" * 101},
+        {"name": "x", "auto_archive_duration": 61},
+    ],
+)
+async def test_a_thread_that_discord_refuses(rest: Rest, body: Json) -> None:
+    message_id = await rest.simulator.say("alice", "4001", "start")
+    path = f"{GENERAL}/messages/{message_id}/threads"
+    assert (await rest("POST", path, body))[1]["code"] == 50035
+    assert rest.simulator.view().channels[0].threads == ()
+
+
+async def test_threads_start_in_text_channels_alone(rest: Rest) -> None:
+    thread_id = await started(rest)
+    path = f"/channels/{thread_id}/threads"
+    assert (await rest("POST", path, {"name": "deeper"}))[1]["code"] == 50024
+    assert (await rest("POST", "/channels/5001/threads", {"name": "x"}))[1]["code"] == 50024
+
+
+async def test_a_thread_without_a_message_is_told_in_its_channel(rest: Rest) -> None:
+    _, thread = await rest("POST", f"{GENERAL}/threads", {"name": "free", "type": 11})
+    _, messages = await rest("GET", f"{GENERAL}/messages")
+    assert [(item["type"], item["content"]) for item in messages] == [(18, "free")]
+    assert messages[0]["id"] != thread["id"]
+    assert (await rest("POST", f"{GENERAL}/threads", {"name": "x", "type": 5}))[1]["code"] == 50035
+    channel = rest.simulator.view().channels[0]
+    assert channel.messages == ()
+    assert [item.title for item in channel.threads] == ["free"]
+
+
+async def test_a_post_wakes_an_archived_thread_and_nothing_else_does(rest: Rest) -> None:
+    thread_id = await started(rest)
+    path = f"/channels/{thread_id}"
+    _, message = await rest("POST", f"{path}/messages", {"content": "a"})
+    _, thread = await rest("PATCH", path, {"archived": True})
+    assert thread["thread_metadata"]["archived"] is True
+    _, archived = await rest("GET", f"{GENERAL}/threads/archived/public")
+    assert [item["id"] for item in archived["threads"]] == [thread_id]
+    own = f"{path}/messages/{message['id']}"
+    assert (await rest("PATCH", own, {"content": "b"}))[1]["code"] == 50083
+    assert (await rest("PUT", f"{own}/reactions/%F0%9F%91%80/@me"))[1]["code"] == 50083
+    assert (await rest("POST", f"{path}/messages", {"content": "wake"}))[0] == 200
+    _, active = await rest("GET", "/guilds/3001/threads/active")
+    assert [item["id"] for item in active["threads"]] == [thread_id]
+    assert [item["user_id"] for item in active["members"]] == ["1001"]
+    await rest("PATCH", path, {"archived": True, "locked": True})
+    assert (await rest("POST", f"{path}/messages", {"content": "wake"}))[1]["code"] == 50083
+    with pytest.raises(ValueError, match="locked"):
+        await rest.simulator.say("alice", "4001", "hello", thread_id=thread_id)
+
+
+async def test_who_speaks_or_is_mentioned_joins(rest: Rest) -> None:
+    thread_id = await started(rest)
+    path = f"/channels/{thread_id}/thread-members"
+    assert [item["user_id"] for item in (await rest("GET", path))[1]] == ["1001"]
+    await rest.simulator.say("alice", "4001", "see @bob", thread_id=thread_id)
+    members = [item["user_id"] for item in (await rest("GET", path))[1]]
+    assert members == ["1001", "2001", "2002"]
+    assert (await rest("DELETE", f"{path}/2002"))[0] == 204
+    assert (await rest("GET", f"{path}/2002"))[1]["code"] == 10007
+    assert (await rest("PUT", f"{path}/2002"))[0] == 204
+    assert (await rest("DELETE", f"{path}/@me"))[0] == 204
+    assert (await rest("PUT", f"{path}/@me"))[0] == 204
+    assert (await rest("GET", f"{path}/2002"))[0] == 200
+
+
+async def test_a_channel_is_renamed_and_deleted_with_its_threads(rest: Rest) -> None:
+    thread_id = await started(rest)
+    _, thread = await rest("PATCH", f"/channels/{thread_id}", {"name": "renamed"})
+    assert thread["name"] == "renamed"
+    assert (await rest("PATCH", GENERAL, {"name": "x" * 101}))[1]["code"] == 50035
+    assert (await rest("PATCH", "/channels/5001", {"name": "x"}))[1]["code"] == 50024
+    assert (await rest("DELETE", GENERAL))[0] == 200
+    assert (await rest("GET", f"/channels/{thread_id}"))[1]["code"] == 10003

@@ -1,0 +1,124 @@
+"""A person at a browser: the page in a real headless Chromium, and the whole program behind it."""
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from playwright.async_api import Locator, Page, async_playwright, expect
+
+from bots.demo.performance import samples
+from bots.demo.stage import Stage, staged
+from bots.settings import load
+from core.llm.scripted.scenario import load_scenario
+from simulator.page.server import served_page
+from tests.paths import REPOSITORY
+from tests.requirements_of_the_machine import lacking
+
+WIDE = (1280, 800)
+PHONE = (390, 844)
+ARTEFACTS = REPOSITORY / "test-artefacts"
+FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@dataclass(kw_only=True)
+class Reader:
+    """One browser window. `errors` is what its console complained of."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list[str])
+
+    def side(self, platform: str) -> Locator:
+        return self.page.locator(f"#{platform}")
+
+    def box(self, platform: str) -> Locator:
+        return self.side(platform).get_by_label("What you write")
+
+    def message(self, platform: str, text: str) -> Locator:
+        """The newest message with this text."""
+        return self.side(platform).locator("article").filter(has_text=text).last
+
+    def button(self, platform: str, label: str) -> Locator:
+        return self.side(platform).get_by_role("button", name=label, exact=True)
+
+    async def begin(self, platform: str, sample: str = "Try: sum up a table") -> None:
+        """A sample, in two clicks."""
+        await self.button(platform, sample).first.click()
+        await self.side(platform).locator(".send [type=submit]").click()
+
+    async def says(self, platform: str, text: str) -> None:
+        await self.box(platform).fill(text)
+        await self.box(platform).press("Enter")
+
+    async def keep_picture(self, name: str) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        await self.page.screenshot(path=ARTEFACTS / f"page-{name}.png")
+
+
+def chromium() -> str:
+    """The browser's program; skips the test where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    return found or lacking("chromium", "no chromium, chromium-browser or google-chrome on PATH")
+
+
+@asynccontextmanager
+async def program(
+    scenario: str | None = None, *, sandbox: str = "unsafe-process"
+) -> AsyncGenerator[Stage, None]:
+    """The whole program with both platforms; the story, or another scenario in YAML."""
+    settings = load({"THREADHAND_SANDBOX": sandbox}, None)
+    chosen = load_scenario(scenario) if scenario else None
+    async with staged(settings, scenario=chosen) as stage:
+        yield stage
+
+
+@asynccontextmanager
+async def reading(stage: Stage, *, size: tuple[int, int] = WIDE) -> AsyncGenerator[Reader, None]:
+    """Someone who looks at the page; its console must have been silent in the end."""
+    executable = chromium()
+    platforms = {"slack": stage.slack, "discord": stage.discord}
+    async with (
+        served_page(platforms, port=None, samples=samples(stage)) as address,
+        window(executable, address, size=size) as reader,
+    ):
+        await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
+        await expect(reader.side("discord").locator(".link.is-on")).to_be_attached()
+        await expect(reader.side("discord").locator(".command option")).not_to_have_count(1)
+        yield reader
+        assert reader.errors == []
+
+
+@asynccontextmanager
+async def window(
+    executable: str, address: str, *, size: tuple[int, int] = WIDE
+) -> AsyncGenerator[Reader, None]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=executable, args=list(FLAGS), chromium_sandbox=False
+        )
+        try:
+            context = await browser.new_context(viewport={"width": size[0], "height": size[1]})
+            page = await context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
+            reader = Reader(page=page)
+            page.on("pageerror", lambda error: reader.errors.append(str(error)))
+            page.on(
+                "console",
+                lambda said: (
+                    reader.errors.append(said.text) if said.type in ("error", "warning") else None
+                ),
+            )
+            await page.goto(address)
+            yield reader
+        finally:
+            await browser.close()

@@ -1,0 +1,203 @@
+"""What a person does and meets on the page beside the story."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from simulator.page.server import served_page
+from tests.integration.simulator.page.browser import PHONE, chromium, program, reading, window
+
+SLOW = """
+conversations:
+  - name: slow
+    steps:
+      - text: "One moment."
+        calls: [{name: execute_command, arguments: {command: "sleep 60", blocking: true}}]
+      - {text: "never", optional: true}
+"""
+BROKEN = """
+conversations:
+  - name: broken once
+    steps:
+      - text: "It works now."
+        fault: {kind: status, status: 400, message: "no such thing", times: 1}
+"""
+HELLO = """
+conversations:
+  - name: hello
+    steps: [{text: "Good day.", optional: true}]
+"""
+HOSTILE = [
+    "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'><b>bold</b>",
+    "[click](javascript:window.broken=1) <javascript:window.broken=1|here> https://example.org/a_b",
+    "x" * 3000,
+    "```\nnever closed <i>\n" + "y" * 500,
+    "| a | b |\n|---|---|\n| <u>1</u> | " + "z" * 400 + " |",
+    "مرحبا بالعالم، هذا نص من اليمين إلى اليسار",
+    "a\u200bb\u2060c\u200d\u202e reversed?",
+    "*_~" * 300 + "`" * 99 + "&lt;b&gt;",
+    "🦄" * 200,
+]
+
+
+@pytest.fixture(autouse=True)
+def _browser() -> None:
+    chromium()
+
+
+async def test_a_stop_is_one_click_and_shown() -> None:
+    async with program(SLOW) as stage, reading(stage) as reader:
+        for platform in ("slack", "discord"):
+            await reader.says(platform, "@threadhand take your time")
+            await expect(reader.message(platform, "sleep 60")).to_be_visible()
+            await reader.button(platform, "Stop").click()
+            await expect(reader.message(platform, "Stopped")).to_be_visible()
+            await expect(reader.button(platform, "Stop")).to_have_count(0)
+        await reader.keep_picture("stopped")
+
+
+async def test_a_failed_run_offers_to_try_again() -> None:
+    async with program(BROKEN) as stage, reading(stage) as reader:
+        await reader.says("slack", "@threadhand hello")
+        await expect(reader.message("slack", "Failed")).to_be_visible()
+        await reader.keep_picture("failed")
+        await reader.button("slack", "Retry").click()
+        await expect(reader.message("slack", "It works now.")).to_be_visible()
+
+
+async def test_files_are_chosen_dropped_again_and_sent(tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("what is kept")
+    (tmp_path / "dropped.txt").write_text("what is not")
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        chooser = slack.get_by_label("Attach a file")
+        await chooser.set_input_files([tmp_path / "kept.txt", tmp_path / "dropped.txt"])
+        await reader.button("slack", "Do not attach dropped.txt").click()
+        await reader.says("slack", "@threadhand look at this")
+        sent = reader.message("slack", "look at this")
+        await expect(sent.get_by_role("link", name="kept.txt")).to_be_visible()
+        await expect(slack.get_by_text("dropped.txt")).to_have_count(0)
+        async with reader.page.expect_download() as arriving:
+            await sent.get_by_role("link", name="kept.txt").click()
+        assert (await (await arriving.value).path()).read_text() == "what is kept"
+
+
+async def test_commands_may_be_typed_or_chosen() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        await reader.says("discord", "/agent run hello")
+        await expect(reader.message("discord", "Good day.")).to_be_visible()
+        choice = reader.side("discord").get_by_label("Message or slash command")
+        await choice.select_option("status")
+        await expect(reader.box("discord")).to_be_hidden()
+        await reader.button("discord", "Call /status").click()
+        await expect(reader.side("discord").get_by_text("Only alice can see this")).to_be_visible()
+
+
+async def test_a_message_is_edited_and_deleted_in_its_place() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        await reader.says("slack", "a first *version*")
+        message = reader.message("slack", "first version")
+        await message.hover()
+        await message.get_by_role("button", name="More about").click()
+        await message.get_by_role("button", name="Edit").click()
+        await message.get_by_label("The new text").fill("a second version")
+        await message.get_by_role("button", name="Save").click()
+        edited = reader.message("slack", "a second version")
+        await expect(edited).to_contain_text("(edited)")
+        await edited.get_by_role("button", name="Delete").click()
+        await expect(reader.side("slack").locator("article")).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", [(1280, 800), PHONE], ids=["wide", "phone"])
+async def test_hostile_messages_neither_run_nor_break_the_page(size: tuple[int, int]) -> None:
+    async with program(HELLO) as stage, reading(stage, size=size) as reader:
+        slack, discord = stage.slack, stage.discord
+        for platform, limit in ((slack, 4000), (discord, 2000)):
+            channel = next(one for one in platform.view().channels if not one.is_direct)
+            for text in HOSTILE:
+                await platform.say("bob", channel.channel_id, text[:limit])
+        await reader.page.wait_for_function(
+            "n => document.querySelectorAll('article').length >= n", arg=2 * len(HOSTILE)
+        )
+        assert await reader.page.evaluate("window.broken") is None
+        links = await reader.page.evaluate("[...document.querySelectorAll('a')].map(a => a.href)")
+        assert all(link.startswith("http") for link in links)
+        assert await reader.page.locator("article :is(script, b, i, u)").count() == 0
+        await expect(reader.message("slack", "<b>bold</b>")).to_have_count(1)
+        assert await reader.page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        for box in await reader.page.locator(".messages").all():
+            assert await box.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+async def test_the_page_tells_what_the_platform_refuses_and_keeps_the_text() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        await reader.says("discord", "x" * 2001)
+        await expect(reader.page.get_by_role("alert").first).not_to_be_empty()
+        await expect(reader.box("discord")).to_have_value("x" * 2001)
+        reader.errors.clear()  # the browser notes each refused request
+
+
+async def test_the_page_goes_on_when_the_demo_is_back() -> None:
+    executable = chromium()
+    async with program(HELLO) as stage:
+        platforms = {"slack": stage.slack, "discord": stage.discord}
+        async with served_page(platforms, port=None) as address:
+            port = int(address.rstrip("/").rsplit(":", 1)[1])
+            running = window(executable, address)
+            reader = await running.__aenter__()
+            await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
+        try:
+            away = reader.page.get_by_text("The demo has ended or is away")
+            await expect(away).to_be_visible()
+            await reader.box("slack").fill("@threadhand hello")
+            await reader.box("slack").press("Enter")
+            await expect(reader.box("slack")).to_have_value("@threadhand hello")
+            async with served_page(platforms, port=port):
+                await expect(away).to_be_hidden()
+                await reader.box("slack").press("Enter")
+                await expect(reader.message("slack", "Good day.")).to_be_visible()
+        finally:
+            await running.__aexit__(None, None, None)
+
+
+async def test_a_platform_misbehaves_on_demand_and_nothing_is_lost() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        await slack.get_by_label("Make this platform misbehave").click()
+        await slack.get_by_label("Fault").select_option("rate_limit")
+        await slack.get_by_label("How often").fill("3")
+        await reader.button("slack", "Do it").click()
+        await reader.says("slack", "@threadhand hello")
+        await expect(reader.message("slack", "Good day.")).to_be_visible()
+
+
+async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = stage.slack
+        channel = next(one for one in slack.view().channels if not one.is_direct).channel_id
+        root = await slack.say("bob", channel, "a long thread begins")
+        for number in range(40):
+            await slack.say("bob", channel, f"reply number {number}.", thread_id=root)
+        newest = reader.message("slack", "reply number 39.")
+        await expect(newest).to_be_in_viewport()
+        await expect(reader.message("slack", "reply number 9.")).to_have_count(0)
+        await reader.button("slack", "Show 10 earlier").click()
+        old = reader.message("slack", "reply number 9.")
+        await old.scroll_into_view_if_needed()
+        await slack.say("bob", channel, "something new")
+        await expect(reader.button("slack", "New messages below")).to_be_visible()
+        await expect(old).to_be_in_viewport()
+        await reader.button("slack", "New messages below").click()
+        await expect(reader.message("slack", "something new")).to_be_in_viewport()
+        await expect(reader.button("slack", "New messages below")).to_be_hidden()
+
+
+async def test_direct_messages_belong_to_one_person() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        for platform in ("slack", "discord"):
+            await reader.button(platform, "Direct message").click()
+            await reader.says(platform, "hello from alice")
+            await expect(reader.message(platform, "Good day.")).to_be_visible()
+            await reader.side(platform).get_by_label("You are").select_option("bob")
+            await expect(reader.side(platform).get_by_text("hello from alice")).to_have_count(0)

@@ -1,0 +1,195 @@
+"""The main job by clicks, as a new user does it, on both platforms."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from bots.demo.notice_board import notices
+from tests.integration.simulator.page.browser import (
+    PATIENCE_MS,
+    PHONE,
+    Reader,
+    chromium,
+    program,
+    reading,
+)
+from tests.requirements_of_the_machine import lacking
+
+
+@pytest.fixture(autouse=True)
+def _browser() -> None:
+    chromium()
+
+
+async def check_answer(reader: Reader, platform: str, folder: Path) -> None:
+    """The figures, the picture and the report, as a person gets them."""
+    side = reader.side(platform)
+    await expect(reader.message(platform, "together it comes to 6300")).to_be_visible()
+    picture = side.get_by_role("img", name="chart.svg")
+    await expect(picture).to_be_visible()
+    await reader.page.wait_for_function(
+        "picture => picture.complete && picture.naturalWidth > 100",
+        arg=await picture.element_handle(),
+    )
+    async with reader.page.expect_download() as arriving:
+        await side.get_by_role("link", name="report.md").click()
+    saved = folder / "report.md"
+    await (await arriving.value).save_as(saved)
+    assert "| North | 2700 |" in saved.read_text()
+    await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
+
+
+async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files(tmp_path: Path) -> None:
+    async with program() as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        await reader.begin("slack")
+        await expect(slack.get_by_role("link", name="sales.csv")).to_be_visible()
+        await expect(reader.button("slack", "Stop")).to_be_visible()
+        await reader.button("slack", "Markdown").click()
+        await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
+        await expect(reader.button("slack", "Markdown")).to_have_count(0)
+        await check_answer(reader, "slack", tmp_path)
+        await expect(reader.button("slack", "Stop")).to_have_count(0)
+        seen = await slack.locator(".messages").inner_text()
+        assert ":white_check_mark:" not in seen
+        assert "<@" not in seen
+        await reader.keep_picture("slack")
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(platform: str) -> None:
+    async with program() as stage, reading(stage) as reader:
+        side = reader.side(platform)
+        await reader.begin(platform, "Try: ask a PDF")
+        await expect(reader.button(platform, "Approve once")).to_be_visible()
+        await expect(reader.message(platform, "Waiting for approval")).to_be_visible()
+        await expect(side.locator(".reactions > span").first).to_have_text("❓ 1")
+        assert notices(stage.board) == []
+        await reader.button(platform, "Approve once").click()
+        answer = reader.message(platform, "Pinned as notice 1")
+        await expect(answer).to_contain_text("handbook.pdf, page 4")
+        await expect(reader.button(platform, "Approve once")).to_have_count(0)
+        await expect(reader.message(platform, "☑ Say what I found, and where")).to_be_visible()
+        await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
+        (notice,) = notices(stage.board)
+        assert "a bonus of 5 percent (handbook, page 4)" in notice
+        await reader.keep_picture(f"{platform}-approved")
+
+
+async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same() -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.begin("slack", "Try: ask a PDF")
+        await reader.button("slack", "Deny").click()
+        await expect(reader.message("slack", "Notice board: alice denied it")).to_be_visible()
+        assert notices(stage.board) == []
+
+
+async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path) -> None:
+    async with program() as stage, reading(stage) as reader:
+        discord = reader.side("discord")
+        await reader.begin("discord")
+        await expect(reader.button("discord", "Markdown")).to_be_visible()
+        await expect(discord.locator(".place")).to_contain_text("in the thread")
+        await reader.says("discord", "markdown, please")
+        await expect(reader.message("discord", "Alice answered:")).to_be_visible()
+        await check_answer(reader, "discord", tmp_path)
+        await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
+        seen = await discord.locator(".messages").inner_text()
+        assert not {"\u2060", "\u200b", "\u200c"} & set(seen)
+        assert "-#" not in seen
+        await reader.keep_picture("discord")
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(platform: str) -> None:
+    async with program(sandbox="local") as stage, reading(stage) as reader:
+        if not stage.has_browser:
+            lacking("chromium", "the sandbox has no browser; run: scripts/setup --toolbox")
+        side = reader.side(platform)
+        await reader.begin(platform)
+        await reader.button(platform, "Markdown").click()
+        for name in ("chart.png", "page.png"):
+            picture = side.get_by_role("img", name=name)
+            await expect(picture).to_be_visible(timeout=2 * PATIENCE_MS)  # Chromium starts cold
+            await reader.page.wait_for_function(
+                "picture => picture.complete && picture.naturalWidth > 900",
+                arg=await picture.element_handle(),
+            )
+        await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
+        await expect(side.get_by_role("img", name="page.png")).to_be_in_viewport(ratio=0.9)
+        await reader.keep_picture(f"{platform}-browser")
+
+
+async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
+    async with program() as stage, reading(stage, size=PHONE) as reader:
+        await expect(reader.side("slack")).to_be_visible()
+        await expect(reader.side("discord")).to_be_hidden()
+        await reader.page.get_by_role("button", name="Discord").click()
+        await expect(reader.side("slack")).to_be_hidden()
+        await reader.begin("discord")
+        button = reader.button("discord", "Markdown")
+        await button.scroll_into_view_if_needed()
+        size = await button.bounding_box()
+        assert size is not None
+        assert size["height"] >= 40
+        await button.click()
+        await check_answer(reader, "discord", tmp_path)
+        await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
+        wide = await reader.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= PHONE[0]
+        for box in await reader.side("discord").locator(".messages").all():
+            assert await box.evaluate("box => box.scrollWidth <= box.clientWidth")
+        await reader.keep_picture("phone")
+
+
+async def test_the_form_for_a_longer_answer_takes_it(tmp_path: Path) -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.begin("discord")
+        await reader.button("discord", "Write an answer").click()
+        form = reader.page.get_by_role("dialog")
+        field = form.get_by_role("textbox")
+        await expect(field).to_be_focused()
+        await reader.page.keyboard.press("Escape")
+        await expect(form).to_have_count(0)
+        await reader.button("discord", "Write an answer").click()
+        await field.fill("Markdown")
+        await reader.keep_picture("form")
+        await form.get_by_role("button", name="Submit").click()
+        await expect(form).to_have_count(0)
+        await check_answer(reader, "discord", tmp_path)
+
+
+async def test_the_keyboard_alone_is_enough() -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.button("slack", "Try: sum up a table").first.focus()
+        await reader.page.keyboard.press("Enter")
+        await reader.page.keyboard.press("Enter")
+        choice = reader.button("slack", "Markdown")
+        await expect(choice).to_be_visible()
+        await expect(reader.box("slack")).to_be_focused()
+        for _ in range(20):
+            await reader.page.keyboard.press("Shift+Tab")
+            if await choice.evaluate("one => one === document.activeElement"):
+                break
+        await reader.page.keyboard.press("Enter")
+        await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
+
+
+async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.begin("slack")
+        await expect(reader.button("slack", "Stop")).to_be_visible()
+        first = reader.side("slack").locator("article").first
+        await first.evaluate("node => { node.mark = 'the same'; }")
+        box, asked = reader.box("slack"), reader.button("slack", "Markdown")
+        await box.focus()
+        written = ""
+        while not await asked.is_visible():
+            await reader.page.keyboard.type("word ")
+            written += "word "
+            await asyncio.sleep(0.05)
+        await expect(box).to_be_focused()
+        await expect(box).to_have_value(written)
+        assert await first.evaluate("node => node.mark") == "the same"

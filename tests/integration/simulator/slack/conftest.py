@@ -1,0 +1,66 @@
+"""A simulated Slack and a real bolt app over Socket Mode."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
+from slack_bolt.async_app import AsyncApp
+from slack_sdk.web.async_client import AsyncWebClient
+
+from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from tests.integration.simulator.slack.waiting import until
+
+
+class Recorder:
+    """A bolt app that keeps what it hears."""
+
+    def __init__(self, slack: SlackSimulator) -> None:
+        self.client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+        self.app = AsyncApp(client=self.client, signing_secret=slack.settings.signing_secret)
+        self.handler = AsyncSocketModeHandler(self.app, slack.settings.app_token, ping_interval=1)
+        self.events: list[dict[str, Any]] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, Any]] = []
+        for kind in ("app_mention", "message", "reaction_added", "reaction_removed"):
+            self.app.event(kind)(self.hear)
+        for kind in ("agent_session_stopped", "app_home_opened", "assistant_thread_started"):
+            self.app.event(kind)(self.hear)
+
+    async def hear(self, event: dict[str, Any], body: dict[str, Any], request: Any) -> None:
+        self.events.append(event)
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    async def __aenter__(self) -> "Recorder":
+        await self.handler.connect_async()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.handler.close_async()
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    settings = SlackSettings(
+        rate_scale=0,
+        channels=("general", "random"),
+        commands=(SlashCommand(name="/agent", description="Ask the agent"),),
+    )
+    async with SlackSimulator(settings=settings) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def client(slack: SlackSimulator) -> AsyncWebClient:
+    return AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+
+
+@pytest.fixture
+async def bot(slack: SlackSimulator) -> AsyncIterator[Recorder]:
+    async with Recorder(slack) as recorder:
+        await until(lambda: slack.view().is_bot_connected)
+        yield recorder

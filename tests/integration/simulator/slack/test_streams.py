@@ -1,0 +1,99 @@
+"""Streamed messages: who may read along, what they become, and when they end."""
+
+from typing import Any
+
+from slack_sdk.models.messages.chunk import MarkdownTextChunk, PlanUpdateChunk, TaskUpdateChunk
+from slack_sdk.web.async_client import AsyncWebClient
+
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Markdown, TaskCard
+from tests.integration.simulator.slack.test_web_api import code, general
+from tests.integration.simulator.slack.waiting import seen
+
+
+async def started(slack: SlackSimulator, client: AsyncWebClient, **more: Any) -> tuple[str, str]:
+    root = await slack.say("alice", "general", "work")
+    answer = await client.chat_startStream(
+        channel=general(slack),
+        thread_ts=root,
+        recipient_user_id=slack.member("alice").user_id,
+        recipient_team_id=slack.workspace.team_id,
+        **more,
+    )
+    return root, str(answer["ts"])
+
+
+async def test_a_stream_grows_and_ends(slack: SlackSimulator, client: AsyncWebClient) -> None:
+    root, ts = await started(slack, client, task_display_mode="plan")
+    where = {"channel": general(slack), "ts": ts}
+    await client.chat_appendStream(
+        **where,
+        chunks=[
+            PlanUpdateChunk(title="Plan"),
+            TaskUpdateChunk(id="1", title="Read", status="in_progress"),
+        ],
+    )
+    await client.chat_appendStream(
+        **where,
+        chunks=[
+            TaskUpdateChunk(id="1", title="Read", status="complete", details="3 rows"),
+            MarkdownTextChunk(text="**a"),
+            MarkdownTextChunk(text="b**"),
+        ],
+    )
+    assert await code(client.chat_update(**where, text="no")) == "streaming_state_conflict"
+    await client.chat_stopStream(**where, blocks=[{"type": "divider"}])
+    late: Any = client.chat_appendStream(**where, markdown_text="more")
+    assert await code(late) == "message_not_in_streaming_state"
+    elements = seen(slack).threads[0].messages[1].elements
+    assert elements[:3] == (
+        Markdown(text="Plan", flavour="plain"),
+        TaskCard(title="Read", status="complete", detail="3 rows"),
+        Markdown(text="**ab**", flavour="markdown"),
+    )
+    assert len(elements) == 4
+    await client.chat_update(**where, text="over")
+    assert slack.workspace.sessions[general(slack), root].status == "active"
+
+
+async def test_the_sdks_own_stream_works(slack: SlackSimulator, client: AsyncWebClient) -> None:
+    root = await slack.say("alice", "general", "work")
+    stream = await client.chat_stream(
+        channel=general(slack),
+        thread_ts=root,
+        recipient_user_id=slack.member("alice").user_id,
+        recipient_team_id=slack.workspace.team_id,
+        buffer_size=4,
+    )
+    for piece in ("hello ", "world"):
+        await stream.append(markdown_text=piece)
+    await stream.stop()
+    message = seen(slack).threads[0].messages[1]
+    assert message.elements == (Markdown(text="hello world", flavour="markdown"),)
+
+
+async def test_a_stream_in_a_channel_needs_its_reader(
+    slack: SlackSimulator, client: AsyncWebClient
+) -> None:
+    root = await slack.say("alice", "general", "work")
+    start = client.chat_startStream(channel=general(slack), thread_ts=root)
+    assert await code(start) == "missing_recipient_user_id"
+
+
+async def test_a_stream_that_gets_nothing_ends_by_itself() -> None:
+    settings = SlackSettings(rate_scale=0, stream_idle_seconds=0.0)
+    async with SlackSimulator(settings=settings) as slack:
+        client = AsyncWebClient(settings.bot_token, base_url=slack.api_url)
+        _, ts = await started(slack, client)
+        stop = client.chat_stopStream(channel=general(slack), ts=ts)
+        assert await code(stop) == "message_not_in_streaming_state"
+        await client.chat_update(channel=general(slack), ts=ts, text="instead")
+
+
+async def test_a_chunk_of_an_unknown_kind_is_refused(
+    slack: SlackSimulator, client: AsyncWebClient
+) -> None:
+    _, ts = await started(slack, client)
+    for chunk in ({"type": "other"}, {"type": "task_update", "id": "1"}):
+        answer = client.chat_appendStream(channel=general(slack), ts=ts, chunks=[chunk])
+        assert await code(answer) == "invalid_chunks"

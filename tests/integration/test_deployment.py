@@ -1,0 +1,156 @@
+"""What is deployed is there: settings, files, commands and figures that the deployment and its documents name."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from bots.__main__ import app
+from bots.observability.metrics import Metrics
+from bots.settings import VARIABLES, load
+from tests.paths import REPOSITORY
+
+DEPLOY = REPOSITORY / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+EXAMPLE = (DEPLOY / "env.example").read_text("utf-8")
+OURS = ("migrate", "bot", "worker")
+OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+
+
+def example() -> dict[str, str]:
+    lines = [line for line in EXAMPLE.splitlines() if line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def instructions(name: str) -> list[str]:
+    whole = DOCKERFILE.replace("\\\n", " ")
+    return [line.split(maxsplit=1)[1] for line in whole.splitlines() if line.startswith(f"{name} ")]
+
+
+def commands() -> set[str]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return set(group.commands)
+
+
+def test_every_setting_of_the_deployment_is_one() -> None:
+    named = set(re.findall(r"THREADHAND_[A-Z_]+", f"{DOCKERFILE} {COMPOSE} {EXAMPLE}"))
+    assert len(named) > 10
+    assert named <= set(VARIABLES)
+
+
+def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:
+    filled = {
+        name: value or ("x" * 64 if name.endswith(("TOKEN", "SECRET")) else "")
+        for name, value in example().items()
+        if not name.startswith(("THREADHAND_SLACK", "THREADHAND_PUBLIC"))
+    }
+    environ = COMPOSE["x-threadhand"]["environment"]
+    settings = load({**filled, **environ, "THREADHAND_DATA_DIR": str(tmp_path)}, None)
+    assert settings.slack_mode == "off"
+    assert (settings.http_port, settings.worker_http_port) == (8700, 8701)
+    assert settings.storage_url.startswith("postgresql+asyncpg://threadhand:")
+
+
+def test_secrets_come_from_the_file_that_is_not_kept() -> None:
+    secrets = [name for name in example() if re.search(r"TOKEN|SECRET|PASSWORD|KEY", name)]
+    assert len(secrets) == 7
+    assert all(example()[name] == "" for name in secrets)
+    text = (DEPLOY / "compose.yaml").read_text("utf-8")
+    assert re.findall(r"PASSWORD[^\n]*", text.replace("${POSTGRES_PASSWORD:?", "")) == [
+        "PASSWORD: set it in deploy/.env}"
+    ]
+    assert "/deploy/.env" in (REPOSITORY / ".gitignore").read_text("utf-8").splitlines()
+    assert (REPOSITORY / ".dockerignore").read_text("utf-8").startswith("*\n")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_runs_a_command_that_is_there(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["command"][0] in commands()
+    done = subprocess.run(
+        [sys.executable, "-m", "bots", *service["command"], "--help"],
+        capture_output=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0
+    assert service["env_file"] == ".env"
+
+
+def test_what_services_lean_on_is_there_and_watched() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {*OURS, "postgres", "redis"}
+    for name, service in services.items():
+        for other, condition in service.get("depends_on", {}).items():
+            assert other in services
+            if condition["condition"] == "service_healthy":
+                assert "test" in services[other]["healthcheck"]
+        for volume in service.get("volumes", ()):
+            assert volume.partition(":")[0] in COMPOSE["volumes"]
+        assert service["healthcheck"], name
+
+
+@pytest.mark.parametrize(("name", "port"), [("bot", "8700"), ("worker", "8701")])
+def test_a_health_check_asks_the_port_that_is_served(name: str, port: str) -> None:
+    service = COMPOSE["services"][name]
+    asked = service["healthcheck"]["test"][-1]
+    assert f"http://127.0.0.1:{port}/readyz" in asked
+    setting = "THREADHAND_HTTP_PORT" if name == "bot" else "THREADHAND_WORKER_HTTP_PORT"
+    assert service["environment"][setting] == port
+    compile(asked, "healthcheck", "exec")
+
+
+def test_a_program_has_longer_to_end_than_it_takes() -> None:
+    drain_seconds = load({}, None).drain_seconds
+    for name in ("bot", "worker"):
+        grace_seconds = int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s"))
+        assert grace_seconds >= drain_seconds + 20
+        # the kernel hides signals from a first process that has not yet asked for them
+        assert COMPOSE["services"][name]["init"] is True
+
+
+def test_every_file_that_is_copied_into_the_image_is_there() -> None:
+    kept = re.findall(r"^!(.+)$", (REPOSITORY / ".dockerignore").read_text("utf-8"), re.MULTILINE)
+    for copied in instructions("COPY"):
+        if copied.startswith("--from=build "):
+            continue
+        for source in copied.split()[:-1]:
+            assert (REPOSITORY / source).exists(), source
+            assert source.split("/")[0] in kept, source
+    packages = re.search(r"packages = (\[.*\])", (REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    assert packages
+    copied = {one.split()[0] for one in instructions("COPY")}
+    assert set(yaml.safe_load(packages[1])) <= copied
+
+
+def test_the_image_is_installed_with_hashes_and_runs_as_nobody_special() -> None:
+    assert len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE)) == 2
+    installs = [one for one in instructions("RUN") if "pip install" in one]
+    assert len(installs) == 2
+    assert all("--require-hashes" in one or "--no-deps" in one for one in installs)
+    assert instructions("USER") == ["threadhand"]
+    assert instructions("HEALTHCHECK")
+    assert instructions("ENTRYPOINT") == ['["threadhand"]']
+
+
+def test_every_figure_is_explained_and_every_name_in_the_explanation_is_a_figure() -> None:
+    families = text_string_to_metric_families(Metrics().text(None).decode())
+    kinds = {family.name: family.type for family in families}
+    ours = {
+        f"{name}_total" if kind == "counter" else name
+        for name, kind in kinds.items()
+        if name.startswith("threadhand_")
+    }
+    explained = set(re.findall(r"^\| `(threadhand_\w+)", OPERATIONS, re.MULTILINE))
+    assert explained == ours
+    for name in re.findall(r"threadhand_\w+", OPERATIONS):
+        plain = re.sub(r"_(bucket|sum|count)$", "", name)
+        assert name in ours or plain in ours, name

@@ -1,0 +1,292 @@
+"""Content as Slack messages: within every limit, no field that Slack does not know, and no mention that pings."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.run_view import RunView, Task, ViewState, apply
+from bots.inbound.decide import AskAnswered, RunButtonPressed
+from bots.slack import limits
+from bots.slack.events.clicks import parse_click
+from bots.slack.events.payload import children, text
+from bots.slack.render.blocks import Drawing, draw
+from bots.slack.render.mrkdwn import harmless
+from core.domain.approval import CHOICES
+from core.domain.events import ChecklistItem, RunFailed
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask, Person
+from simulator.slack.blocks import check_message_blocks
+from tests.unit.bots.slack.test_parse import KNOWN, fixture
+
+words = st.text(max_size=60) | st.sampled_from(
+    ["", " ", "<!channel>", "@here " * 400, "&" * 3500, "x" * 13_000, "😀" * 2000, "\n" * 50]
+)
+tasks = st.builds(
+    Task,
+    call_id=words,
+    title=words,
+    state=st.sampled_from(["running", "done", "failed"]),
+    detail=words,
+)
+items = st.builds(
+    ChecklistItem, text=words, state=st.sampled_from(["pending", "active", "done", "blocked"])
+)
+views = st.builds(
+    RunView,
+    state=st.sampled_from(
+        ["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]
+    ),
+    activity=words,
+    tasks=st.lists(tasks, max_size=45).map(tuple),
+    tasks_dropped=st.integers(0, 500),
+    checklist_title=words,
+    checklist=st.lists(items, max_size=60).map(tuple),
+    preview=words,
+    message=words,
+    can_stop=st.booleans(),
+    can_retry=st.booleans(),
+    can_continue=st.booleans(),
+)
+asks = st.builds(
+    Ask,
+    ask_id=st.just("a-1"),
+    run_id=st.just("r-1"),
+    text=words,
+    options=st.lists(words, max_size=130).map(tuple),
+    state=st.sampled_from(["open", "answered", "withdrawn", "expired"]),
+    answer=st.none() | words,
+    answered_by=st.none() | st.builds(Person, person_id=st.just("U1"), name=words),
+)
+PING = re.compile(r"<[!@#]|(?<!\w)@(channel|here|everyone|group)\b", re.IGNORECASE)
+
+
+def checked(content: Content) -> Drawing:
+    drawing = draw(content)
+    check_message_blocks(list(drawing.blocks))
+    assert 0 < len(drawing.text) <= limits.FALLBACK_TEXT_MAX
+    assert 0 < len(drawing.blocks) <= limits.BLOCKS_MAX
+    assert "<" not in drawing.text
+    assert all(harmless(shown) == shown for shown in texts(list(drawing.blocks)))
+    return drawing
+
+
+def texts(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [found for key, item in value.items() if key != "value" for found in texts(item)]
+    if isinstance(value, list):
+        return [found for item in value for found in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def kinds(drawing: Drawing) -> list[str]:
+    return [text(block, "type") for block in drawing.blocks]
+
+
+def controls(drawing: Drawing) -> list[JsonObject]:
+    return [
+        element
+        for block in drawing.blocks
+        if block["type"] == "actions"
+        for element in children(block, "elements")
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(views)
+def test_any_run_is_drawn_within_the_limits(view: RunView):
+    checked(RunStatus(run_id="r-1", view=view))
+
+
+@settings(max_examples=60, deadline=None)
+@given(asks)
+def test_any_question_is_drawn_within_the_limits(ask: Ask):
+    checked(AskPrompt(ask=ask))
+
+
+@given(words, st.integers(1, 3))
+def test_any_answer_is_drawn_within_the_limits(markdown: str, parts: int):
+    checked(AnswerPart(markdown=markdown, part=1, parts=parts))
+
+
+@given(words, st.sampled_from(["info", "warning", "error"]))
+def test_any_notice_is_drawn_within_the_limits(markdown: str, level: str):
+    checked(Notice(markdown=markdown, level=level))
+
+
+def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
+    markdown = "@channel " * (limits.ANSWER_MAX // 9)
+    (block,) = checked(AnswerPart(markdown=markdown)).blocks
+    assert text(block, "text") == markdown.replace("@", "＠")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("<!channel>", "<!here|here>", "<!everyone>", "<!subteam^S1|@crew>", "<@U123>", "<@W1|x>"),
+        *("<#C123|general>", "@channel", "(@Here)", "@everyone!", "`<!channel>`"),
+    ],
+)
+def test_what_the_model_writes_pings_nobody(call: str):
+    (block,) = checked(AnswerPart(markdown=f"Look {call} now")).blocks
+    assert not PING.search(text(block, "text"))
+
+
+def test_addresses_and_code_stay_as_they_are():
+    markdown = "mail a@here.org, see <https://example.com>, `@dataclass`, <!-- note -->, x <b>"
+    (block,) = checked(AnswerPart(markdown=markdown)).blocks
+    assert text(block, "text") == markdown
+
+
+def test_a_run_under_way_shows_state_checklist_steps_and_stop():
+    view = RunView(
+        state="working",
+        activity="Running `ls <x>`",
+        tasks=(
+            Task(call_id="1", title="`ls`", state="done"),
+            Task(call_id="2", title="`cat`", state="failed", detail="no such file"),
+        ),
+        tasks_dropped=3,
+        checklist_title="Plan",
+        checklist=(
+            ChecklistItem(text="Look", state="done"),
+            ChecklistItem(text="Do", state="active"),
+        ),
+        preview="So far",
+    )
+    drawing = checked(RunStatus(run_id="r-1", view=view))
+    assert kinds(drawing) == ["section", "section", "plan", "context", "actions"]
+    head, checklist, plan, _, _ = drawing.blocks
+    assert text(head, "text", "text") == ":gear: *Working* · Running `ls &lt;x&gt;`"
+    assert text(checklist, "text", "text") == "*Plan*\n☑ Look\n▸ Do"
+    assert text(plan, "title") == "Steps (3 earlier ones are not shown)"
+    assert [text(card, "status") for card in children(plan, "tasks")] == ["complete", "error"]
+    assert [text(card, "task_id") for card in children(plan, "tasks")] == ["step-4", "step-5"]
+    assert [text(one, "action_id") for one in controls(drawing)] == ["run:stop"]
+    assert drawing.text == "Working: Running `ls &lt;x&gt;`"
+
+
+@pytest.mark.parametrize(
+    ("state", "allowed", "action"),
+    [("failed", {"can_retry": True}, "retry"), ("limited", {"can_continue": True}, "continue")],
+)
+def test_a_run_that_ended_badly_offers_the_way_on(
+    state: ViewState, allowed: dict[str, bool], action: str
+):
+    view = replace(RunView(state=state, can_stop=False, message="No luck."), **allowed)
+    drawing = checked(RunStatus(run_id="r-1", view=view))
+    assert [(text(one, "action_id"), text(one, "value")) for one in controls(drawing)] == [
+        (f"run:{action}", "r-1")
+    ]
+    assert "No luck." in drawing.text
+
+
+def test_the_last_event_of_a_run_takes_the_stop_button_away():
+    failed = RunFailed(public_message="It broke.", can_retry=False)
+    assert controls(checked(RunStatus(run_id="r", view=apply(RunView(), failed)))) == []
+
+
+def ask(*options: str) -> AskPrompt:
+    return AskPrompt(ask=Ask(ask_id="a-1", run_id="r-1", text="Which **one**?", options=options))
+
+
+def chosen(drawing: Drawing, at: int) -> str:
+    """What a click on the option says, by way of a payload as Slack makes it of the message."""
+    found = controls(drawing)
+    if found[0]["type"] == "static_select":
+        option = children(found[0], "options")[at]
+        action: JsonObject = {"action_id": found[0]["action_id"], "selected_option": option}
+    else:
+        action = {"action_id": found[at]["action_id"], "value": found[at]["value"]}
+    parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
+    assert isinstance(parsed, AskAnswered)
+    assert parsed.ask_id == "a-1"
+    return parsed.value
+
+
+def test_few_short_options_are_buttons():
+    drawing = checked(ask("Red", "Blue", "Blue", " "))
+    assert kinds(drawing) == ["markdown", "actions", "context"]
+    assert [text(one, "text", "text") for one in controls(drawing)] == ["Red", "Blue"]
+    assert chosen(drawing, 1) == "Blue"
+    assert "replying in this thread" in str(drawing.blocks[-1])
+
+
+def test_many_options_are_a_select():
+    drawing = checked(ask(*(f"Option {number}" for number in range(6))))
+    assert [one["type"] for one in controls(drawing)] == ["static_select"]
+    assert chosen(drawing, 5) == "Option 5"
+
+
+def test_more_options_than_a_select_takes_are_counted():
+    drawing = checked(ask(*(f"Option {number}" for number in range(130))))
+    assert len(children(controls(drawing)[0], "options")) == 100
+    assert "30 more options" in str(drawing.blocks)
+
+
+def test_long_options_are_written_out_and_chosen_by_number():
+    options = [f"{number} " + "long " * 40 for number in range(7)]
+    drawing = checked(ask(*options))
+    assert [text(one, "text", "text") for one in controls(drawing)] == list("1234567")
+    assert chosen(drawing, 6) == options[6].strip()
+
+
+def test_a_question_without_options_asks_for_a_reply():
+    assert kinds(checked(ask())) == ["markdown", "context"]
+
+
+def test_an_answered_question_shows_who_and_what_and_no_controls():
+    answered = replace(
+        ask("Red", "Blue").ask,
+        state="answered",
+        answer="Blue & <green>",
+        answered_by=Person(person_id="U1", name="alice"),
+    )
+    drawing = checked(AskPrompt(ask=answered))
+    assert controls(drawing) == []
+    assert "*alice* answered: Blue &amp; &lt;green&gt;" in str(drawing.blocks)
+
+
+def test_the_stop_button_says_which_run():
+    drawing = checked(RunStatus(run_id="r-7", view=RunView()))
+    (stop,) = controls(drawing)
+    action: JsonObject = {
+        "action_id": stop["action_id"],
+        "value": stop["value"],
+        "action_ts": "9.1",
+    }
+    parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
+    assert isinstance(parsed, RunButtonPressed)
+    assert (parsed.run_id, parsed.action) == ("r-7", "stop")
+
+
+APPROVAL = Ask(ask_id="a-1", run_id="r-1", text="May I?", options=CHOICES, kind="approval")
+
+
+def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
+    drawing = checked(AskPrompt(ask=APPROVAL))
+    (row,) = [block for block in drawing.blocks if block["type"] == "actions"]
+    elements: Any = row["elements"]
+    shown = [(one["text"]["text"], one.get("style")) for one in elements]
+    assert shown == list(zip(CHOICES, ("primary", None, "danger"), strict=True))
+    assert "counts as a no" in str(drawing.blocks[-1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "sign"), [("Approve once", ":white_check_mark:"), ("Deny", ":x:"), ("no", ":x:")]
+)
+def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
+    bob = Person(person_id="U2", name="bob")
+    answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
+    drawing = checked(AskPrompt(ask=answered))
+    assert f"{sign} *bob* answered: {answer}" in str(drawing.blocks)
+
+
+def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
+    drawing = checked(AskPrompt(ask=replace(APPROVAL, state="expired")))
+    assert [block["type"] for block in drawing.blocks] == ["markdown", "context"]
+    assert "Nobody answered in time." in str(drawing.blocks)

@@ -1,0 +1,151 @@
+"""Which workspace and organisation a payload comes from, in the shapes that Slack sends."""
+
+import pytest
+
+from bots.slack.events.origin import Origin, origin_of
+from bots.slack.events.uninstall import is_farewell, part
+from core.domain.messages import JsonObject, JsonValue
+from tests.integration.bots.slack.shelf import Shelf, access_of, teams_with
+
+
+def authorized(team_id: str | None, *, is_whole: bool) -> list[JsonValue]:
+    return [{"enterprise_id": "E1", "team_id": team_id, "is_enterprise_install": is_whole}]
+
+
+def origin(team_id: str, organisation_id: str = "") -> Origin:
+    return Origin(team_id=team_id, organisation_id=organisation_id)
+
+
+SHAPES: list[tuple[str, JsonObject, str, Origin]] = [
+    ("a workspace", {"team_id": "T1"}, "T1", origin("T1")),
+    (
+        "a workspace in an organisation, with an installation of its own",
+        {
+            "team_id": "T1",
+            "enterprise_id": "E1",
+            "authorizations": authorized("T1", is_whole=False),
+        },
+        "T1",
+        origin("T1"),
+    ),
+    (
+        "an organisation's event without its workspace among the authorizations",
+        {
+            "team_id": "T1",
+            "enterprise_id": "E1",
+            "authorizations": authorized(None, is_whole=True),
+        },
+        "",
+        origin("T1", "E1"),
+    ),
+    (
+        "an organisation's event of a channel that another company shares",
+        {
+            "team_id": "T9",
+            "context_team_id": "T1",
+            "context_enterprise_id": "E1",
+            "authorizations": authorized(None, is_whole=True),
+        },
+        "",
+        origin("T1", "E1"),
+    ),
+    (
+        "the organisation's own id in the place of a workspace's",
+        {"team_id": "T1", "authorizations": authorized("E1", is_whole=True)},
+        "E1",
+        origin("T1", "E1"),
+    ),
+    (
+        "a shortcut, which says nothing but where somebody is at home",
+        {
+            "team": None,
+            "enterprise": {"id": "E1", "name": "x"},
+            "is_enterprise_install": True,
+            "user": {"id": "W1", "team_id": "T1"},
+        },
+        "T1",
+        origin("T1", "E1"),
+    ),
+    (
+        "a button, which stands in a message of another workspace than the person's",
+        {
+            "team": None,
+            "enterprise": {"id": "E1"},
+            "is_enterprise_install": True,
+            "user": {"id": "W1", "team_id": "T1"},
+            "message": {"team": "T2"},
+        },
+        "T1",
+        origin("T2", "E1"),
+    ),
+    (
+        "a button of a workspace's own installation, whatever the message says",
+        {"team": {"id": "T1"}, "enterprise": None, "message": {"team": "T2"}},
+        "T1",
+        origin("T1"),
+    ),
+    (
+        "a command, which says so in words",
+        {"team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": "true"},
+        "T1",
+        origin("T1", "E1"),
+    ),
+    (
+        "the end of an organisation's installation",
+        {"enterprise_id": "E1", "event": {"type": "app_uninstalled"}},
+        "",
+        origin("", "E1"),
+    ),
+    (
+        "nonsense",
+        {"authorizations": "x", "team_id": 5, "enterprise": [], "team": 1},
+        "",
+        origin(""),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "team_id", "expected"), [shape[1:] for shape in SHAPES])
+def test_a_payload_comes_from(body: JsonObject, team_id: str, expected: Origin) -> None:
+    assert origin_of(body, team_id) == expected
+
+
+async def left_by(event: JsonObject, where: Origin) -> list[str]:
+    shelf = Shelf({one: access_of(one, installed_by="E1") for one in ("T1", "T2", "E1")})
+    shelf.known["T3"] = access_of("T3")
+    teams, left = teams_with(shelf), list[str]()
+
+    async def leave(one: str) -> None:
+        left.append(one)
+
+    assert is_farewell(event)
+    await part(event, where, teams, leave)
+    await teams.close()
+    return left
+
+
+async def test_a_workspace_s_own_installation_does_not_end_with_its_organisation_s_access() -> None:
+    event: JsonObject = {"type": "team_access_revoked", "team_ids": ["T1", "T3", "T9", 5]}
+    assert await left_by(event, origin("", "E1")) == ["T1"]
+    assert await left_by(event, origin("T123")) == ["T1"], "the organisation may be left out"
+    assert await left_by(event, origin("", "E2")) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (origin("", "E1"), ["E1"]),
+        (origin("T1", "E1"), ["E1"]),
+        (origin("T1"), ["T1"]),
+        (origin("T3"), ["T3"]),
+        (origin("T9"), []),
+        (origin("", "E9"), []),
+    ],
+)
+async def test_an_app_is_taken_away_where_it_was_installed(
+    where: Origin, expected: list[str]
+) -> None:
+    assert await left_by({"type": "app_uninstalled"}, where) == expected
+    assert await left_by({"type": "tokens_revoked", "tokens": {"bot": ["U0"]}}, where) == expected
+    people: JsonObject = {"type": "tokens_revoked", "tokens": {"oauth": ["U0"], "bot": ["U5"]}}
+    assert await left_by(people, where) == []

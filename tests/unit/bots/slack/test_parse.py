@@ -1,0 +1,294 @@
+"""Slack's payloads, parsed: who wrote what where, under which key; everything else is left alone."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bots.inbound.decide import (
+    CommandCalled,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    StopWished,
+)
+from bots.slack.events.parse import Ignored, Known, parse_event, people_in
+from bots.slack.web_api.client import Identity
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, IncomingFile, Person
+from tests.paths import FIXTURES
+
+SLACK_FIXTURES = FIXTURES / "slack"
+IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")
+KNOWN = Known(identity=IDENTITY, names={"U1": "alice", "U2": "bob"})
+ALICE = Person(person_id="U1", name="alice")
+ROOT = "1700000000.000100"
+REPLY = "1700000002.000100"
+
+
+def fixture(name: str) -> dict[str, Any]:
+    return json.loads((SLACK_FIXTURES / f"{name}.json").read_text())
+
+
+def thread(channel: str = "C1", key: str = ROOT) -> Address:
+    return Address(platform="slack", workspace_id="T1", channel_id=channel, thread_key=key)
+
+
+def message(text: str, **more: object) -> JsonObject:
+    base = {"type": "message", "user": "U1", "text": text, "ts": ROOT, "channel": "C1"}
+    return {**base, "channel_type": "channel", **more}  # pyright: ignore[reportReturnType] - JSON
+
+
+def test_a_message_with_files_says_everything_that_its_writer_saw():
+    parsed = parse_event(fixture("message_with_file"), KNOWN)
+    assert parsed == IncomingMessage(
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{ROOT}",
+        message_ref=ROOT,
+        author=ALICE,
+        text="sum & plot the columns (https://example.com/docs) for @bob\n"
+        "Link: plan (https://example.com/plan)",
+        sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
+        is_addressed=True,
+        files=(
+            IncomingFile(
+                file_ref="F1 https://files.slack.com/files-pri/T1-F1/download/sales.csv",
+                name="sales.csv",
+                mime_type="text/csv",
+                size_bytes=120,
+            ),
+            IncomingFile(file_ref="F4", name="shared.bin"),
+        ),
+    )
+
+
+def test_people_whose_names_are_needed():
+    assert people_in(fixture("message_with_file")) == {"U0", "U1", "U2"}
+    assert people_in(fixture("message_edited")) == {"U0", "U1"}
+
+
+def test_a_mention_and_its_message_have_the_same_key():
+    mention = {**message("<@U0> hello"), "type": "app_mention"}
+    first, second = parse_event(mention, KNOWN), parse_event(message("<@U0> hello"), KNOWN)
+    assert first == second
+    assert isinstance(first, IncomingMessage)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("<@U0>: do it", "do it"),
+        ("hey <@U0>, do it", "hey , do it"),
+        ("<@U0|threadhand> a &lt;b&gt; &amp;amp;", "a <b> &amp;"),
+        (
+            "<@U0> <#C9|random> <!here> <!subteam^S1|@crew> <@U7|carol>",
+            "#random @here @crew @carol",
+        ),
+        (
+            "<@U0> <mailto:a@example.com|a@example.com> <https://example.com>",
+            "a@example.com https://example.com",
+        ),
+        ("<@U0> <!date^1^{date}|yesterday>", "yesterday"),
+    ],
+)
+def test_text_is_what_people_see(written: str, text: str):
+    parsed = parse_event(message(written), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == text
+
+
+def test_a_link_that_only_the_rich_text_shows_is_kept():
+    link = {"type": "link", "url": "https://example.com/hidden", "text": "here"}
+    section = {"type": "rich_text_section", "elements": [link]}
+    blocks = [{"type": "rich_text", "elements": [section]}]
+    parsed = parse_event(message("<@U0> look here", blocks=blocks), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == "look here\nLink: https://example.com/hidden"
+
+
+def test_a_forwarded_message_is_quoted():
+    shared = {"is_share": True, "author_name": "bob", "text": "one\ntwo", "from_url": "x"}
+    unfurled = {"text": "not this", "from_url": "https://example.com"}
+    parsed = parse_event(message("<@U0> see", attachments=[shared, unfurled]), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == "see\nForwarded from bob:\n> one\n> two"
+
+
+def test_a_reply_needs_no_mention():
+    parsed = parse_event(message("go on", ts=REPLY, thread_ts=ROOT), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert (parsed.address, parsed.is_addressed) == (thread(), False)
+
+
+def test_each_top_message_of_a_direct_channel_is_its_own_thread():
+    parsed = parse_event(message("hello", channel="D1", channel_type="im"), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert (parsed.address, parsed.is_addressed) == (thread("D1"), True)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        message("nobody called"),
+        message("<@U0> hi", bot_id="B9"),
+        message("<@U0> hi", subtype="bot_message"),
+        message("<@U0> hi", user="U0"),
+        message("<@U0> hi", user="USLACKBOT"),
+        message("<@U0> joined", subtype="channel_join"),
+        message("<@U0> hi", ts="later"),
+        message("<@U0> hi", ts="999999999999.000100"),
+        message("<@U0> hi", channel=""),
+        message("hello all", channel_type="mpim"),
+        {"type": "channel_created"},
+        {},
+    ],
+)
+def test_what_is_not_meant_for_the_agent_is_left_alone(event: JsonObject):
+    assert isinstance(parse_event(event, KNOWN), Ignored)
+
+
+@pytest.mark.parametrize("word", ["stop", "status", "files", "usage", "new", "forget", "help"])
+def test_a_word_after_a_mention_is_a_command(word: str):
+    assert parse_event(message(f"<@U0> {word.title()}!"), KNOWN) == CommandCalled(
+        address=thread(), dedupe_key=f"slack:T1:C1:{ROOT}", name=word, argument="", person=ALICE
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "argument"),
+    [
+        ("knowledge", ""),
+        ("Knowledge list", "list"),
+        ("knowledge add", "add"),
+        ("knowledge remove My File.pdf", "remove My File.pdf"),
+    ],
+)
+def test_knowledge_takes_a_verb_and_files(said: str, argument: str):
+    command = parse_event(message(f"<@U0> {said}", files=[{"id": "F1", "name": "a"}]), KNOWN)
+    assert isinstance(command, CommandCalled)
+    assert (command.name, command.argument) == ("knowledge", argument)
+    assert [file.name for file in command.files] == ["a"]
+
+
+@pytest.mark.parametrize("said", ["knowledge is power", "knowledge add these two", "knowledgeable"])
+def test_a_sentence_that_begins_with_knowledge_is_a_message(said: str):
+    assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
+
+
+@pytest.mark.parametrize(
+    ("said", "argument"),
+    [
+        ("plan", ""),
+        ("Plan add Look at the map", "add Look at the map"),
+        ("plan remove 2", "remove 2"),
+        ("plan skip 12", "skip 12"),
+        ("plan stop", "stop"),
+    ],
+)
+def test_plan_takes_a_verb_and_what_it_is_about(said: str, argument: str):
+    command = parse_event(message(f"<@U0> {said}"), KNOWN)
+    assert isinstance(command, CommandCalled)
+    assert (command.name, command.argument) == ("plan", argument)
+
+
+@pytest.mark.parametrize("said", ["plan a trip", "plan stop of the line 4", "plan skip the intro"])
+def test_a_sentence_that_begins_with_plan_is_a_message(said: str):
+    assert isinstance(parse_event(message(f"<@U0> {said}"), KNOWN), IncomingMessage)
+
+
+def test_a_word_with_a_file_or_more_words_is_a_message():
+    assert isinstance(parse_event(message("<@U0> stop the server"), KNOWN), IncomingMessage)
+    with_file = message("<@U0> files", files=[{"id": "F1", "name": "a"}])
+    assert isinstance(parse_event(with_file, KNOWN), IncomingMessage)
+
+
+def test_stop_alone_in_a_thread_is_a_wish_to_stop():
+    assert parse_event(message("stop", ts=REPLY, thread_ts=ROOT), KNOWN) == StopWished(
+        address=thread(), dedupe_key=f"slack:T1:C1:{REPLY}", message_ref="", person=ALICE
+    )
+
+
+def test_an_edit_by_a_person_counts_once_per_edit():
+    assert parse_event(fixture("message_edited"), KNOWN) == MessageEdited(
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{ROOT}:edit:1700000009.000000",
+        message_ref=ROOT,
+        author=ALICE,
+        text="count to four",
+        sent_at=datetime.fromtimestamp(1700000009, UTC),
+    )
+
+
+def test_an_unfurled_link_is_no_edit():
+    assert isinstance(parse_event(fixture("message_unfurled"), KNOWN), Ignored)
+
+
+def test_an_edit_of_a_message_that_never_called_the_agent_is_left_alone():
+    event = fixture("message_edited")
+    for key in ("message", "previous_message"):
+        part = event[key]
+        assert isinstance(part, dict)
+        part["text"] = f"{key} among people"
+    assert isinstance(parse_event(event, KNOWN), Ignored)
+
+
+def test_a_deletion_names_the_message_and_its_thread():
+    assert parse_event(fixture("message_deleted"), KNOWN) == MessageDeleted(
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{REPLY}:delete",
+        message_ref=REPLY,
+        author=ALICE,
+        sent_at=datetime.fromtimestamp(1700000010.0001, UTC),
+    )
+
+
+def test_the_emptied_root_of_a_thread_is_a_deletion():
+    event = fixture("message_edited")
+    event["message"] = {"type": "message", "subtype": "tombstone", "ts": ROOT, "user": "USLACKBOT"}
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, MessageDeleted)
+    assert (parsed.message_ref, parsed.address) == (ROOT, thread())
+
+
+def reaction(name: str, user: str = "U1") -> JsonObject:
+    item: JsonObject = {"type": "message", "channel": "C1", "ts": REPLY}
+    return {
+        "type": "reaction_added",
+        "user": user,
+        "reaction": name,
+        "item": item,
+        "event_ts": "9.1",
+    }
+
+
+@pytest.mark.parametrize("name", ["x", "no_entry", "octagonal_sign"])
+def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
+    known = Known(identity=IDENTITY, names=KNOWN.names, reacted_thread=ROOT)
+    assert parse_event(reaction(name), known) == StopWished(
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",
+        message_ref=REPLY,
+        person=ALICE,
+    )
+
+
+def test_other_reactions_and_our_own_mean_nothing():
+    assert isinstance(parse_event(reaction("tada"), KNOWN), Ignored)
+    assert isinstance(parse_event(reaction("x", user="U0"), KNOWN), Ignored)
+
+
+def test_the_stop_of_the_platform_stops_the_thread():
+    event: JsonObject = {
+        "type": "agent_session_stopped",
+        "channel": "D1",
+        "thread_ts": ROOT,
+        "user": "U1",
+        "event_ts": "9.1",
+    }
+    assert parse_event(event, KNOWN) == StopWished(
+        address=thread("D1"),
+        dedupe_key=f"slack:T1:D1:{ROOT}:session:9.1",
+        message_ref="",
+        person=ALICE,
+    )

@@ -1,0 +1,219 @@
+"""A conversation that is held within the window, without holding up anybody else."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from core.context.limits import ContextLimit, limit_of, overruled
+from core.context.summary import record, since_summary, turning_point, turns_in
+from core.context.window import ContextPolicy, Window, stored_cuts
+from core.domain.errors import ContextOverflow
+from core.domain.events import AgentEvent, MessageAdded
+from core.domain.messages import Message
+from core.ports import ModelRequest
+from tests.integration.core.context.talk import (
+    answered,
+    call_and_result,
+    long_thread,
+    message,
+    said,
+    words,
+)
+
+BLANK = ModelRequest(model="m", messages=({"role": "system", "content": "s"},))
+STALL_SECONDS_MAX = 0.02
+TRIES = 8
+
+
+async def no_summary(request: ModelRequest) -> str:
+    raise AssertionError("no summary was wanted")
+
+
+def window(
+    room: int,
+    *,
+    complete: Callable[[ModelRequest], Awaitable[str]] = no_summary,
+    told: list[AgentEvent] | None = None,
+    summary_tokens: int = 10_000_000,
+) -> Window:
+    limits = {"m": ContextLimit(window=room, reserved=0)}
+    return Window(
+        model="m",
+        run_id="run",
+        policy=ContextPolicy(limits=limits, summary_tokens=summary_tokens, kept_tokens=5000),
+        overhead_tokens=0,
+        complete=complete,
+        emit=(told if told is not None else []).append,
+    )
+
+
+@pytest.mark.parametrize(
+    ("window_tokens", "reserved", "expected"),
+    [
+        (None, None, (200_000, 64_000)),
+        (32_000, None, (32_000, 10_666)),
+        (400_000, None, (400_000, 64_000)),
+        (None, 8_000, (200_000, 8_000)),
+        (32_000, 30_000, (32_000, 30_000)),
+        (None, 500_000, (200_000, 199_999)),
+    ],
+)
+def test_the_operators_word_goes_before_what_is_known(
+    window_tokens: int | None, reserved: int | None, expected: tuple[int, int]
+) -> None:
+    found = overruled(limit_of("claude"), window=window_tokens, reserved=reserved)
+    assert (found.window, found.reserved) == expected
+    assert found.room >= 1
+
+
+async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:
+    """How long the loop did not get to anything else while the work was going on."""
+    longest, is_over = 0.0, False
+
+    async def tick() -> None:
+        nonlocal longest
+        while not is_over:
+            before = time.perf_counter()
+            await asyncio.sleep(0)
+            longest = max(longest, time.perf_counter() - before)
+            await asyncio.sleep(0.001)
+
+    ticking = asyncio.ensure_future(tick())
+    await asyncio.sleep(0)
+    await work()
+    is_over = True
+    await ticking
+    return longest
+
+
+async def test_shortening_a_very_long_conversation_holds_nobody_up() -> None:
+    history = long_thread(200, words_each=1475)
+
+    async def shorten() -> None:
+        held = window(136_000)
+        await held.load(history)
+        request = await held.request(BLANK, ())
+        assert len(request.messages) == 402
+
+    # what the machine does beside the test makes single tries late; code that blocks is late in each
+    assert min([await longest_stall(shorten) for _ in range(TRIES)]) < STALL_SECONDS_MAX
+
+
+async def test_summing_up_a_very_long_conversation_holds_nobody_up() -> None:
+    history = long_thread(200, words_each=1475)
+
+    async def short(request: ModelRequest) -> str:
+        return "# Facts\nnone"
+
+    async def shorten() -> None:
+        held = window(136_000, complete=short, summary_tokens=120_000)
+        await held.load(history)
+        request = await held.request(BLANK, ())
+        assert len(request.messages) < 20
+
+    assert min([await longest_stall(shorten) for _ in range(TRIES)]) < STALL_SECONDS_MAX
+
+
+async def test_cuts_are_told_once_and_taken_up_by_the_next_window() -> None:
+    history = list(long_thread(10, words_each=2000))
+    first = window(20_000)
+    await first.load(history)
+    sent = await first.request(BLANK, ())
+    notes = first.notes()
+    assert notes
+    assert first.notes() == {}
+    reply = message("assistant", {"role": "assistant", "content": "ok"})
+    reply.metadata.update(notes)
+    second = window(20_000)
+    await second.load([*history, reply])
+    again = await second.request(BLANK, ())
+    assert again.messages[: len(sent.messages)] == sent.messages
+    assert second.notes() == {}
+
+
+def test_cuts_that_cannot_be_read_are_passed_over() -> None:
+    one = answered("ok")
+    one.metadata["cuts"] = {"a": "nonsense", "b": [300, True], "c": [1]}
+    assert list(stored_cuts([one])) == ["b"]
+
+
+async def test_the_smaller_request_keeps_what_stands_around_the_conversation() -> None:
+    held = window(50_000)
+    await held.load([said("go"), *call_and_result(1, argument="ls", output=words(9000))])
+    note = {"role": "user", "content": "a note"}
+    request = await held.request(BLANK, [note])
+    smaller = await held.smaller(request)
+    assert smaller.messages[0] == BLANK.messages[0]
+    assert smaller.messages[-1] == note
+    assert len(smaller.messages) == len(request.messages)
+    assert len(str(smaller.messages)) < 0.8 * len(str(request.messages))
+
+
+async def test_where_a_single_message_cannot_fit_the_figures_are_told() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    held = window(3000)
+    await held.load([message("user", {"role": "user", "content": [image] * 40})])
+    with pytest.raises(
+        ContextOverflow, match=r"about 4\d,\d\d\d tokens, and the model takes 3,000"
+    ):
+        await held.request(BLANK, ())
+
+
+async def test_the_newest_browser_stands_in_front_of_the_last_words_of_a_person() -> None:
+    held = window(50_000)
+    first, second = (
+        message("browser_state", {"url": f"https://example.org/{n}"}, is_llm=False) for n in "ab"
+    )
+    call, result = call_and_result(1, argument="ls", output="ok")
+    await held.load([said("one"), first, answered("two"), said("three"), call])
+    held.add([second, result])
+    contents = [str(one["content"]) for one in (await held.request(BLANK, ())).messages]
+    assert [index for index, one in enumerate(contents) if "example.org" in one] == [3]
+    assert "example.org/b" in contents[3]
+    assert contents[4] == "three"
+    held.add([answered("a"), answered("b"), answered("c")])
+    later = await held.request(BLANK, ())
+    assert "example.org" not in str(later.messages)
+
+
+async def test_a_summary_is_told_and_stands_first() -> None:
+    told: list[AgentEvent] = []
+    asked: list[ModelRequest] = []
+
+    async def sum_up(request: ModelRequest) -> str:
+        asked.append(request)
+        return "# Facts\nthe sky is blue"
+
+    history = [said("find out"), *long_thread(20, words_each=900)]
+    held = window(100_000, complete=sum_up, told=told, summary_tokens=20_000)
+    await held.load(history)
+    request = await held.request(BLANK, ())
+    (added,) = [one for one in told if isinstance(one, MessageAdded)]
+    assert added.message.type == "summary"
+    assert request.messages[1] == added.message.content
+    assert "the sky is blue" in str(request.messages[1])
+    assert request.messages[2]["role"] == "assistant"
+    assert len(asked) == 1
+    stored = since_summary([*history, added.message])
+    assert [one.content for one in stored] == list(request.messages[1:])
+    assert turns_in(stored, "run") == 20
+
+
+def test_what_stays_begins_with_a_whole_turn() -> None:
+    messages = list(long_thread(10, words_each=300))
+    for kept in range(0, 9000, 500):
+        place = turning_point(messages, kept, {})
+        assert messages[place].type != "tool"
+        assert 0 < place < len(messages)
+    assert turning_point(messages, 10_000_000, {}) == 0
+    assert turning_point(messages[:1], 0, {}) == 0
+
+
+def test_the_record_keeps_the_newest_and_fits() -> None:
+    history: list[Message] = [*long_thread(300, words_each=300), said("the very last words")]
+    text = record(history, 20_000)
+    assert "the very last words" in text
+    assert text.startswith("[What came before is left out")
+    assert len(text) < 120_000

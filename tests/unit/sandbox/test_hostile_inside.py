@@ -1,0 +1,285 @@
+"""A program inside that lies: whatever it sends, the host survives it, bounded, and says that the sandbox is lost."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
+from sandbox.client.connection import Connection
+from sandbox.client.sandbox_client import SandboxClient
+from sandbox.inside import frames
+from tests.integration.sandbox.providers import content, pieces, run
+
+
+@dataclass(slots=True)
+class Liar:
+    """The other end of the stream, in the hands of the test."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    connection: Connection
+    sandbox: SandboxClient
+
+    async def take(self) -> tuple[int, int, bytes]:
+        length, kind, channel = frames.HEADER.unpack(await self.reader.readexactly(9))
+        return kind, channel, await self.reader.readexactly(length)
+
+    def send(self, kind: int, channel: int, payload: bytes) -> None:
+        self.writer.write(frames.encode(kind, channel, payload))
+
+    def answer(self, value: Any, kind: int = frames.RESULT, channel: int = 1) -> None:
+        self.send(kind, channel, json.dumps(value).encode())
+
+
+@pytest.fixture
+async def liar() -> AsyncIterator[Liar]:
+    made = await make_liar()
+    yield made
+    await close(made)
+
+
+async def make_liar() -> Liar:
+    ours, theirs = socket.socketpair()
+    connection = Connection(*await asyncio.open_connection(sock=ours), label="test")
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    sandbox = SandboxClient(connection, fence=1, stop=connection.close)
+    return Liar(reader, writer, connection, sandbox)
+
+
+async def close(liar: Liar) -> None:
+    await liar.connection.close()
+    liar.writer.close()
+    with contextlib.suppress(OSError):  # the connection may have been cut on purpose
+        await liar.writer.wait_closed()
+
+
+GOOD_OUTPUT = {
+    "output": "x",
+    "exit_code": 0,
+    "folder": "/workspace",
+    "dropped_bytes": 0,
+    "output_path": None,
+}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {},
+        {**GOOD_OUTPUT, "output": 7},
+        {**GOOD_OUTPUT, "output": "x" * 500_000},
+        {**GOOD_OUTPUT, "exit_code": "0"},
+        {**GOOD_OUTPUT, "exit_code": True},
+        {**GOOD_OUTPUT, "exit_code": 1e300},
+        {**GOOD_OUTPUT, "exit_code": 4711},
+        {**GOOD_OUTPUT, "folder": None},
+        {**GOOD_OUTPUT, "folder": "x" * 10_000},
+        {**GOOD_OUTPUT, "dropped_bytes": -1},
+        {**GOOD_OUTPUT, "output_path": ["x"]},
+        [],
+        "text",
+        None,
+    ],
+)
+async def test_an_answer_of_a_wrong_shape_loses_the_sandbox(liar: Liar, lie: Any) -> None:
+    waiting = asyncio.ensure_future(run(liar.sandbox, "true"))
+    await liar.take()
+    liar.answer(lie)
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+    assert liar.connection.is_lost
+
+
+@pytest.mark.parametrize(
+    "bytes_sent",
+    [
+        frames.HEADER.pack(0xFFFFFFFF, frames.RESULT, 1),
+        frames.HEADER.pack(frames.DATA_BYTES_MAX + 1, frames.DATA, 1),
+        frames.HEADER.pack(1, frames.END, 1) + b"x",
+        frames.encode(99, 1),
+        frames.encode(frames.RESULT, 1, b"{"),
+        frames.encode(frames.RESULT, 1, b"\xff\xfe"),
+        frames.encode(frames.RESULT, 1, b"[" * 200_000),
+        frames.encode(frames.RESULT, 77, b"{}"),
+        frames.encode(frames.RESULT, 0, b"{}"),
+        frames.encode(frames.DATA, 1, b"not asked for"),
+        frames.encode(frames.CREDIT, 1, b"abc"),
+        frames.encode(frames.ERROR, 1, b"{}"),
+        frames.encode(frames.HELLO, 0, b'{"protocol": 99}'),
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"",
+    ],
+)
+async def test_a_broken_frame_loses_the_sandbox(liar: Liar, bytes_sent: bytes) -> None:
+    waiting = asyncio.ensure_future(run(liar.sandbox, "true"))
+    await liar.take()
+    liar.writer.write(bytes_sent)
+    liar.writer.close()
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+    with pytest.raises(SandboxUnavailable):
+        await run(liar.sandbox, "true")
+
+
+async def test_more_data_than_the_window_loses_the_sandbox(liar: Liar) -> None:
+    stream = liar.sandbox.files.read("file")
+    first = asyncio.ensure_future(anext(stream))
+    await liar.take()
+    for _ in range(20):
+        liar.send(frames.DATA, 1, bytes(frames.DATA_BYTES_MAX))
+    await first
+    async with asyncio.timeout(10):
+        while not liar.connection.is_lost:  # though nobody has taken what came
+            await asyncio.sleep(0)
+    with pytest.raises(SandboxUnavailable):
+        _ = [piece async for piece in stream]
+
+
+async def test_data_without_bytes_loses_the_sandbox(liar: Liar) -> None:
+    stream = liar.sandbox.files.read("file")
+    first = asyncio.ensure_future(anext(stream))
+    await liar.take()
+    liar.send(frames.DATA, 1, b"x")
+    assert await first == b"x"
+    liar.send(frames.DATA, 1, b"")  # the window would let any number of them pile up
+    with pytest.raises(SandboxUnavailable):
+        await anext(stream)
+
+
+async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
+    for _ in range(2):
+        liar.answer({"protocol": frames.PROTOCOL}, kind=frames.HELLO, channel=0)
+    async with asyncio.timeout(10):
+        while not liar.connection.is_lost:  # each costs the host the reading of up to 4 MB of JSON
+            await asyncio.sleep(0)
+
+
+async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
+    count = 3 * frames.DATA_BYTES_MAX
+    waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
+    await liar.take()
+    liar.writer.write(frames.encode(frames.DATA, 1, b"x") * count)
+    liar.answer({})
+    assert len(await waiting) == count
+    liar.connection.lose("the test is over")
+    # a credit is longer than such a piece: for each of them one, unread, would fill the memory of the host
+    assert len(await liar.reader.read()) < 100
+
+
+async def test_more_bytes_than_asked_for_lose_the_sandbox(liar: Liar) -> None:
+    waiting = asyncio.ensure_future(anext(liar.sandbox.files.read("file", length=10)))
+    await liar.take()
+    liar.send(frames.DATA, 1, b"x" * 11)
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+
+
+async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: Liar) -> None:
+    waiting = asyncio.ensure_future(liar.sandbox.files.write("file", pieces(*[bytes(2**20)] * 4)))
+    await liar.take()
+    taken = 0
+    while taken < 4 * 2**20:
+        kind, _, payload = await liar.take()
+        assert kind == frames.DATA
+        liar.send(frames.CREDIT, 1, struct.pack(">I", 2**32 - 1))
+        taken += len(payload)
+    liar.answer({"size_bytes": taken})
+    assert await waiting == taken
+
+
+async def test_an_error_is_told_without_harm(liar: Liar) -> None:
+    waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
+    await liar.take()
+    liar.answer({"code": 5, "message": "\ud800" + "long" * 5000}, kind=frames.ERROR)
+    with pytest.raises(ToolError) as caught:
+        await waiting
+    assert len(str(caught.value).encode()) <= 2000
+    assert not liar.connection.is_lost
+
+
+async def test_a_stale_fence_is_a_lost_lease(liar: Liar) -> None:
+    waiting = asyncio.ensure_future(run(liar.sandbox, "true"))
+    await liar.take()
+    liar.answer({"code": "stale", "message": "x"}, kind=frames.ERROR)
+    with pytest.raises(LeaseLost):
+        await waiting
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        7,
+        {"path": "a", "kind": "door", "size_bytes": 1, "modified_at": 1.0},
+        {"path": "a", "kind": "file", "size_bytes": -1, "modified_at": 1.0},
+        {"path": "a", "kind": "file", "size_bytes": 1, "modified_at": float("nan")},
+        {"path": 5, "kind": "file", "size_bytes": 1, "modified_at": 1.0},
+    ],
+)
+async def test_a_listing_of_a_wrong_shape_loses_the_sandbox(liar: Liar, entry: Any) -> None:
+    waiting = asyncio.ensure_future(liar.sandbox.files.list(""))
+    await liar.take()
+    liar.answer({"entries": [entry]})
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+
+
+async def test_all_that_wait_learn_of_the_end(liar: Liar) -> None:
+    calls = [
+        asyncio.ensure_future(run(liar.sandbox, "true")),
+        asyncio.ensure_future(content(liar.sandbox, "file")),
+        asyncio.ensure_future(liar.sandbox.interrupt()),
+        asyncio.ensure_future(liar.sandbox.files.write("f", pieces(*[bytes(2**20)] * 9))),
+    ]
+    await asyncio.sleep(0.05)
+    liar.writer.transport.abort()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [SandboxUnavailable] * 4
+
+
+async def test_no_hello_is_told(liar: Liar) -> None:
+    with pytest.raises(SandboxUnavailable) as caught:
+        await liar.connection.wait_for_hello(0.05)
+    assert "hello" not in str(caught.value)
+    assert "hello" in caught.value.detail
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(
+    st.binary(max_size=60),
+    st.builds(frames.encode, st.integers(0, 10), st.integers(0, 3), st.binary(max_size=20)),
+    st.builds(lambda v: frames.encode(frames.RESULT, 1, json.dumps(v).encode()),
+              st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+                           lambda c: st.lists(c, max_size=3) | st.dictionaries(st.text(max_size=8), c, max_size=3))),
+), max_size=6))  # fmt: skip
+def test_noise_ends_in_an_answer_or_a_loss(noise: list[bytes]) -> None:
+    async def play() -> None:
+        liar = await make_liar()
+        waiting = asyncio.ensure_future(run(liar.sandbox, "true"))
+        await liar.take()
+        liar.writer.write(b"".join(noise))
+        liar.writer.write_eof()
+        try:
+            async with asyncio.timeout(5):
+                await waiting
+        except (SandboxUnavailable, ToolError, LeaseLost):
+            pass
+        await close(liar)
+
+    asyncio.run(play())
+
+
+def test_the_frames_of_the_two_ends_are_one() -> None:
+    assert frames.payload_bytes_max(frames.DATA) == frames.DATA_BYTES_MAX
+    assert frames.payload_bytes_max(200) == -1
+    with pytest.raises(ValueError, match="too large"):
+        frames.encode_json(frames.OPEN, 1, {"x": os.urandom(3_000_000).hex()})

@@ -1,0 +1,194 @@
+"""The documents name what there is: settings, routes, status types, modules, tests, links, commands."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import pytest
+import typer
+from pydantic import SecretStr
+
+from bots.__main__ import app
+from bots.settings import PREFIX, VARIABLES, Settings
+from bots.web.app import web_app
+from bots.web.deps import WebPorts
+from core.domain.events import FinishReason
+from core.domain.threads import RunStatus
+from core.tools.catalogue import catalogue, tools_of
+from core.tools.tool import Toolbox, prepare
+from storage.memory.event_bus import MemoryEventBus
+from tests.paths import REPOSITORY
+
+DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
+IDS = [
+    *(f"S{n}" for n in range(1, 32)),
+    *(f"O{n}" for n in range(1, 13)),
+    *(f"Q{n}" for n in range(1, 11)),
+    *(f"C{n}" for n in range(1, 7)),
+]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def text_of(name: str) -> str:
+    return (REPOSITORY / name).read_text("utf-8")
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of all table rows."""
+    lines = (line.strip() for line in text_of(name).splitlines())
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in lines
+        if line.startswith("|") and not line.startswith("|--")
+    ]
+
+
+def features() -> dict[str, list[str]]:
+    return {row[0]: row for row in rows("docs/features.md") if re.fullmatch(r"[SOQC]\d+", row[0])}
+
+
+def settings_rows() -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for row in rows("docs/settings.md"):
+        if row[0].startswith(f"`{PREFIX}"):
+            name, default, *meaning = [cell.strip() for cell in " | ".join(row).split("|")]
+            assert name.strip("`") not in found, name
+            found[name.strip("`")] = (default, " ".join(meaning))
+    return found
+
+
+def test_every_setting_is_there_once_with_its_meaning() -> None:
+    documented = settings_rows()
+    assert sorted(documented) == sorted(VARIABLES)
+    assert all(meaning for _, meaning in documented.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in Settings.model_fields if f"{PREFIX}{name.upper()}" in VARIABLES]
+)
+def test_a_default_is_told_as_it_is(name: str) -> None:
+    shown = settings_rows()[f"{PREFIX}{name.upper()}"][0]
+    field = Settings.model_fields[name]
+    if name in ("data_dir", "database_url", "public_url"):
+        assert shown  # made from others: told in words
+    elif field.default in ("", (), None) or isinstance(field.default, SecretStr):
+        assert shown == ""
+    else:
+        default = field.default
+        value = ", ".join(default) if isinstance(default, tuple) else str(default)
+        assert shown == f"`{value.lower() if isinstance(field.default, bool) else value}`"
+
+
+def test_every_route_is_named(tmp_path: Path) -> None:
+    async def nothing(_: object) -> bool:
+        return False
+
+    api = web_app(
+        WebPorts(
+            conversations=None,
+            bus=MemoryEventBus(),
+            receive=nothing,
+            stop=nothing,
+            sandboxes=None,
+            spool_folder=tmp_path,
+            link_secret=b"",
+            upload_bytes_max=1,
+        )
+    )
+    served = {
+        f"{route.method} {route.resource.canonical}"
+        for route in api.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    told = re.findall(r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/http-api.md"), re.MULTILINE)
+    assert sorted(told) == sorted(served)
+
+
+def test_every_status_type_and_finish_reason_is_named() -> None:
+    document = text_of("docs/http-api.md")
+    table = document[document.index("| status_type |") :]
+    kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/domain/wire.py")))
+    kinds |= {"tool_started", "tool_completed", "tool_failed", "tool_error"}
+    assert len(kinds) > 8
+    for word in (*kinds, *get_args(FinishReason)):
+        assert f"`{word}`" in table, word
+
+
+def test_every_status_of_a_run_is_named() -> None:
+    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/http-api.md"), re.MULTILINE)
+    assert told is not None
+    for word in get_args(RunStatus):
+        assert f"`{word}`" in told[1], word
+
+
+def test_every_tool_is_named_with_when_it_is_offered() -> None:
+    table = text_of("docs/tools.md").partition("## What there is")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(catalogue())
+
+
+def test_the_tool_that_is_shown_is_one() -> None:
+    """Word by word, as somebody would paste it into a file of the tools' folder."""
+    shown = re.search(r"```python\n(.+?)```", text_of("docs/tools.md"), re.DOTALL)
+    assert shown is not None
+    module = ModuleType("core.tools.shown")
+    exec(compile(shown[1], "docs/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
+    (tool,) = tools_of(module)
+    assert tool.example is not None
+    assert prepare(tool.name, tool.example, Toolbox({tool.name: tool})).title.endswith("Oslo")
+
+
+def test_every_feature_has_one_row() -> None:
+    told = [row[0] for row in rows("docs/features.md") if re.fullmatch(r"[SOQC]\d+", row[0])]
+    assert sorted(told) == sorted(IDS)
+
+
+@pytest.mark.parametrize("feature", IDS)
+def test_a_feature_names_modules_and_tests_that_are_there(feature: str) -> None:
+    _, _, module, tests = features()[feature]
+    if module == "not yet":
+        assert tests == "-"
+        return
+    modules, names = re.findall(r"`([^`]+)`", module), re.findall(r"`([^`]+)`", tests)
+    assert modules
+    for path in (*modules, *names):
+        assert (REPOSITORY / path).is_file(), path
+    assert all(path.startswith("tests/") and "def test_" in text_of(path) for path in names)
+    assert names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_links_lead_to_files_that_are_there(document: Path) -> None:
+    for target in LINK.findall(document.read_text("utf-8")):
+        if not re.match(r"[a-z]+:|#", target):
+            path = (document.parent / target.partition("#")[0]).resolve()
+            assert path.exists(), target
+            assert path.is_relative_to(REPOSITORY), target
+
+
+@pytest.mark.parametrize("document", ["README.md", "AGENTS.md", "docs/usage.md"])
+def test_scripts_and_paths_that_are_named_are_there(document: str) -> None:
+    text = text_of(document)
+    for script in re.findall(r"(?<![\w/.])scripts/[\w-]+", text):
+        assert (REPOSITORY / script).is_file(), script
+    for path in re.findall(r"`((?:bots|core|sandbox|storage|tests|docs)/[\w./]+)`", text):
+        there = (REPOSITORY / path).exists() or (REPOSITORY / f"{path}.py").exists()
+        assert there, path
+
+
+def test_commands_that_are_named_exist() -> None:
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    known = set(command.commands)
+    assert "up" in known
+    for document in DOCUMENTS:
+        text = document.read_text("utf-8")
+        for name in re.findall(r"[`/]threadhand ([a-z]+)", text):
+            assert name in known, (document.name, name)
+
+
+def test_settings_that_are_named_exist() -> None:
+    allowed = {*VARIABLES, f"{PREFIX}TEST_REQUIRE"}
+    for document in DOCUMENTS:
+        named = set(re.findall(rf"{PREFIX}[A-Z_]+", document.read_text("utf-8")))
+        assert named <= allowed, (document.name, named - allowed)
