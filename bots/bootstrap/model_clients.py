@@ -8,7 +8,7 @@ from bots.settings import Settings
 from bots.settings.provider_keys import key_name
 from core.agents.definition import AgentDefinition
 from core.dialects.dialect import Dialect
-from core.dialects.pick import pick
+from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelRejected
 from core.llm.litellm_adapter import LiteLLM
 from core.llm.openai_stream import OpenAIStream
@@ -93,7 +93,9 @@ def brain(settings: Settings, figures: Figures = NO_FIGURES) -> Brain:
             watched, request, fallbacks=settings.fallback_models, deadline_seconds=DEADLINE_SECONDS
         )
 
-    return Brain(dialect=pick(settings.model, settings.dialect), ask_model=ask, close=router.close)
+    return Brain(
+        dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=router.close
+    )
 
 
 def own_key_for(model: str, settings: Settings) -> str:

@@ -1,16 +1,30 @@
 """What the loop asks of a dialect: how tools are offered, how calls are read, how results are written down."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.dialects.spec import ToolSpec
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisibleText:
+class ToolSpec:
+    """`parameters` is a JSON schema of type object. `example` are arguments that show a typical call.
+
+    `content_parameter` names the parameter that stands between the tags in the older XML form.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    example: JsonObject | None = None
+    content_parameter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisplayText:
     """Text for people; never holds call markup, not even the start of a tag."""
 
     text: str
@@ -34,17 +48,17 @@ class CallComplete:
     call: ToolCall
 
 
-Parsed = VisibleText | CallProgress | CallComplete
+ParsedPart = DisplayText | CallProgress | CallComplete
 
 
 class CallParser(Protocol):
     """Reads one answer of a model. The calls and the text do not depend on how the answer was cut into deltas."""
 
-    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """What the delta made certain. Calls come complete as early as that can be known."""
         ...
 
-    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
         """The end of the answer. Of an interrupted one (`is_whole` False) a half-written call vanishes."""
         ...
 
@@ -86,3 +100,20 @@ class Dialect(Protocol):
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """What the tool message's metadata keeps of how the call was written."""
         ...
+
+
+def xml_tag_name(function_name: str) -> str:
+    """A tool's name as the older XML form writes it: with dashes."""
+    return function_name.replace("_", "-")
+
+
+def format_tool_result(call: ToolCall, result: JsonObject, *, call_id: str | None) -> str:
+    """The JSON text of `{"tool_execution": {...}}`."""
+    execution: JsonObject = {
+        "function_name": call.name,
+        "xml_tag_name": xml_tag_name(call.name),
+        "tool_call_id": call_id,
+        "arguments": call.arguments,
+        "result": result,
+    }
+    return json.dumps({"tool_execution": execution}, ensure_ascii=False)

@@ -5,10 +5,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleText
-from core.dialects.envelope import result_text
-from core.dialects.json_arguments import loads, read_arguments
-from core.dialects.spec import ToolSpec
+from core.dialects.arguments import parse_arguments, parse_json
+from core.dialects.dialect import (
+    CallComplete,
+    CallProgress,
+    DisplayText,
+    ParsedPart,
+    ToolSpec,
+    format_tool_result,
+)
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
@@ -47,8 +52,8 @@ class NativeDialect:
         return {
             "role": "tool",
             "tool_call_id": call.call_id,
-            "name": sent_name(call.name),
-            "content": result_text(call, result, call_id=call.call_id),
+            "name": provider_safe_name(call.name),
+            "content": format_tool_result(call, result, call_id=call.call_id),
         }
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
@@ -61,7 +66,7 @@ class NativeDialect:
         }
 
 
-def sent_name(name: str) -> str:
+def provider_safe_name(name: str) -> str:
     """A name that every provider accepts in a history, whatever the model made up."""
     return _NAME_FORBIDDEN.sub("_", name)[:NAME_CHARACTERS_MAX] or "unknown"
 
@@ -77,7 +82,7 @@ def _schema(tool: ToolSpec) -> JsonObject:
 
 def _stored(call: ToolCall) -> JsonObject:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
-    function: JsonObject = {"name": sent_name(call.name), "arguments": arguments}
+    function: JsonObject = {"name": provider_safe_name(call.name), "arguments": arguments}
     return {"id": call.call_id, "type": "function", "function": function}
 
 
@@ -117,13 +122,13 @@ class NativeParser:
         """All text of the answer; calls are no part of it."""
         return "".join(self._text)
 
-    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Text passes through; a piece of a call may bring progress, and the end of calls before it."""
         if isinstance(delta, TextDelta):
             if not delta.text:
                 return ()
             self._text.append(delta.text)
-            return (VisibleText(text=delta.text),)
+            return (DisplayText(text=delta.text),)
         slots_before = len(self._slots)
         slot = self._slot_of(delta)
         if slot.is_complete:
@@ -131,14 +136,14 @@ class NativeParser:
         if delta.arguments:
             slot.parts.append(delta.arguments)
             slot.characters += len(delta.arguments)
-        parsed: list[Parsed] = []
+        parsed: list[ParsedPart] = []
         if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
             parsed.extend(self._provably_complete())
         if slot.name and not slot.is_complete and self._is_worth_telling(slot):
             parsed.append(_progress(slot))
         return parsed
 
-    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
         """Completes what is left, unless the stream was interrupted: then only calls whose JSON is whole count."""
         if not is_whole:
             # the last call may lack an argument even where its JSON is whole only if the JSON were to go on: it cannot
@@ -171,8 +176,8 @@ class NativeParser:
         grown = slot.characters - slot.told_characters
         return grown >= max(PROGRESS_CHARACTERS_MIN, slot.characters // PROGRESS_GROWTH)
 
-    def _provably_complete(self, *, allow_last: bool = False) -> list[Parsed]:
-        done: list[Parsed] = []
+    def _provably_complete(self, *, allow_last: bool = False) -> list[ParsedPart]:
+        done: list[ParsedPart] = []
         last = len(self._slots) if allow_last else len(self._slots) - 1
         while self._completed < last and _is_whole_object(self._slots[self._completed]):
             done.append(self._complete(self._slots[self._completed]))
@@ -213,7 +218,7 @@ def _is_whole_object(slot: _Slot) -> bool:
         return False
     slot.tried_characters = slot.characters
     try:
-        value = loads("".join(slot.parts))
+        value = parse_json("".join(slot.parts))
     except ValueError:
         return False
     return isinstance(value, dict) and value != {}
@@ -225,7 +230,7 @@ def _call(slot: _Slot) -> ToolCall:
         problem = "A call came without the name of a tool. Nothing was run; call it again."
         return ToolCall(name="", arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
     try:
-        arguments = read_arguments(raw)
+        arguments = parse_arguments(raw)
     except ValueError as error:
         return ToolCall(
             name=slot.name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error)

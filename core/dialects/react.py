@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.dialects.envelope import result_text
+from core.dialects.dialect import ToolSpec, format_tool_result
 from core.dialects.react_parser import ReactParser
-from core.dialects.spec import ToolSpec
-from core.dialects.xml_prompt import example_arguments
+from core.dialects.xml import example_arguments
 from core.domain.messages import JsonObject, ToolCall
 
 _RULES = """# Calling tools
@@ -51,7 +50,7 @@ class ReactDialect:
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
         """A user message: models without tool calls know no role for results."""
-        return {"role": "user", "content": result_text(call, result, call_id=None)}
+        return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """`raw_parameters` are the arguments as JSON."""

@@ -1,15 +1,91 @@
 """Reading an answer of the ReAct dialect as it streams: thoughts are hidden, actions become calls, answers show."""
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
-from core.dialects.dialect import CallComplete, Parsed, VisibleText
-from core.dialects.json_arguments import read_arguments
-from core.dialects.react_input import ObjectReader
-from core.dialects.react_lines import Label, is_fence, label_at, may_become_label
+from core.dialects.arguments import parse_arguments
+from core.dialects.dialect import CallComplete, DisplayText, ParsedPart
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
+
+_OUTSIDE = re.compile(r'["{}\[\]]')
+_INSIDE = re.compile(r'["\\]')
+
+
+class JsonObjectScanner:
+    """Follows one JSON object piece by piece up to its last bracket. Work is linear in the text."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_string = False
+        self._is_escaped = False
+
+    def feed(self, text: str, at: int) -> int | None:
+        """Where the object ends, just after its last bracket; None while it goes on."""
+        if self._is_escaped and at < len(text):
+            self._is_escaped, at = False, at + 1
+        while match := (_INSIDE if self._is_string else _OUTSIDE).search(text, at):
+            at = match.end()
+            match match.group():
+                case '"':
+                    self._is_string = not self._is_string
+                case "\\":
+                    self._is_escaped = at == len(text)
+                    at += 1
+                case "{" | "[":
+                    self._depth += 1
+                case _:
+                    self._depth -= 1
+                    if self._depth <= 0:
+                        return at
+        return None
+
+
+Label = Literal["Thought", "Action", "Action Input", "Observation", "Final Answer"]
+_NAMES = ("Thought", "Action Input", "Action", "Observation", "Final Answer")
+_NAME = "|".join(_NAMES)
+_START = r"[ \t]{0,8}(?:#{1,4} )?"
+_LABEL = re.compile(
+    rf"{_START}(?:\*\*(?P<bold>{_NAME})(?:\*\*[ \t]{{0,2}}:|[ \t]{{0,2}}:\*\*)|(?P<plain>{_NAME})[ \t]{{0,2}}:)"
+)
+_FENCE = re.compile(r"[ \t]{0,3}```")
+
+
+def _prefixes(word: str) -> str:
+    """A pattern for every beginning of the word, the empty one too."""
+    pattern = ""
+    for character in reversed(word):
+        pattern = f"(?:{re.escape(character)}{pattern})?"
+    return pattern
+
+
+_PARTIAL = re.compile(
+    rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{'|'.join(_prefixes(name) for name in _NAMES)})"
+    rf"|\*{{0,2}}(?:{'|'.join(_prefixes(name) for name in _NAMES)})"
+    rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}"
+    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|`{{0,2}})"
+)
+
+
+def match_label(text: str, at: int) -> tuple[Label, int] | None:
+    """The label that begins at this start of a line, and where it ends."""
+    match = _LABEL.match(text, at)
+    if match is None:
+        return None
+    return cast(Label, match["bold"] or match["plain"]), match.end()
+
+
+def may_become_label(text: str, at: int) -> bool:
+    """Whether the rest of the text, the start of a line, is too short to tell. It has a bounded length then."""
+    return _PARTIAL.fullmatch(text, at) is not None
+
+
+def is_code_fence(text: str, at: int) -> bool:
+    """Whether the line that begins here opens or closes a block of code."""
+    return _FENCE.match(text, at) is not None
+
 
 FENCE_LINE_CHARACTERS_MAX = 32
 _State = Literal["prose", "thought", "name", "expected", "lead", "object", "raw", "after", "answer"]
@@ -29,7 +105,7 @@ class ReactParser:
         self._buffer, self._at, self._passed = "", 0, 0
         self._is_line_start, self._is_fenced = True, False
         self._is_ending = self._is_done = False
-        self._object = ObjectReader()
+        self._object = JsonObjectScanner()
         self._call_start: int | None = None
         self._call_raw: list[str] = []
         self._name: list[str] = []
@@ -38,7 +114,7 @@ class ReactParser:
         self._stored_end: int | None = None
         self._thoughts: list[str] = []
         self._has_shown = False
-        self._parsed: list[Parsed] = []
+        self._parsed: list[ParsedPart] = []
         self._steps: dict[_State, Callable[[], bool]] = {
             "name": self._read_name,
             "expected": self._read_expected,
@@ -52,7 +128,7 @@ class ReactParser:
         raw = "".join(self._raw)
         return raw if self._stored_end is None else raw[: self._stored_end].rstrip()
 
-    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Native calls are no part of this dialect and are passed over."""
         if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
             return ()
@@ -62,7 +138,7 @@ class ReactParser:
         self._read()
         return self._taken()
 
-    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
         """A call that lacks only its input is complete with none; in an interrupted answer it vanishes."""
         if self._is_done:
             return ()
@@ -92,13 +168,13 @@ class ReactParser:
     def _read_line(self) -> bool:
         """One line, or what there is of it."""
         if self._is_line_start and self._state != "answer":
-            found = None if self._is_fenced else label_at(self._buffer, self._at)
+            found = None if self._is_fenced else match_label(self._buffer, self._at)
             if found is not None:
                 self._begin(*found)
                 return True
             if not self._is_ending and self._is_doubtful():
                 return False
-            if self._state in ("prose", "thought") and is_fence(self._buffer, self._at):
+            if self._state in ("prose", "thought") and is_code_fence(self._buffer, self._at):
                 self._is_fenced = not self._is_fenced
         newline = self._buffer.find("\n", self._at)
         self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
@@ -152,7 +228,7 @@ class ReactParser:
         if self._skip_space():
             return True
         if self._buffer[self._at] == "{":
-            self._state, self._object = "object", ObjectReader()
+            self._state, self._object = "object", JsonObjectScanner()
             return True
         if self._is_fence_unread():
             return False
@@ -213,7 +289,7 @@ class ReactParser:
     def _show(self, text: str) -> None:
         if text:
             self._has_shown = True
-            self._parsed.append(VisibleText(text=text))
+            self._parsed.append(DisplayText(text=text))
 
     def _complete(self) -> None:
         name = "".join(self._name).strip().strip("`\"'*[]() ")
@@ -236,13 +312,13 @@ class ReactParser:
         self._state = "after"
         self._is_done = self._calls_count == self._calls_max
 
-    def _taken(self) -> Sequence[Parsed]:
+    def _taken(self) -> Sequence[ParsedPart]:
         parsed, self._parsed = self._parsed, []
         return parsed
 
 
 def _read_input(text: str) -> tuple[JsonObject, str | None]:
     try:
-        return read_arguments(text), None
+        return parse_arguments(text), None
     except ValueError as error:
         return {}, str(error)

@@ -1,15 +1,121 @@
 """The XML dialect: calls as tags in the model's text, for models without an interface of their own for them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from core.dialects.envelope import result_text, tag_name
-from core.dialects.spec import ToolSpec
-from core.dialects.xml_lexer import BLOCK_TAGS, Grammar
+from pydantic import JsonValue
+
+from core.dialects.dialect import ToolSpec, format_tool_result, xml_tag_name
+from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar
 from core.dialects.xml_parser import XmlParser
-from core.dialects.xml_prompt import tools_prompt, written_value
 from core.domain.messages import JsonObject, ToolCall
+
+_RULES = """# Calling tools
+
+To use tools, write a block like this anywhere in your answer, outside of code fences and backticks:
+
+<function_calls>
+<invoke name="tool_name">
+<parameter name="parameter_name">value</parameter>
+</invoke>
+</function_calls>
+
+- Several <invoke> elements may stand in one block; they may run at the same time.
+- A value is taken exactly as it stands between the tags: no escaping, no quotes around it, no CDATA, and no line break
+  at its start or end unless it is meant. Lists and objects are written as JSON.
+- Close every <parameter>, every <invoke> and the block. Leave out optional parameters that you do not need.
+- The results come back in the next message. Never write results yourself.
+
+# Tools"""
+
+
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """Empty without tools."""
+    if not tools:
+        return ""
+    return "\n\n".join((_RULES, *(_described(tool) for tool in tools)))
+
+
+def example_arguments(tool: ToolSpec) -> JsonObject:
+    """The tool's own example, or one made of its required parameters."""
+    if tool.example is not None:
+        return tool.example
+    properties = tool.parameters.get("properties")
+    required = tool.parameters.get("required")
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return {}
+    return {name: _sample(name, schema) for name, schema in properties.items() if name in required}
+
+
+def format_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """One call as text, with its block around it."""
+    return f"<function_calls>\n{format_invoke(name, arguments)}\n</function_calls>"
+
+
+def format_invoke(name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """One call as text, without a block: text verbatim, everything else as JSON."""
+    parameters = [
+        f'<parameter name="{key}">{format_value(value)}</parameter>'
+        for key, value in arguments.items()
+    ]
+    return "\n".join((f'<invoke name="{name}">', *parameters, "</invoke>"))
+
+
+def format_value(value: JsonValue) -> str:
+    """Text verbatim, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _described(tool: ToolSpec) -> str:
+    properties = tool.parameters.get("properties")
+    required = tool.parameters.get("required")
+    needed = required if isinstance(required, list) else []
+    lines = [f"## {tool.name}", tool.description]
+    for name, schema in (properties if isinstance(properties, dict) else {}).items():
+        lines.append(_parameter_line(name, schema, is_required=name in needed))
+    lines.append(format_call(tool.name, example_arguments(tool)))
+    return "\n".join(line for line in lines if line)
+
+
+def _parameter_line(name: str, schema: JsonValue, *, is_required: bool) -> str:
+    facts = [describe_type(schema), "required" if is_required else "optional"]
+    text = ""
+    if isinstance(schema, dict):
+        if not is_required and schema.get("default") is not None:
+            facts.append(f"default {format_value(schema['default'])}")
+        text = str(schema.get("description") or "")
+    return f"- {name} ({', '.join(facts)}){': ' if text else ''}{text}"
+
+
+def describe_type(schema: JsonValue) -> str:
+    """A schema in a few words: "integer", "string or array", "one of a, b"."""
+    if not isinstance(schema, dict):
+        return "any"
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        return "one of " + ", ".join(map(str, choices))
+    for word in ("anyOf", "oneOf"):
+        options = schema.get(word)
+        if isinstance(options, list):
+            kinds = [describe_type(option) for option in options]
+            return " or ".join(kind for kind in dict.fromkeys(kinds) if kind != "null")
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " or ".join(str(one) for one in kind if one != "null")
+    return str(kind or "object" if "$ref" in schema else kind or "any")
+
+
+def _sample(name: str, schema: JsonValue) -> JsonValue:
+    kind = describe_type(schema)
+    if isinstance(schema, dict):
+        choices = schema.get("enum") or schema.get("examples")
+        if isinstance(choices, list) and choices:
+            return choices[0]
+    samples: dict[str, JsonValue] = {"integer": 1, "number": 1.5, "boolean": True}
+    structures: dict[str, JsonValue] = {"array": [], "object": {}}
+    return {**samples, **structures}.get(kind, f"{name} here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +127,14 @@ class XmlDialect:
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
         """No schemas; the prompt explains everything."""
-        return (), tools_prompt(tools)
+        return (), describe_tools(tools)
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> XmlParser:
         """A tool's older form may be written with dashes or underscores."""
         by_tag = {
             tag.lower(): tool
             for tool in tools.values()
-            for tag in (tool.name, tag_name(tool.name))
+            for tag in (tool.name, xml_tag_name(tool.name))
             if tag.lower() not in BLOCK_TAGS
         }
         return XmlParser(tools, by_tag, _grammar(tuple(by_tag)), calls_max=calls_max)
@@ -39,7 +145,7 @@ class XmlDialect:
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
         """A user message: models without tool calls know no role for results."""
-        return {"role": "user", "content": result_text(call, result, call_id=None)}
+        return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """`raw_parameters` are the values as text."""
@@ -47,10 +153,10 @@ class XmlDialect:
             "format": "xml",
             "raw_xml": call.raw,
             "function_name": call.name,
-            "raw_parameters": {key: written_value(value) for key, value in call.arguments.items()},
+            "raw_parameters": {key: format_value(value) for key, value in call.arguments.items()},
         }
 
 
 @lru_cache(maxsize=64)
-def _grammar(tool_names: tuple[str, ...]) -> Grammar:
-    return Grammar(block=True, tool_names=tool_names, has_prose=True)
+def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
+    return TagGrammar(block=True, tool_names=tool_names, has_prose=True)

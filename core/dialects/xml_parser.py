@@ -3,12 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from core.dialects.dialect import CallComplete, Parsed, VisibleText
-from core.dialects.spec import ToolSpec
-from core.dialects.xml_element import ElementReader
-from core.dialects.xml_invoke import InvokeReader
-from core.dialects.xml_lexer import Grammar, Lexer, Token
-from core.dialects.xml_prose import CodeEnd, Prose
+from core.dialects.dialect import CallComplete, DisplayText, ParsedPart, ToolSpec
+from core.dialects.xml_calls import ElementReader, InvokeReader
+from core.dialects.xml_lexer import CodeTracker, InlineCodeEnd, Lexer, TagGrammar, Token
 from core.domain.ids import new_id
 from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
@@ -16,7 +13,7 @@ from core.ports import TextDelta, ToolCallDelta
 BLOCK_END = "\n</function_calls>"
 _SPECIAL = re.compile(r"[<`~\\]")
 _MAY_BE_TAG = re.compile(r"<(?:/?(?:[ipf]|\Z))", re.IGNORECASE)
-_VALUES = Grammar(block=True)
+_VALUES = TagGrammar(block=True)
 
 
 class XmlParser:
@@ -29,7 +26,7 @@ class XmlParser:
         self,
         tools: Mapping[str, ToolSpec],
         tools_by_tag: Mapping[str, ToolSpec],
-        grammar: Grammar,
+        grammar: TagGrammar,
         *,
         calls_max: int = 0,
     ) -> None:
@@ -40,8 +37,8 @@ class XmlParser:
         self._raw: list[str] = []
         self._offset = 0
         self._lexer = Lexer()
-        self._prose = Prose()
-        self._code_end: CodeEnd | None = None
+        self._prose = CodeTracker()
+        self._code_end: InlineCodeEnd | None = None
         self._unended: dict[int, int] = {}
         self._invoke: InvokeReader | None = None
         self._element: ElementReader | None = None
@@ -52,7 +49,7 @@ class XmlParser:
         self._stored: tuple[int, str] | None = None
         self._is_ending = False
         self._is_done = False
-        self._parsed: list[Parsed] = []
+        self._parsed: list[ParsedPart] = []
         self._visible: list[str] = []
         self._space: list[str] = []
 
@@ -65,7 +62,7 @@ class XmlParser:
         end, suffix = self._stored
         return raw[:end] + suffix
 
-    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[Parsed]:
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Native calls are no part of this dialect and are passed over."""
         if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
             return ()
@@ -80,7 +77,7 @@ class XmlParser:
         self._read()
         return self._taken()
 
-    def close(self, *, is_whole: bool) -> Sequence[Parsed]:
+    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
         """A call without an end is told as a problem; in an interrupted answer it vanishes, also from the text."""
         if self._is_done:
             return ()
@@ -109,12 +106,12 @@ class XmlParser:
             return "<" not in text
         return not self._is_in_block and not _SPECIAL.search(text)
 
-    def _take_plain(self, text: str) -> Sequence[Parsed]:
+    def _take_plain(self, text: str) -> Sequence[ParsedPart]:
         self._offset += len(text)
         reader = self._invoke or self._element
         if reader is None:
             self._prose.take_plain(text)
-            return (VisibleText(text=text),)
+            return (DisplayText(text=text),)
         reader.take_plain(text)
         return ()
 
@@ -125,7 +122,7 @@ class XmlParser:
                 return
             self._take(token)
 
-    def _grammar_now(self) -> Grammar:
+    def _grammar_now(self) -> TagGrammar:
         if self._invoke is not None:
             return _VALUES
         return self._element.grammar if self._element is not None else self._grammar
@@ -134,7 +131,7 @@ class XmlParser:
         is_tag = token.kind in ("open", "close", "empty")
         if is_tag and self._is_in_possible_code:
             if not self._has_no_code_end:
-                self._code_end = CodeEnd(self._prose.inline_length)
+                self._code_end = InlineCodeEnd(self._prose.inline_length)
                 self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
                 return
             self._prose.decide(is_code=False)
@@ -158,7 +155,7 @@ class XmlParser:
         """Known where the rest of the line was searched before: many backticks in one line take linear time."""
         return self._offset < self._unended.get(self._prose.inline_length, 0)
 
-    def _look_for_code_end(self, code_end: CodeEnd, text: str) -> None:
+    def _look_for_code_end(self, code_end: InlineCodeEnd, text: str) -> None:
         length = code_end.feed(text, is_last=self._is_ending)
         if length is None:
             return
@@ -259,9 +256,9 @@ class XmlParser:
         text = "".join(self._visible)
         self._visible.clear()
         if text:
-            self._parsed.append(VisibleText(text=text))
+            self._parsed.append(DisplayText(text=text))
 
-    def _taken(self) -> Sequence[Parsed]:
+    def _taken(self) -> Sequence[ParsedPart]:
         self._flush_visible()
         parsed, self._parsed = self._parsed, []
         return parsed

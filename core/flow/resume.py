@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from core.dialects.dialect import VisibleText
+from core.dialects.dialect import DisplayText
 from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.domain.threads import Lease, Reply, ToolCallRecord
@@ -82,4 +82,4 @@ async def _again(record: ToolCallRecord, around: Surroundings) -> RunFinished | 
 def _visible(text: str, around: Surroundings) -> str:
     parser = around.dialect.parser(around.toolbox.specs)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
-    return "".join(one.text for one in parsed if isinstance(one, VisibleText)).strip()
+    return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()

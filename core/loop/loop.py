@@ -9,7 +9,7 @@ from functools import partial
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy, Window
 from core.dialects.dialect import Dialect
-from core.dialects.retold import retold
+from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
 from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected
 from core.domain.events import RunFinished
@@ -157,7 +157,9 @@ async def _asked(
     pictures goes without them."""
     has_begun = False
     try:
-        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
+        async with aclosing(
+            around.ask_model(write_calls_as_text(request, around.dialect.name))
+        ) as deltas:
             async for delta in deltas:
                 has_begun = True
                 yield delta
@@ -167,7 +169,9 @@ async def _asked(
             raise
         request = await _otherwise(request, error, window)
     try:
-        async with aclosing(around.ask_model(retold(request, around.dialect.name))) as deltas:
+        async with aclosing(
+            around.ask_model(write_calls_as_text(request, around.dialect.name))
+        ) as deltas:
             async for delta in deltas:
                 yield delta
     except ContextOverflow as error:

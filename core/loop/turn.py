@@ -15,8 +15,8 @@ from core.dialects.dialect import (
     CallParser,
     CallProgress,
     Dialect,
-    Parsed,
-    VisibleText,
+    DisplayText,
+    ParsedPart,
 )
 from core.domain.approval import Approval
 from core.domain.errors import ModelRejected, ModelUnavailable
@@ -175,7 +175,7 @@ class Turn:
         """What it left stands, and a word for people that there was more; the model never sees that word."""
         if not self._has_said(runner):
             raise ModelRejected(REFUSED_CONTENT, detail="content_filter")
-        self._take([VisibleText(text=CUT_BY_FILTER)])
+        self._take([DisplayText(text=CUT_BY_FILTER)])
 
     def _has_said(self, runner: CallRunner) -> bool:
         return bool(runner.calls or self._waiting or "".join(self._visible).strip())
@@ -190,11 +190,11 @@ class Turn:
     def _is_limit_reached(self, runner: CallRunner) -> bool:
         return 0 < self._calls_max <= len(runner.calls) + len(self._waiting)
 
-    def _take(self, parsed: Sequence[Parsed], *, is_live: bool = True) -> None:
+    def _take(self, parsed: Sequence[ParsedPart], *, is_live: bool = True) -> None:
         runner = self._runner
         for item in parsed:
             match item:
-                case VisibleText(text=text):
+                case DisplayText(text=text):
                     self._visible.append(text)
                     if is_live:
                         self.run_log.emit(TextStreamed(text=text, sequence=self._next()))

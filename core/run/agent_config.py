@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from core.agents.definition import AgentDefinition
 from core.dialects.dialect import Dialect
-from core.dialects.pick import pick
+from core.dialects.selection import select_dialect
 from core.domain.budget import day_start, exhausted
 from core.domain.errors import BudgetExceeded
 from core.domain.threads import Run, Thread, Usage
@@ -85,9 +85,9 @@ def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:
 
 def _dialect(agent: AgentDefinition | None, model: str, engine: Engine) -> Dialect:
     if agent and agent.dialect:
-        return pick(model, agent.dialect)
+        return select_dialect(model, agent.dialect)
     is_by_model = engine.dialect_setting == "auto" and model != engine.model
-    return pick(model, "auto") if is_by_model else engine.dialect
+    return select_dialect(model, "auto") if is_by_model else engine.dialect
 
 
 async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from core.dialects.json_arguments import loads
+from core.dialects.arguments import parse_json
 from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Reply
 from core.ports import Files
@@ -21,7 +21,7 @@ def _as_tuple(value: object) -> object:
         return value
     if value.lstrip().startswith("["):
         with suppress(ValueError):
-            return loads(value)
+            return parse_json(value)
     return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
 
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from core.dialects.spec import ToolSpec
+from core.dialects.dialect import ToolSpec
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message

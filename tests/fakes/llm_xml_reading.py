@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from core.dialects.dialect import CallComplete, Parsed, VisibleText
-from core.dialects.spec import ToolSpec
-from core.dialects.xml import XmlDialect
-from core.dialects.xml_prompt import written_invoke
+from core.dialects.dialect import CallComplete, DisplayText, ParsedPart, ToolSpec
+from core.dialects.xml import XmlDialect, format_invoke
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
 
@@ -35,13 +33,13 @@ TOOLS = {
 def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_max: int = 0):
     """The visible text, the calls as (name, arguments, problem, raw), and the stored text."""
     parser = XmlDialect().parser(TOOLS, calls_max=calls_max)
-    found: list[Parsed] = []
+    found: list[ParsedPart] = []
     for start, end in zip((0, *cuts), (*cuts, len(text)), strict=True):
         found.extend(parser.feed(TextDelta(text=text[start:end])))
     found.extend(parser.close(is_whole=is_whole))
     calls = [one for one in found if isinstance(one, CallComplete)]
     assert [one.index for one in calls] == list(range(len(calls)))
-    visible = "".join(one.text for one in found if isinstance(one, VisibleText))
+    visible = "".join(one.text for one in found if isinstance(one, DisplayText))
     return visible, [_plain(one.call) for one in calls], parser.text
 
 
@@ -56,4 +54,4 @@ def arguments_of(text: str):
 
 
 def invoke(name: str, *parameters: tuple[str, str]) -> str:
-    return written_invoke(name, dict(parameters))
+    return format_invoke(name, dict(parameters))

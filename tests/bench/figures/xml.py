@@ -3,8 +3,7 @@
 import time
 from statistics import median
 
-from core.dialects.dialect import CallComplete, Parsed
-from core.dialects.spec import ToolSpec
+from core.dialects.dialect import CallComplete, ParsedPart, ToolSpec
 from core.dialects.xml import XmlDialect
 from core.ports import TextDelta
 from tests.bench.figure import Figure, note
@@ -42,7 +41,7 @@ async def xml_200kb_ms() -> float:
 
 def _cost_ms(deltas: list[TextDelta], page: str) -> float:
     parser = XmlDialect().parser({TOOL.name: TOOL})
-    parsed: list[Parsed] = []
+    parsed: list[ParsedPart] = []
     started = time.process_time()
     for delta in deltas:
         parsed.extend(parser.feed(delta))

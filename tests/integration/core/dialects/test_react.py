@@ -8,10 +8,9 @@ from time import perf_counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.dialect import CallComplete, VisibleText
-from core.dialects.pick import pick
+from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.react import ReactDialect
-from core.dialects.spec import ToolSpec
+from core.dialects.selection import select_dialect
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
 from tests.fakes.played_model import pieces
@@ -30,7 +29,7 @@ def read(
         for item in parser.feed(TextDelta(text=text[start:end]))
     ]
     parsed.extend(parser.close(is_whole=is_whole))
-    visible = "".join(item.text for item in parsed if isinstance(item, VisibleText))
+    visible = "".join(item.text for item in parsed if isinstance(item, DisplayText))
     return visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.text
 
 
@@ -169,7 +168,7 @@ ANSWERS = st.lists(PARTS | st.text(max_size=4), max_size=24).map("".join)
 def test_cutting_an_answer_anywhere_changes_nothing(
     text: str, picks: list[int], is_whole: bool
 ) -> None:
-    cuts = sorted({pick % (len(text) + 1) for pick in picks})
+    cuts = sorted({select_dialect % (len(text) + 1) for select_dialect in picks})
     whole = shape(read(text, is_whole=is_whole))
     assert shape(read(text, cuts=cuts, is_whole=is_whole)) == whole
     assert shape(read(text, cuts=range(1, len(text)), is_whole=is_whole)) == whole
@@ -205,7 +204,7 @@ def test_the_prompt_explains_and_shows_every_tool() -> None:
 
 
 def test_the_setting_picks_it() -> None:
-    assert pick("any", "react").name == "react"
+    assert select_dialect("any", "react").name == "react"
 
 
 async def test_a_run_goes_from_action_to_observation_to_final_answer(world: World) -> None:

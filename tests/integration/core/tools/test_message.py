@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from core.dialects.xml_values import typed
+from core.dialects.arguments import convert_argument
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Reply
 from core.ports import Sandbox
@@ -116,5 +116,5 @@ async def test_wrong_arguments_end_nothing(
 @pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
 def test_an_xml_value_may_take_both_forms(tool: str) -> None:
     parameters = catalogue()[tool].spec().parameters
-    assert typed('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
-    assert typed("a.md, b", "attachments", parameters) == "a.md, b"
+    assert convert_argument('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
+    assert convert_argument("a.md, b", "attachments", parameters) == "a.md, b"

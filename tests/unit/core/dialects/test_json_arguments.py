@@ -4,23 +4,23 @@ import time
 
 import pytest
 
-from core.dialects.json_arguments import read_arguments
+from core.dialects.arguments import parse_arguments
 
 
 def test_strings_with_escapes_are_mended_around() -> None:
     text = '{"content": "say \\"hi\\", [ok]\\\\",\n "more": "two\nlines", }'
-    assert read_arguments(text) == {"content": 'say "hi", [ok]\\', "more": "two\nlines"}
+    assert parse_arguments(text) == {"content": 'say "hi", [ok]\\', "more": "two\nlines"}
 
 
 @pytest.mark.parametrize("end", ["", "\\", '\\"'])
 def test_a_string_without_an_end_is_never_mended(end: str) -> None:
     with pytest.raises(ValueError, match="not valid JSON"):
-        read_arguments('{"path": "a.html", "content": "half of a \\"file\\"' + end)
+        parse_arguments('{"path": "a.html", "content": "half of a \\"file\\"' + end)
 
 
 def test_a_long_string_without_an_end_is_refused_in_linear_time() -> None:
     began = time.process_time()
     with pytest.raises(ValueError, match="not valid JSON"):
-        read_arguments('{"content": "' + '<a href=\\"x\\" class=\\"y\\">' * 30_000)
+        parse_arguments('{"content": "' + '<a href=\\"x\\" class=\\"y\\">' * 30_000)
     # a quarter of it took ten seconds when each quote inside was tried as a beginning
     assert time.process_time() - began < 2

@@ -5,21 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.dialect import CallComplete, CallProgress, Parsed, VisibleText
-from core.dialects.json_arguments import read_arguments
+from core.dialects.arguments import parse_arguments
+from core.dialects.dialect import CallComplete, CallProgress, DisplayText, ParsedPart, ToolSpec
 from core.dialects.native import NativeDialect
-from core.dialects.spec import ToolSpec
 from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 
-def fed(deltas: Sequence[TextDelta | ToolCallDelta], *, is_whole: bool = True) -> list[Parsed]:
+def fed(deltas: Sequence[TextDelta | ToolCallDelta], *, is_whole: bool = True) -> list[ParsedPart]:
     parser = NativeDialect().parser({})
     found = [one for delta in deltas for one in parser.feed(delta)]
     return [*found, *parser.close(is_whole=is_whole)]
 
 
-def calls(found: Sequence[Parsed]) -> list[ToolCall]:
+def calls(found: Sequence[ParsedPart]) -> list[ToolCall]:
     complete = [one for one in found if isinstance(one, CallComplete)]
     assert [one.index for one in complete] == list(range(len(complete)))
     return [one.call for one in complete]
@@ -39,7 +38,7 @@ def test_a_call_is_put_together_and_text_passes_through():
             TextDelta(text="see"),
         ]
     )
-    assert [one.text for one in found if isinstance(one, VisibleText)] == ["I ", "see"]
+    assert [one.text for one in found if isinstance(one, DisplayText)] == ["I ", "see"]
     assert calls(found) == [ToolCall(name="look", arguments={"a": 1}, call_id="c1", raw='{"a": 1}')]
 
 
@@ -174,13 +173,13 @@ def test_unreadable_arguments_are_a_problem_for_the_model():
     ],
 )
 def test_arguments_are_mended_once(text: str, expected: object):
-    assert read_arguments(text) == expected
+    assert parse_arguments(text) == expected
 
 
 @pytest.mark.parametrize("text", ['{"a": "b', "{'a': 1}", '{"a": NaN}', "[]", "7", "{" * 100_000])
 def test_what_would_be_a_guess_is_not_mended(text: str):
     with pytest.raises(ValueError, match="Nothing was run"):
-        read_arguments(text)
+        parse_arguments(text)
 
 
 VALUES = st.dictionaries(

@@ -1,6 +1,6 @@
 """Native calls in the history of a model that writes its calls as text."""
 
-from core.dialects.retold import retold
+from core.dialects.selection import write_calls_as_text
 from core.domain.messages import JsonObject
 from core.ports import ModelRequest
 
@@ -21,11 +21,11 @@ REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hi"}, C
 
 
 def test_a_native_model_is_sent_what_is_stored() -> None:
-    assert retold(REQUEST, "native") is REQUEST
+    assert write_calls_as_text(REQUEST, "native") is REQUEST
 
 
 def test_in_xml_the_calls_are_text_and_the_results_a_users() -> None:
-    said, call, result = retold(REQUEST, "xml").messages
+    said, call, result = write_calls_as_text(REQUEST, "xml").messages
     assert said == {"role": "user", "content": "hi"}
     assert call == {
         "role": "assistant",
@@ -38,7 +38,7 @@ def test_in_xml_the_calls_are_text_and_the_results_a_users() -> None:
 
 
 def test_in_react_they_are_labelled_lines() -> None:
-    call = retold(REQUEST, "react").messages[1]
+    call = write_calls_as_text(REQUEST, "react").messages[1]
     assert call["content"] == (
         "Let me see.\n"
         'Action: read_file\nAction Input: {"file_path": "a", "start_line": 2}\n'
@@ -49,4 +49,4 @@ def test_in_react_they_are_labelled_lines() -> None:
 def test_what_is_text_already_stays_as_it_is() -> None:
     text: JsonObject = {"role": "assistant", "content": "<function_calls>", "tool_calls": None}
     request = ModelRequest(model="m", messages=(text,))
-    assert retold(request, "xml").messages == (text,)
+    assert write_calls_as_text(request, "xml").messages == (text,)

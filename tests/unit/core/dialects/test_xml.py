@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.dialect import CallComplete
-from core.dialects.pick import pick
-from core.dialects.spec import ToolSpec
-from core.dialects.xml import XmlDialect
-from core.dialects.xml_prompt import example_arguments
-from core.dialects.xml_values import typed
+from core.dialects.arguments import convert_argument
+from core.dialects.dialect import CallComplete, ToolSpec
+from core.dialects.selection import select_dialect
+from core.dialects.xml import XmlDialect, example_arguments
 from core.domain.errors import ConfigurationError
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
@@ -64,21 +62,21 @@ NULL = {"type": "null"}
 def test_values_are_typed_by_the_schema_alone(schema: dict, text: str, expected: object):
     definitions = {"Count": INTEGER, "Loop": {"$ref": "#/$defs/Loop"}}
     parameters = {"type": "object", "properties": {"x": schema}, "$defs": definitions}
-    value = typed(text, "x", parameters)
+    value = convert_argument(text, "x", parameters)
     assert value == expected
     assert type(value) is type(expected)
 
 
 def test_a_parameter_that_the_schema_does_not_know_stays_text():
-    assert typed("5", "y", {"type": "object", "properties": {}}) == "5"
+    assert convert_argument("5", "y", {"type": "object", "properties": {}}) == "5"
 
 
 @settings(deadline=None)
 @given(text=st.text())
 def test_text_stays_text_where_the_schema_says_so(text: str):
     parameters = {"type": "object", "properties": {"x": STRING, "y": {"anyOf": [STRING, NULL]}}}
-    assert typed(text, "x", parameters) == text
-    assert typed(text, "y", parameters) == text
+    assert convert_argument(text, "x", parameters) == text
+    assert convert_argument(text, "y", parameters) == text
 
 
 @pytest.mark.parametrize("name", sorted(catalogue()))
@@ -141,9 +139,9 @@ def test_a_result_is_a_user_message_without_a_call_id():
     ],
 )
 def test_the_dialect_follows_the_setting_or_the_model(model: str, setting: str, name: str):
-    assert pick(model, setting).name == name
+    assert select_dialect(model, setting).name == name
 
 
 def test_a_dialect_that_there_is_not_is_told_to_the_operator():
     with pytest.raises(ConfigurationError, match="auto, native, xml or react"):
-        pick("gpt-4o", "morse")
+        select_dialect("gpt-4o", "morse")

@@ -3,17 +3,16 @@ import time
 import pytest
 
 from core.dialects.dialect import CallComplete
-from core.dialects.xml import XmlDialect
-from core.dialects.xml_prompt import written_call, written_invoke
+from core.dialects.xml import XmlDialect, format_call, format_invoke
 from core.ports import TextDelta, ToolCallDelta
 from tests.fakes.llm_xml_reading import TOOLS, arguments_of, invoke, parsed
 
 
 def test_a_call_is_taken_out_of_the_text_around_it():
-    text = "First.\n" + written_call("wait", {"seconds": 3}) + "\nThen."
+    text = "First.\n" + format_call("wait", {"seconds": 3}) + "\nThen."
     visible, calls, stored = parsed(text)
     assert visible == "First.\n\nThen."
-    assert calls == [("wait", {"seconds": 3}, None, written_invoke("wait", {"seconds": 3}))]
+    assert calls == [("wait", {"seconds": 3}, None, format_invoke("wait", {"seconds": 3}))]
     assert stored == text
 
 
@@ -50,8 +49,8 @@ def test_two_calls_of_the_same_name_keep_their_own_raw_text():
         '<parameter name="a">1</parameter>\n<parameter name="b">2</parameter>',
         '<invoke name="x">',
         '<invoke name="create_file"><parameter name="file_path">x</parameter></invoke>',
-        written_call("create_file", {"file_contents": "in", "file_path": "it"}),
-        "```\n" + written_call("wait", {"seconds": "1"}) + "\n```",
+        format_call("create_file", {"file_contents": "in", "file_path": "it"}),
+        "```\n" + format_call("wait", {"seconds": "1"}) + "\n```",
         "<create-file>\n<ask>no</ask>",
         "it's `code` ``` and ~~~",
         "",
@@ -61,8 +60,8 @@ def test_values_are_verbatim_whatever_they_look_like(value: str):
     """Also where the parameter after it is known to the tool."""
     first = {"file_contents": value, "file_path": "007"}
     last = {"file_path": "007", "file_contents": value}
-    assert arguments_of(written_call("create_file", first)) == [("create_file", first)]
-    assert arguments_of(written_call("create_file", last) + " x") == [("create_file", last)]
+    assert arguments_of(format_call("create_file", first)) == [("create_file", first)]
+    assert arguments_of(format_call("create_file", last) + " x") == [("create_file", last)]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_loosely_written_tags_are_understood(text: str):
     ],
 )
 def test_calls_in_fences_are_text(text: str):
-    whole = text.format(written_call("wait", {"seconds": 1}))
+    whole = text.format(format_call("wait", {"seconds": 1}))
     assert parsed(whole)[:2] == (whole, [])
 
 
@@ -103,7 +102,7 @@ def test_calls_in_inline_code_are_text(text: str):
 
 
 def test_a_call_after_a_fence_or_a_lonely_backtick_counts():
-    call = written_call("wait", {"seconds": 1})
+    call = format_call("wait", {"seconds": 1})
     assert arguments_of(f"```\ncode\n```\n{call}") == [("wait", {"seconds": 1})]
     assert arguments_of(f"it's a ` here {call}") == [("wait", {"seconds": 1})]
     assert arguments_of(f"\\`{call}`") == [("wait", {"seconds": 1})]

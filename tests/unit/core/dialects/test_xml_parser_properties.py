@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.xml_prompt import written_call
+from core.dialects.xml import format_call
 from tests.fakes.llm_xml_reading import arguments_of, parsed
 
 PIECES = st.sampled_from(
@@ -67,7 +67,7 @@ def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
     ):
         return
     arguments = {"file_path": "a", "file_contents": contents}
-    assert arguments_of(written_call("create_file", arguments)) == [("create_file", arguments)]
+    assert arguments_of(format_call("create_file", arguments)) == [("create_file", arguments)]
 
 
 @settings(deadline=None)

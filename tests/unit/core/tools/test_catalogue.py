@@ -5,8 +5,7 @@ from inline_snapshot import snapshot
 
 from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
-from core.dialects.xml import XmlDialect
-from core.dialects.xml_prompt import tools_prompt, written_call
+from core.dialects.xml import XmlDialect, describe_tools, format_call
 from core.domain.messages import JsonObject
 from core.ports import TextDelta
 from core.tools.catalogue import catalogue, toolbox
@@ -107,7 +106,7 @@ def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
     example = catalogue()[name].example
     assert example is not None
     parser = XmlDialect().parser(toolbox().specs)
-    text = written_call(name, example)
+    text = format_call(name, example)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
     (complete,) = [one for one in parsed if isinstance(one, CallComplete)]
     assert (complete.call.name, complete.call.arguments) == (name, example)
@@ -159,7 +158,7 @@ Replace one piece of a text file. old_str must be in the file exactly once, to t
 </invoke>
 </function_calls>\
 """)
-    assert prompt == tools_prompt([catalogue()["str_replace"].spec()])
+    assert prompt == describe_tools([catalogue()["str_replace"].spec()])
 
 
 def test_a_disabled_tool_is_unknown_to_a_model() -> None:

@@ -1,20 +1,49 @@
-"""A conversation whose calls were made natively, for a model that writes its calls as text: agents of one thread may
-differ in it."""
+"""Picking the dialect for a model."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.dialects.xml_prompt import written_call
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect, format_call
+from core.domain.errors import ConfigurationError
 from core.domain.messages import JsonObject
 from core.ports import ModelRequest
+
+_WITHOUT_TOOL_CALLS = re.compile(
+    r"(?:^|[/:])(?:o1-(?:mini|preview)|deepseek-r1|gemma|codegemma|phi-?[23]|llama-?2|codellama|tinyllama"
+    r"|vicuna|wizardlm|starcoder|solar|yi-|mixtral-8x7b|qwq|sonar|gpt-3\.5-turbo-instruct|chatgpt-4o)",
+    re.IGNORECASE,
+)
+"""Families whose own interface has no tool calls, or loses them; everything else is asked natively."""
+
+
+def select_dialect(model: str, setting: str) -> Dialect:
+    """The dialect that the setting names; `auto` goes by the model. Raises ConfigurationError for an unknown one."""
+    match setting:
+        case "native":
+            return NativeDialect()
+        case "xml":
+            return XmlDialect()
+        case "react":
+            return ReactDialect()
+        case "auto":
+            return XmlDialect() if _WITHOUT_TOOL_CALLS.search(model) else NativeDialect()
+        case _:
+            raise ConfigurationError(
+                f"The dialect {setting!r} is not available. Set THREADHAND_DIALECT to auto, native, xml or react."
+            )
+
 
 _ARGUMENTS: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 
 
-def retold(request: ModelRequest, dialect_name: str) -> ModelRequest:
+def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelRequest:
     """The same request, message for message. Calls that were text from the start stay as they are, for any model."""
     if dialect_name == "native":
         return request
@@ -51,5 +80,5 @@ def _arguments(raw: object) -> JsonObject:
 
 def _written(name: str, arguments: JsonObject, dialect_name: str) -> str:
     if dialect_name == "xml":
-        return written_call(name, arguments)
+        return format_call(name, arguments)
     return f"Action: {name}\nAction Input: {json.dumps(arguments, ensure_ascii=False)}"
