@@ -12,8 +12,8 @@ from core.domain.errors import ConfigurationError, ModelError
 from core.domain.threads import Usage
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
-from core.llm.litellm_adapter import LiteLLM
-from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.llm.litellm_client import LiteLLMClient
+from core.llm.openai_client import OpenAIEmbeddingClient
 from storage.sql.database import Database
 from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
 
@@ -67,10 +67,12 @@ def _nobody(_model: str, _usage: Usage) -> None:
     """The doctor has no ledger."""
 
 
-def _source(model: str, settings: Settings) -> OpenAIEmbeddings | LiteLLM:
+def _source(model: str, settings: Settings) -> OpenAIEmbeddingClient | LiteLLMClient:
     own_key = settings.llm_api_key.get_secret_value()
     if settings.llm_base_url:
-        return OpenAIEmbeddings(settings.llm_base_url, own_key, deadline_seconds=DEADLINE_SECONDS)
+        return OpenAIEmbeddingClient(
+            settings.llm_base_url, own_key, deadline_seconds=DEADLINE_SECONDS
+        )
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
     variable = key_name(model)
     if variable and not own_key and variable not in keys:
@@ -79,10 +81,10 @@ def _source(model: str, settings: Settings) -> OpenAIEmbeddings | LiteLLM:
         )
     for prefix, (base_url, variable) in DIRECT.items():
         if model.startswith(prefix):
-            return OpenAIEmbeddings(
+            return OpenAIEmbeddingClient(
                 base_url,
                 own_key or keys[variable],
                 model_prefix=prefix,
                 deadline_seconds=DEADLINE_SECONDS,
             )
-    return LiteLLM(provider_keys=keys, api_key=own_key, silence_seconds=DEADLINE_SECONDS)
+    return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=DEADLINE_SECONDS)

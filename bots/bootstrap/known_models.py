@@ -8,7 +8,7 @@ from bots.settings import Settings
 from core.context.window import ContextPolicy
 from core.domain.budget import Price, PriceOf
 from core.domain.errors import ConfigurationError
-from core.llm.model_table import model_table
+from core.llm.model_table import load_model_table
 
 TELLS_COST = "openrouter"
 """Says with each answer what it cost."""
@@ -30,7 +30,7 @@ async def known_models(settings: Settings) -> KnownModels:
         raise ConfigurationError(
             "THREADHAND_ANSWER_TOKENS is a part of THREADHAND_CONTEXT_TOKENS and must be smaller."
         )
-    own, table = _own_price(settings), await asyncio.to_thread(model_table)
+    own, table = _own_price(settings), await asyncio.to_thread(load_model_table)
 
     def price_of(model: str) -> Price | None:
         # an endpoint of somebody's own has prices of its own, whatever its models are called

@@ -10,8 +10,8 @@ from core.agents.definition import AgentDefinition
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelRejected
-from core.llm.litellm_adapter import LiteLLM
-from core.llm.openai_stream import OpenAIStream
+from core.llm.litellm_client import LiteLLMClient
+from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import stream_with_retries
 from core.loop.turn import AskModel
 from core.metrics import NO_FIGURES, Figures
@@ -25,7 +25,7 @@ DIRECT = {
 DEADLINE_SECONDS = 900.0
 NO_KEY = "The model of this agent has no key here. Please tell whoever runs me."
 
-Adapter = OpenAIStream | LiteLLM
+Adapter = OpenAIChatClient | LiteLLMClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def own_key_for(model: str, settings: Settings) -> str:
 def _adapter(model: str, settings: Settings) -> Adapter:
     own_key = own_key_for(model, settings)
     if settings.llm_base_url:
-        return OpenAIStream(settings.llm_base_url, own_key)
+        return OpenAIChatClient(settings.llm_base_url, own_key)
     for prefix, (base_url, variable) in DIRECT.items():
         if not model.startswith(prefix):
             continue
@@ -119,9 +119,9 @@ def _adapter(model: str, settings: Settings) -> Adapter:
         key = own_key or (named.get_secret_value() if named else "")
         if not key:
             raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
-        return OpenAIStream(base_url, key, model_prefix=prefix)
+        return OpenAIChatClient(base_url, key, model_prefix=prefix)
     variable = key_name(model)
     if variable and not own_key and variable not in settings.provider_keys:
         raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
-    return LiteLLM(provider_keys=keys, api_key=own_key)
+    return LiteLLMClient(provider_keys=keys, api_key=own_key)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from bots.settings import Settings
 from bots.settings.value_types import endpoint
-from core.llm.litellm_adapter import LiteLLM
+from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import Toolbox
 from core.web_access.client import Api
@@ -89,7 +89,7 @@ def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
     if not settings.image_model:
         return None
     shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()
-    source = LiteLLM(
+    source = LiteLLMClient(
         provider_keys={
             name: key.get_secret_value() for name, key in settings.provider_keys.items()
         },

@@ -101,7 +101,7 @@ def _leftovers(stage: Stage) -> list[str]:
     if stage.script is None:
         return []
     another = WITHOUT_PAGE if stage.has_browser else WITH_PAGE
-    return [one for one in stage.script.leftovers() if not one.startswith(f"{another}, ")]
+    return [one for one in stage.script.unplayed_steps() if not one.startswith(f"{another}, ")]
 
 
 def _figures(played: tuple[Played, ...]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from bots.demo.notice_board import settings_of
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import Scenario, load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from sandbox.local.provider import LocalJails
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
@@ -69,7 +69,7 @@ async def staged(
         )
         script = None
         if not settings.model:
-            script = await stack.enter_async_context(serve(scenario or story()))
+            script = await stack.enter_async_context(serve_scenario(scenario or story()))
         ground = await _ground(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
         played = _settings(settings, folder, slack, discord, script, ground.sandbox)

@@ -9,15 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from core.context.tokens import count_text
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
-from core.llm.errors import UNREADABLE
+from core.llm.errors import UNREADABLE_RESPONSE
 
 DIMENSIONS_MAX = 8_192
 TOKENS_MAX = 100_000_000
 
 
-class EmbeddingSource(Protocol):
-    """How an embedding model is reached: `core.llm.litellm_adapter.LiteLLM` or
-    `core.llm.openai_embeddings.OpenAIEmbeddings`."""
+class EmbeddingClient(Protocol):
+    """How an embedding model is reached: `core.llm.litellm_client.LiteLLMClient` or
+    `core.llm.openai_client.OpenAIEmbeddingClient`."""
 
     async def embed(self, model: str, texts: Sequence[str]) -> Mapping[str, object]:
         """An answer in the shape of OpenAI's embeddings. Raises ModelError."""
@@ -27,7 +27,7 @@ class EmbeddingSource(Protocol):
 class ModelEmbedder:
     """`core.knowledge.ports.Embedder` for one model. State: the length of its vectors, once it is known."""
 
-    def __init__(self, source: EmbeddingSource, model: str) -> None:
+    def __init__(self, source: EmbeddingClient, model: str) -> None:
         self._source = source
         self._model = model
         self._length: int | None = None
@@ -62,11 +62,13 @@ class ModelEmbedder:
         try:
             told = sorted(_Answer.model_validate(answer).data, key=lambda one: one.index)
         except ValidationError as error:
-            raise ModelUnavailable(UNREADABLE, detail="embeddings of another shape") from error
+            raise ModelUnavailable(
+                UNREADABLE_RESPONSE, detail="embeddings of another shape"
+            ) from error
         lengths = {len(one.embedding) for one in told}
         if [one.index for one in told] != list(range(len(texts))) or len(lengths) != 1:
             raise ModelUnavailable(
-                UNREADABLE, detail=f"{len(told)} embeddings for {len(texts)} texts"
+                UNREADABLE_RESPONSE, detail=f"{len(told)} embeddings for {len(texts)} texts"
             )
         self._check_length(*lengths)
         return [one.embedding for one in told]
@@ -76,7 +78,8 @@ class ModelEmbedder:
         self._length = self._length or length
         if length != self._length:
             raise ModelUnavailable(
-                UNREADABLE, detail=f"embeddings of length {length}, before of length {self._length}"
+                UNREADABLE_RESPONSE,
+                detail=f"embeddings of length {length}, before of length {self._length}",
             )
 
 

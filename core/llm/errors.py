@@ -15,10 +15,10 @@ OVERLOADED = "The model's service is overloaded or has a fault. Try again in a w
 RATE_LIMITED = "The model's service asks us to slow down. Try again in a while."
 TIMED_OUT = "The model's service did not answer in time. Try again in a while."
 UNREACHABLE = "The model's service cannot be reached. Try again in a while."
-BROKEN_OFF = "The model's answer broke off. Try again."
-UNREADABLE = "The model's service sent something that cannot be read. Try again."
-OVERFLOWED = "The conversation is too long for this model."
-KEY_REFUSED = "The model's service refuses our key. The operator has to check it."
+ANSWER_BROKE_OFF = "The model's answer broke off. Try again."
+UNREADABLE_RESPONSE = "The model's service sent something that cannot be read. Try again."
+CONTEXT_OVERFLOW = "The conversation is too long for this model."
+KEY_REJECTED = "The model's service refuses our key. The operator has to check it."
 FORBIDDEN = (
     "The model's service does not let us use this model. The operator has to check the account."
 )
@@ -26,7 +26,7 @@ NO_CREDIT = "The account at the model's service has no credit left. The operator
 UNKNOWN_MODEL = (
     "The model's service does not know this model. The operator has to check its name and address."
 )
-REFUSED_CONTENT = (
+CONTENT_REJECTED = (
     "The model's service refused the request because of its content. Reword it and try again."
 )
 REDIRECTED = (
@@ -36,13 +36,13 @@ BAD_REQUEST = "The model's service did not accept the request."
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     400: (ModelRejected, BAD_REQUEST),
-    401: (ModelRejected, KEY_REFUSED),
+    401: (ModelRejected, KEY_REJECTED),
     402: (ModelRejected, NO_CREDIT),
     403: (ModelRejected, FORBIDDEN),
     404: (ModelRejected, UNKNOWN_MODEL),
     408: (ModelUnavailable, TIMED_OUT),
     409: (ModelUnavailable, OVERLOADED),
-    413: (ContextOverflow, OVERFLOWED),
+    413: (ContextOverflow, CONTEXT_OVERFLOW),
     422: (ModelRejected, BAD_REQUEST),
     425: (ModelUnavailable, OVERLOADED),
     429: (ModelUnavailable, RATE_LIMITED),
@@ -50,20 +50,20 @@ _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     504: (ModelUnavailable, TIMED_OUT),
 }
 _BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
-    "context_length_exceeded": (ContextOverflow, OVERFLOWED),
-    "context_window_exceeded": (ContextOverflow, OVERFLOWED),
-    "exceed_context_size_error": (ContextOverflow, OVERFLOWED),
-    "request_too_large": (ContextOverflow, OVERFLOWED),
+    "context_length_exceeded": (ContextOverflow, CONTEXT_OVERFLOW),
+    "context_window_exceeded": (ContextOverflow, CONTEXT_OVERFLOW),
+    "exceed_context_size_error": (ContextOverflow, CONTEXT_OVERFLOW),
+    "request_too_large": (ContextOverflow, CONTEXT_OVERFLOW),
     "insufficient_quota": (ModelRejected, NO_CREDIT),
     "billing_hard_limit_reached": (ModelRejected, NO_CREDIT),
-    "invalid_api_key": (ModelRejected, KEY_REFUSED),
-    "authentication_error": (ModelRejected, KEY_REFUSED),
+    "invalid_api_key": (ModelRejected, KEY_REJECTED),
+    "authentication_error": (ModelRejected, KEY_REJECTED),
     "permission_error": (ModelRejected, FORBIDDEN),
     "model_not_found": (ModelRejected, UNKNOWN_MODEL),
     "not_found_error": (ModelRejected, UNKNOWN_MODEL),
-    "content_filter": (ModelRejected, REFUSED_CONTENT),
-    "content_policy_violation": (ModelRejected, REFUSED_CONTENT),
-    "data_inspection_failed": (ModelRejected, REFUSED_CONTENT),
+    "content_filter": (ModelRejected, CONTENT_REJECTED),
+    "content_policy_violation": (ModelRejected, CONTENT_REJECTED),
+    "data_inspection_failed": (ModelRejected, CONTENT_REJECTED),
     "rate_limit_exceeded": (ModelUnavailable, RATE_LIMITED),
     "rate_limit_error": (ModelUnavailable, RATE_LIMITED),
     "overloaded_error": (ModelUnavailable, OVERLOADED),
@@ -81,7 +81,7 @@ _CLIENT_FAULTS = range(400, 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ErrorResponse:
     """What a service said when it did not do as asked. `status` 0: it said it inside a stream that had begun."""
 
     status: int = 0
@@ -90,12 +90,12 @@ class Refusal:
     retry_after_seconds: float | None = None
 
 
-def error_of(refusal: Refusal) -> ModelError:
+def to_model_error(refusal: ErrorResponse) -> ModelError:
     """The code decides before the status, and an overflow is recognised by its words where it has no code."""
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
     if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(refusal.message):
-        kind, sentence = ContextOverflow, OVERFLOWED
+        kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
     facts = " ".join(
         part for part in (str(refusal.status or ""), refusal.code, refusal.message) if part
     )
@@ -110,7 +110,7 @@ def error_of(refusal: Refusal) -> ModelError:
     return kind(sentence, detail=detail)
 
 
-def _by_status(refusal: Refusal) -> tuple[type[ModelError], str]:
+def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
     status = refusal.status
     if status == 0 and refusal.code.isdecimal():
         # OpenRouter puts the status of the provider behind it into the code
@@ -124,7 +124,7 @@ def _by_status(refusal: Refusal) -> tuple[type[ModelError], str]:
     return ModelUnavailable, OVERLOADED
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """The wait that the headers ask for: seconds, milliseconds or a date (RFC 9110, 10.2.3)."""
     for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()

@@ -30,7 +30,7 @@ class ModelTable:
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
 
-def model_table(file: Path | None = None) -> ModelTable:
+def load_model_table(file: Path | None = None) -> ModelTable:
     """Reads 3 MB, so call it away from the loop. Empty, and told to the operator, where the file cannot be read."""
     try:
         rows = dict(_rows(file or _own_file()))

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable
 
 from core.domain.messages import JsonObject
-from core.llm.openai_chunks import to_json
+from core.llm.openai_answer import to_json
 from core.ports import ModelRequest
 
-KEPT_BYTES_MAX = 4 * 1024 * 1024
-MESSAGE_BYTES_MAX = 128 * 1024
+CACHE_BYTES_MAX = 4 * 1024 * 1024
+CACHED_MESSAGE_BYTES_MAX = 128 * 1024
 """A larger message is encoded each time: what is kept is for the many small ones of a history."""
 _NOT_TAKEN = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:\w+ )?(?:supported|permitted|allowed|recogni[sz]ed)"
@@ -18,7 +18,7 @@ _NOT_TAKEN = re.compile(
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
-class RequestWriter:
+class RequestEncoder:
     """State: the JSON of messages and tools that were sent lately, and the options that models do not take.
 
     It is found by the identity of the object, which is never changed once it is inside a message, and is held along
@@ -32,9 +32,9 @@ class RequestWriter:
         self._tokens_key = tokens_key
         self._kept: dict[int, tuple[JsonObject, bytes]] = {}
         self._not_taken: dict[str, set[str]] = {}
-        self.kept_bytes = 0
+        self.cached_bytes = 0
 
-    def gives_in(self, request: ModelRequest, refusal: str) -> bool:
+    def drop_rejected_options(self, request: ModelRequest, refusal: str) -> bool:
         """Whether the words name an option of the request as one that is not taken: later requests to the model go
         without it, or with its other name. They are the service's own, and nothing but an option is left out."""
         if not _NOT_TAKEN.search(refusal):
@@ -80,13 +80,13 @@ class RequestWriter:
         ]
 
     def _encode(self, value: JsonObject) -> bytes:
-        encoded = to_json(sendable(value))
-        if len(encoded) <= MESSAGE_BYTES_MAX:
+        encoded = to_json(without_empty_tool_calls(value))
+        if len(encoded) <= CACHED_MESSAGE_BYTES_MAX:
             self._kept[id(value)] = (value, encoded)
-            self.kept_bytes += len(encoded)
-            while self.kept_bytes > KEPT_BYTES_MAX:
+            self.cached_bytes += len(encoded)
+            while self.cached_bytes > CACHE_BYTES_MAX:
                 _, oldest = self._kept.pop(next(iter(self._kept)))
-                self.kept_bytes -= len(oldest)
+                self.cached_bytes -= len(oldest)
         return encoded
 
 
@@ -98,7 +98,7 @@ def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, objec
     return kept
 
 
-def sendable(message: JsonObject) -> JsonObject:
+def without_empty_tool_calls(message: JsonObject) -> JsonObject:
     """A stored message as providers accept it: none of them takes an empty `tool_calls`."""
     if "tool_calls" in message and not message["tool_calls"]:
         return {key: value for key, value in message.items() if key != "tool_calls"}

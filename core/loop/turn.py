@@ -33,7 +33,7 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
-from core.llm.errors import REFUSED_CONTENT
+from core.llm.errors import CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, RunLog, told_finished
 from core.loop.policy import LoopPolicy
 from core.loop.turn_end import TurnEnd
@@ -174,7 +174,7 @@ class Turn:
     def _tell_of_filter(self, runner: CallRunner) -> None:
         """What it left stands, and a word for people that there was more; the model never sees that word."""
         if not self._has_said(runner):
-            raise ModelRejected(REFUSED_CONTENT, detail="content_filter")
+            raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
         self._take([DisplayText(text=CUT_BY_FILTER)])
 
     def _has_said(self, runner: CallRunner) -> bool:

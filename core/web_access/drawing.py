@@ -23,7 +23,7 @@ _UNKNOWN = "The model of pictures answered in a form that is not known. Try it o
 
 
 class DrawingSource(Protocol):
-    """How a model of pictures is reached: `core.llm.litellm_adapter.LiteLLM`."""
+    """How a model of pictures is reached: `core.llm.litellm_client.LiteLLMClient`."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
         """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.

@@ -7,11 +7,11 @@ from itertools import islice
 
 from core.llm.scripted.scenario import (
     Conversation,
+    ConversationStart,
     Scenario,
     ScriptedCall,
     Step,
     TextCondition,
-    When,
 )
 from simulator.slack.dispatch import ApiCall
 from simulator.slack.server import SlackSimulator
@@ -91,7 +91,7 @@ def _conversation(turns: int, think_seconds: float) -> Conversation:
     calls = [*map(_command, range(1, turns)), handing_over]
     return Conversation(
         name=f"turns-{turns}",
-        when=When(user=TextCondition(contains=_request(turns))),
+        when=ConversationStart(user=TextCondition(contains=_request(turns))),
         steps=tuple(
             _step(number, call, think_seconds) for number, call in enumerate(calls, start=1)
         ),

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from core.llm.scripted.scenario import Scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
 from simulator.slack.server import SlackSimulator
@@ -61,7 +61,7 @@ async def program(
     """`threadhand up` in an empty folder, connected. The platforms set no rate limits: theirs are not measured."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(passable_folder())
-        script = await stack.enter_async_context(serve(scenario))
+        script = await stack.enter_async_context(serve_scenario(scenario))
         chosen = {**_common(folder, script), **(settings or {})}
         one = other = None
         if slack:

@@ -13,7 +13,7 @@ from typing import Literal
 from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
 from core.domain.messages import JsonObject
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
@@ -213,7 +213,7 @@ async def staged(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
         (folder / "data").mkdir(mode=0o711)
-        script = await stack.enter_async_context(serve(load_scenario(scenario)))
+        script = await stack.enter_async_context(serve_scenario(load_scenario(scenario)))
         simulated = await stack.enter_async_context(_platform(platform, events_port))
         program = Program(folder, _settings(simulated, script, folder, sandbox))
         if events_port:

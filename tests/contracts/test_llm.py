@@ -7,10 +7,10 @@ from typing import Protocol
 import pytest
 
 from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
-from core.llm.litellm_adapter import LiteLLM
-from core.llm.openai_stream import OpenAIStream
+from core.llm.litellm_client import LiteLLMClient
+from core.llm.openai_client import OpenAIChatClient
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -62,9 +62,9 @@ class ClosableLLM(Protocol):
 async def model(kind: str, base_url: str, **timeouts: float) -> AsyncIterator[ClosableLLM]:
     llm: ClosableLLM
     if kind == "direct":
-        llm = OpenAIStream(base_url, KEY, model_prefix="openai/", **timeouts)
+        llm = OpenAIChatClient(base_url, KEY, model_prefix="openai/", **timeouts)
     else:
-        llm = LiteLLM(api_key=KEY, base_url=base_url, **timeouts)
+        llm = LiteLLMClient(api_key=KEY, base_url=base_url, **timeouts)
     try:
         yield llm
     finally:
@@ -101,7 +101,7 @@ conversations:
 async def failure(kind: str, fault: str, **timeouts: float) -> tuple[ModelError, list[ModelDelta]]:
     seen: list[ModelDelta] = []
     async with (
-        serve(load_scenario(fault_story(fault))) as server,
+        serve_scenario(load_scenario(fault_story(fault))) as server,
         model(kind, server.base_url, **timeouts) as llm,
     ):
         with pytest.raises(ModelError) as raised:
@@ -116,7 +116,7 @@ both = pytest.mark.parametrize("kind", ["direct", "litellm"])
 
 @pytest.fixture
 async def server() -> AsyncIterator[ScriptedServer]:
-    async with serve(load_scenario(STORY)) as running:
+    async with serve_scenario(load_scenario(STORY)) as running:
         yield running
 
 
@@ -254,7 +254,7 @@ async def test_a_silent_stream_ends_after_its_limit(kind: str):
 
 @both
 async def test_a_service_that_is_not_there_is_unavailable(kind: str):
-    async with serve(load_scenario(STORY)) as gone:
+    async with serve_scenario(load_scenario(STORY)) as gone:
         base_url = gone.base_url
     async with model(kind, base_url) as llm:
         with pytest.raises(ModelUnavailable):

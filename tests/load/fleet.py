@@ -16,7 +16,7 @@ from sqlalchemy import text
 from yarl import URL
 
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
 from simulator.slack.deliveries import Delivery, Transport
@@ -118,7 +118,7 @@ async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
         await migrate(url_of("postgres"))
         database = await open_database(url_of("postgres"))
         stack.push_async_callback(database.close)
-        script = await stack.enter_async_context(serve(load_scenario(scenario)))
+        script = await stack.enter_async_context(serve_scenario(load_scenario(scenario)))
         slack, acks = await _slack(stack)
         discord = await stack.enter_async_context(
             DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))

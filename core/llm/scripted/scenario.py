@@ -69,7 +69,7 @@ class TextCondition(_Strict):
     def _compiles(cls, value: str | None) -> str | None:
         return _pattern(value) if value is not None else None
 
-    def complaint(self, text: str) -> str | None:
+    def mismatch(self, text: str) -> str | None:
         """What is wrong with the text, or None."""
         for wanted in _many(self.contains):
             if wanted not in text:
@@ -82,7 +82,7 @@ class TextCondition(_Strict):
         return None
 
 
-class When(_Strict):
+class ConversationStart(_Strict):
     user: TextCondition = TextCondition()
     system: TextCondition = TextCondition()
     tools: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Step(_Strict):
 
 class Conversation(_Strict):
     name: str
-    when: When = When()
+    when: ConversationStart = ConversationStart()
     capture: dict[str, str] = Field(default_factory=dict[str, str])
     steps: tuple[Step, ...] = Field(min_length=1)
 

@@ -4,18 +4,26 @@ import asyncio
 import json
 import logging
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import cast, overload
 
 from aiohttp import web
 
 from core import server_shutdown
 from core.domain.messages import JsonObject
-from core.llm.scripted.answer import deltas, finish_reason, size_of, usage, whole_message
-from core.llm.scripted.match import Play, Sent, Unexpected, choose
-from core.llm.scripted.requests import Requests
+from core.llm.scripted.playback import (
+    ChatRequest,
+    MatchedStep,
+    UnexpectedRequest,
+    answer_deltas,
+    delta_length,
+    finish_reason,
+    match_step,
+    usage,
+    whole_message,
+)
 from core.llm.scripted.scenario import Fault, Scenario
 
 log = logging.getLogger(__name__)
@@ -35,9 +43,9 @@ class ScriptedServer:
         self.base_url = ""
         self.problems: list[str] = []
         """Why requests had no answer, in order."""
-        self.requests = Requests()
+        self.requests = RequestLog()
 
-    def leftovers(self) -> tuple[str, ...]:
+    def unplayed_steps(self) -> tuple[str, ...]:
         """The steps that were never played to anybody, as "conversation, step 2"."""
         return tuple(
             f"{conversation.name}, step {number + 1}"
@@ -50,7 +58,7 @@ class ScriptedServer:
         """Raises AssertionError for anything unexpected and for steps left over."""
         if self.problems:
             raise AssertionError("unexpected: " + "; ".join(self.problems))
-        if left := self.leftovers():
+        if left := self.unplayed_steps():
             raise AssertionError("never played: " + "; ".join(left))
 
     async def models(self, _request: web.Request) -> web.Response:
@@ -67,7 +75,7 @@ class ScriptedServer:
         if not isinstance(texts, list) or not texts:
             return _error(400, "input must be a list of texts")
         vectors = [
-            {"object": "embedding", "index": index, "embedding": vector_of(str(text))}
+            {"object": "embedding", "index": index, "embedding": word_vector(str(text))}
             for index, text in enumerate(texts)
         ]
         counted = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
@@ -84,9 +92,9 @@ class ScriptedServer:
             sent = _sent(body)
             body = cast(JsonObject, body)
             self.requests.add(text)
-            play = choose(self._scenario, sent)
-            pieces = list(deltas(play, is_native=bool(sent.tools)))
-        except (Unexpected, ValueError) as error:
+            play = match_step(self._scenario, sent)
+            pieces = list(answer_deltas(play, is_native=bool(sent.tools)))
+        except (UnexpectedRequest, ValueError) as error:
             self.problems.append(str(error))
             log.warning("the scenario has no answer: %s", error)
             return _error(400, f"The scenario has no answer: {error}", code="scenario")
@@ -109,7 +117,7 @@ class _Answer:
 
     def __init__(
         self,
-        play: Play,
+        play: MatchedStep,
         pieces: Sequence[JsonObject],
         fault: Fault | None,
         *,
@@ -126,7 +134,7 @@ class _Answer:
         self._usage = usage(
             play,
             input_characters=len(json.dumps(body.get("messages"))),
-            output_characters=sum(map(size_of, pieces)),
+            output_characters=sum(map(delta_length, pieces)),
         )
 
     async def whole(self, request: web.Request) -> web.StreamResponse:
@@ -151,7 +159,7 @@ class _Answer:
         for piece in self._pieces:
             if self._fault is not None and written >= self._fault.after_characters:
                 break
-            written += size_of(piece)
+            written += delta_length(piece)
             await self._send_delta(response, piece)
             if self._play.step.chunk_delay_seconds:
                 await asyncio.sleep(self._play.step.chunk_delay_seconds)
@@ -197,7 +205,7 @@ class _Answer:
 
 
 @asynccontextmanager
-async def serve(
+async def serve_scenario(
     scenario: Scenario, *, port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncGenerator[ScriptedServer]:
     """The scenario on a port (0: a free one) while entered; `base_url` is what a client is given."""
@@ -216,7 +224,7 @@ async def serve(
         await server_shutdown.end(runner)
 
 
-def vector_of(text: str) -> list[float]:
+def word_vector(text: str) -> list[float]:
     """How often its words are there, each word at a place of its own."""
     vector = [0.01] * DIMENSIONS
     for word in text.lower().split():
@@ -236,16 +244,16 @@ def _error(
     return web.json_response(error, status=status, headers=headers)
 
 
-def _sent(body: object) -> Sent:
+def _sent(body: object) -> ChatRequest:
     """Raises Unexpected for a body that no real endpoint would take."""
     if not isinstance(body, dict):
-        raise Unexpected("the body is not a JSON object")
+        raise UnexpectedRequest("the body is not a JSON object")
     request = cast(dict[str, object], body)
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Unexpected("there are no messages")
+        raise UnexpectedRequest("there are no messages")
     tools = cast(list[object], request.get("tools") or [])
-    return Sent(
+    return ChatRequest(
         messages=tuple(_checked(message) for message in cast(list[object], messages)),
         tools=frozenset(map(_tool_name, tools)),
     )
@@ -254,11 +262,11 @@ def _sent(body: object) -> Sent:
 def _checked(message: object) -> dict[str, object]:
     found = cast(dict[str, object], message) if isinstance(message, dict) else {}
     if found.get("role") not in ("system", "user", "assistant", "tool", "developer"):
-        raise Unexpected(f"a message has the role {found.get('role')!r}")
+        raise UnexpectedRequest(f"a message has the role {found.get('role')!r}")
     if found["role"] == "tool" and not isinstance(found.get("tool_call_id"), str):
-        raise Unexpected("a tool message has no tool_call_id")
+        raise UnexpectedRequest("a tool message has no tool_call_id")
     if "tool_calls" in found and not found["tool_calls"]:
-        raise Unexpected("a message has empty tool_calls")
+        raise UnexpectedRequest("a message has empty tool_calls")
     return found
 
 
@@ -266,5 +274,39 @@ def _tool_name(tool: object) -> str:
     function = cast(dict[str, object], tool).get("function") if isinstance(tool, dict) else None
     name = cast(dict[str, object], function).get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
-        raise Unexpected("a tool has no name")
+        raise UnexpectedRequest("a tool has no name")
     return name
+
+
+KEPT_MAX = 1000
+
+
+class RequestLog(Sequence[JsonObject]):
+    """The newest bodies, in order, kept as text: the garbage collector would walk through a thousand trees again and
+    again, which took a quarter of the time of this endpoint."""
+
+    def __init__(self) -> None:
+        self._texts: deque[str] = deque(maxlen=KEPT_MAX)
+
+    def add(self, text: str) -> None:
+        """`text` is JSON that has been read before."""
+        self._texts.append(text)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> JsonObject: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[JsonObject]: ...
+    def __getitem__(self, index: int | slice) -> JsonObject | Sequence[JsonObject]:
+        if isinstance(index, slice):
+            return [_read(text) for text in list(self._texts)[index]]
+        return _read(self._texts[index])
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def _read(text: str) -> JsonObject:
+    return cast(JsonObject, json.loads(text))

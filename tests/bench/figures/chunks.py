@@ -4,11 +4,11 @@ from statistics import median
 
 from core.llm.scripted.scenario import (
     Conversation,
+    ConversationStart,
     Scenario,
     ScriptedCall,
     Step,
     TextCondition,
-    When,
 )
 from tests.bench.conversation import SENTENCE, converse
 from tests.bench.figure import Figure, note
@@ -49,7 +49,7 @@ def _answer(turns: int, chunks: int) -> Conversation:
     handing_over = ScriptedCall(name="complete", arguments={"text": "It is written."})
     return Conversation(
         name=f"chunks-{chunks}",
-        when=When(user=TextCondition(contains=f"Please take {turns} steps.")),
+        when=ConversationStart(user=TextCondition(contains=f"Please take {turns} steps.")),
         steps=(Step(text=text, calls=(handing_over,), chunk_characters=CHUNK_CHARACTERS),),
     )
 

@@ -5,7 +5,13 @@ from collections.abc import Callable
 from statistics import median
 from urllib.parse import unquote
 
-from core.llm.scripted.scenario import Conversation, Scenario, Step, TextCondition, When
+from core.llm.scripted.scenario import (
+    Conversation,
+    ConversationStart,
+    Scenario,
+    Step,
+    TextCondition,
+)
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
 from simulator.view import SimulatedPlatform
@@ -19,7 +25,7 @@ GREETING = Scenario(
     conversations=(
         Conversation(
             name="greeting",
-            when=When(user=TextCondition(contains=QUESTION)),
+            when=ConversationStart(user=TextCondition(contains=QUESTION)),
             steps=(Step(text="Good morning."),),
         ),
     )

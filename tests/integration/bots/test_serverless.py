@@ -10,7 +10,7 @@ from bots.bootstrap.sandboxes import modal_plan
 from bots.settings import Settings, load
 from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve
+from core.llm.scripted.server import serve_scenario
 from core.tasks import cancel, spawn
 from sandbox.modal.plan import HOME_TAG
 from sandbox.modal.provider import ModalSandboxes
@@ -85,7 +85,7 @@ async def test_a_function_executes_one_run_to_its_end(
     async with (
         opened(postgresql_url) as database,
         modal_stage() as stage,
-        serve(load_scenario(STORY)) as model,
+        serve_scenario(load_scenario(STORY)) as model,
     ):
         receipt = await stores_over(database).say("hello")
         assert receipt.run_id is not None

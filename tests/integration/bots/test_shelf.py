@@ -16,7 +16,7 @@ from core.domain.threads import Address, IncomingFile, Person
 from core.knowledge.run_knowledge import Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
-from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.llm.openai_client import OpenAIEmbeddingClient
 from core.metrics import NO_FIGURES
 from core.model_usage import till
 from core.run.execute import execute
@@ -137,7 +137,7 @@ async def test_what_was_added_reaches_the_prompt_and_the_search(
 @asynccontextmanager
 async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, Semantics]]:
     async with embeddings_fake() as fake:
-        source = OpenAIEmbeddings(fake.base_url, fake.key)
+        source = OpenAIEmbeddingClient(fake.base_url, fake.key)
         yield fake, Semantics(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
         await source.close()
 

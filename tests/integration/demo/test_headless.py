@@ -20,7 +20,7 @@ from bots.demo.stage import staged, story
 from bots.demo.watch import StoryBroken
 from bots.settings import load
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve
+from core.llm.scripted.server import serve_scenario
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
@@ -171,7 +171,7 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
 
 
 async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
-    async with serve(story()) as model:
+    async with serve_scenario(story()) as model:
         settings = {
             "THREADHAND_MODEL": "openai/some-model",
             "THREADHAND_LLM_BASE_URL": model.base_url,
@@ -199,7 +199,7 @@ async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path
 
 
 async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:
-    async with serve(load_scenario(SILENT)) as model:
+    async with serve_scenario(load_scenario(SILENT)) as model:
         settings = {
             "THREADHAND_MODEL": "openai/some-model",
             "THREADHAND_LLM_BASE_URL": model.base_url,

@@ -12,7 +12,7 @@ import pytest
 from bots.bootstrap.program import running
 from bots.settings import load
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from tests.integration.bots.web.takeover_stage import helper
 from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.requirements_of_the_machine import lacking
@@ -79,7 +79,7 @@ async def talk(story: str) -> AsyncIterator[Talk]:
             lacking("chromium", jails.browser_lack)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(reachable_folder())
-        script = await stack.enter_async_context(serve(load_scenario(story)))
+        script = await stack.enter_async_context(serve_scenario(load_scenario(story)))
         environ = {
             "THREADHAND_MODEL": "openai/scripted",
             "THREADHAND_LLM_BASE_URL": script.base_url,

@@ -14,7 +14,7 @@ import pytest
 from bots.bootstrap.program import running
 from bots.settings import load
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from tests.integration.e2e.dialect_stories import ANSWER, CALLS, LABELS, QUESTION
 
 MARKUP = ("<function_calls", "<invoke", "</", "<parameter", "Action:", "Action Input:", "Thought:")
@@ -115,7 +115,7 @@ END: Gist = ("end", "completed", None)
 @asynccontextmanager
 async def talk(tmp_path: Path, story: str, **settings: str) -> AsyncIterator[Talk]:
     async with AsyncExitStack() as stack:
-        script = await stack.enter_async_context(serve(load_scenario(story)))
+        script = await stack.enter_async_context(serve_scenario(load_scenario(story)))
         named = {
             "model": "openai/scripted",
             "llm_base_url": script.base_url,

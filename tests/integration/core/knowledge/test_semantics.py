@@ -9,7 +9,7 @@ from core.domain.threads import Usage
 from core.knowledge.run_knowledge import KnowledgeDesk, Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
-from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.llm.openai_client import OpenAIEmbeddingClient
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
@@ -32,7 +32,7 @@ async def meant(
     shelf: Shelf, database: Database, fake: EmbeddingsFake
 ) -> AsyncGenerator[Shelf, None]:
     """A shelf that knows a model of embeddings, which may be silent for half a second."""
-    source = OpenAIEmbeddings(fake.base_url, fake.key)
+    source = OpenAIEmbeddingClient(fake.base_url, fake.key)
     semantics = Semantics(
         ModelEmbedder(source, "m"),
         SqlKnowledgeVectors(database),

@@ -8,8 +8,8 @@ import pytest
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
-from core.llm.litellm_adapter import LiteLLM
-from core.llm.openai_embeddings import OpenAIEmbeddings
+from core.llm.litellm_client import LiteLLMClient
+from core.llm.openai_client import OpenAIEmbeddingClient
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
 
 # litellm reads a deprecated attribute of its own models
@@ -24,7 +24,7 @@ async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
         yield served
 
 
-Source = OpenAIEmbeddings | LiteLLM
+Source = OpenAIEmbeddingClient | LiteLLMClient
 Told = list[tuple[str, Usage]]
 
 
@@ -36,9 +36,9 @@ async def source(
     request: pytest.FixtureRequest, fake: EmbeddingsFake
 ) -> AsyncGenerator[Source, None]:
     made: Source = (
-        OpenAIEmbeddings(fake.base_url, fake.key, model_prefix="openai/")
+        OpenAIEmbeddingClient(fake.base_url, fake.key, model_prefix="openai/")
         if request.param == "direct"
-        else LiteLLM(api_key=fake.key, base_url=fake.base_url)
+        else LiteLLMClient(api_key=fake.key, base_url=fake.base_url)
     )
     yield made
     await made.close()
@@ -81,7 +81,7 @@ async def test_what_is_no_answer_is_an_error_of_the_model(
 
 async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
     fake.fault = "slow"
-    source = OpenAIEmbeddings(fake.base_url, fake.key, deadline_seconds=0.2)
+    source = OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)
     try:
         with pytest.raises(ModelUnavailable) as raised:
             await source.embed("m", ["one"])
@@ -91,7 +91,7 @@ async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
 
 
 async def test_nobody_there_is_told_with_facts() -> None:
-    source = OpenAIEmbeddings("http://127.0.0.1:1/v1", "sk-secret")
+    source = OpenAIEmbeddingClient("http://127.0.0.1:1/v1", "sk-secret")
     try:
         with pytest.raises(ModelUnavailable, match="cannot be reached") as raised:
             await source.embed("m", ["one"])
@@ -168,7 +168,7 @@ async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_no
     fake: EmbeddingsFake,
 ) -> None:
     told, spent = booking()
-    source = OpenAIEmbeddings(fake.base_url, fake.key, deadline_seconds=0.2)
+    source = OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)
     embedder = ModelEmbedder(source, "m")
     try:
         for fault in ("status", "cut", "slow"):
@@ -184,7 +184,7 @@ async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_no
 async def test_an_answer_that_nobody_waits_for_any_more_is_estimated(fake: EmbeddingsFake) -> None:
     told, spent = booking()
     fake.fault = "slow"
-    source = OpenAIEmbeddings(fake.base_url, fake.key)
+    source = OpenAIEmbeddingClient(fake.base_url, fake.key)
     try:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):

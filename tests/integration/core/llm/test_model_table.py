@@ -11,7 +11,7 @@ import pytest
 
 from core.context.limits import ContextLimit
 from core.domain.budget import Price
-from core.llm.model_table import FILE_BYTES_MAX, ModelTable, model_table
+from core.llm.model_table import FILE_BYTES_MAX, ModelTable, load_model_table
 
 ROW = {
     "mode": "chat",
@@ -26,7 +26,7 @@ ROW = {
 def table(folder: Path, rows: object) -> ModelTable:
     file = folder / "table.json"
     file.write_text(json.dumps(rows))
-    return model_table(file)
+    return load_model_table(file)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def table(folder: Path, rows: object) -> ModelTable:
 async def test_the_installed_table_knows_windows_and_prices(
     model: str, limit: ContextLimit
 ) -> None:
-    known = await asyncio.to_thread(model_table)
+    known = await asyncio.to_thread(load_model_table)
     assert known.limits[model] == limit
     assert known.prices[model].output_per_million_usd > known.prices[model].input_per_million_usd
 
@@ -99,8 +99,8 @@ def test_a_table_that_cannot_be_read_is_told_and_empty(
     file = tmp_path / "table.json"
     file.write_text(content)
     with caplog.at_level(logging.WARNING):
-        assert model_table(file) == ModelTable()
-        assert model_table(tmp_path / "none.json") == ModelTable()
+        assert load_model_table(file) == ModelTable()
+        assert load_model_table(tmp_path / "none.json") == ModelTable()
     assert len(caplog.records) == 2
     assert caplog.records[0].getMessage().startswith("no table of models")
 
@@ -109,4 +109,4 @@ def test_a_table_of_another_size_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "table.json"
     with file.open("wb") as opened:
         opened.truncate(FILE_BYTES_MAX + 1)
-    assert model_table(file) == ModelTable()
+    assert load_model_table(file) == ModelTable()

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from core.domain.errors import ModelRejected, ModelUnavailable
-from core.llm.openai_stream import OpenAIStream
+from core.llm.openai_client import OpenAIChatClient
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from tests.integration.core.llm.test_openai_stream import endpoint as served
 
@@ -31,7 +31,7 @@ def asking(model: str = "m") -> ModelRequest:
     )
 
 
-def endpoint(answer: Answer) -> AbstractAsyncContextManager[OpenAIStream]:
+def endpoint(answer: Answer) -> AbstractAsyncContextManager[OpenAIChatClient]:
     async def handle(request: web.Request) -> web.StreamResponse:
         return await answer(await request.json())
 

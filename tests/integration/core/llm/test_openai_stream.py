@@ -7,7 +7,7 @@ from aiohttp import web
 from core import server_shutdown
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.threads import Usage
-from core.llm.openai_stream import OpenAIStream
+from core.llm.openai_client import OpenAIChatClient
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -22,13 +22,13 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def endpoint(answer: Answer) -> AsyncIterator[OpenAIStream]:
+async def endpoint(answer: Answer) -> AsyncIterator[OpenAIChatClient]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    llm = OpenAIStream(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", "key")
+    llm = OpenAIChatClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", "key")
     try:
         yield llm
     finally:
@@ -166,7 +166,7 @@ async def test_one_connection_serves_one_call_after_the_other():
 
 
 async def test_an_unusable_address_is_rejected_at_once():
-    llm = OpenAIStream("http://[broken", "key")
+    llm = OpenAIChatClient("http://[broken", "key")
     with pytest.raises(ModelRejected):
         [delta async for delta in llm.stream(REQUEST)]
     await llm.close()

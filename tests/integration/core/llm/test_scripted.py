@@ -5,9 +5,9 @@ import pytest
 
 from core.domain.errors import ConfigurationError, ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject
-from core.llm.openai_stream import OpenAIStream
+from core.llm.openai_client import OpenAIChatClient
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve
+from core.llm.scripted.server import ScriptedServer, serve_scenario
 from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 
 STORY = load_scenario(r"""
@@ -40,12 +40,12 @@ def result(*, is_success: bool = True, role: str = "user") -> JsonObject:
 
 @pytest.fixture
 async def server() -> AsyncIterator[ScriptedServer]:
-    async with serve(STORY) as running:
+    async with serve_scenario(STORY) as running:
         yield running
 
 
 async def said(server: ScriptedServer, *messages: JsonObject, tools: tuple[JsonObject, ...] = ()):
-    llm = OpenAIStream(server.base_url)
+    llm = OpenAIChatClient(server.base_url)
     try:
         request = ModelRequest(model="scripted", messages=messages, tools=tools)
         return [delta async for delta in llm.stream(request)]
@@ -84,7 +84,7 @@ async def test_a_later_conversation_of_the_same_thread_starts_over(server: Scrip
 
 
 async def test_steps_left_over_and_unexpected_requests_fail_the_check(server: ScriptedServer):
-    assert server.leftovers() == ("sums, step 1", "sums, step 2", "thanks, step 1")
+    assert server.unplayed_steps() == ("sums, step 1", "sums, step 2", "thanks, step 1")
     with pytest.raises(AssertionError, match="never played: sums, step 1"):
         server.check()
     with pytest.raises(ModelRejected, match="did not accept") as raised:

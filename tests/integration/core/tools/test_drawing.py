@@ -15,7 +15,7 @@ from bots.bootstrap.web_access import outside_services
 from bots.settings import load
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
-from core.llm.litellm_adapter import LiteLLM
+from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
 from core.web_access.drawing import Drawer, usage_in
@@ -93,7 +93,7 @@ async def silent(_request: web.Request) -> web.Response:
 
 
 def impatient(service: StandIn, seconds: float) -> Drawer:
-    source = LiteLLM(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
+    source = LiteLLMClient(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
     return Drawer(source, "openai/gpt-image-1", Guard(frozenset({service.endpoint})))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.domain.messages import JsonObject
 from core.llm import openai_request
-from core.llm.openai_request import RequestWriter
+from core.llm.openai_request import RequestEncoder
 from core.ports import ModelRequest
 
 QUESTION: JsonObject = {"role": "user", "content": "hi \u4f60 \ud800"}
@@ -12,8 +12,8 @@ ANSWER: JsonObject = {"role": "assistant", "content": "yes", "tool_calls": None}
 TOOL: JsonObject = {"type": "function", "function": {"name": "ls"}}
 
 
-def writer() -> RequestWriter:
-    return RequestWriter(model_prefix="openai/", tokens_key="max_tokens")
+def writer() -> RequestEncoder:
+    return RequestEncoder(model_prefix="openai/", tokens_key="max_tokens")
 
 
 def test_the_whole_request_is_one_json_object():

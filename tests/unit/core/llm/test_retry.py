@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
-from core.llm.errors import retry_after
+from core.llm.errors import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 
@@ -109,4 +109,4 @@ async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
 def test_the_wait_that_a_service_asks_for_is_read(
     told: dict[str, str], seconds: float | None
 ) -> None:
-    assert retry_after(told) == seconds
+    assert parse_retry_after(told) == seconds

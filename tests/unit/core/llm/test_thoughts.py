@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.llm.thoughts import Thoughts
+from core.llm.openai_answer import ThinkTagReader
 from core.ports import TextDelta, ThinkingDelta
 
 ANSWERS = st.lists(
@@ -13,7 +13,7 @@ ANSWERS = st.lists(
 
 def told(*pieces: str) -> tuple[str, str]:
     """What was thought, and what was said."""
-    thoughts = Thoughts()
+    thoughts = ThinkTagReader()
     deltas = [delta for piece in pieces for delta in thoughts.read(piece)]
     deltas += thoughts.rest()
     thought = "".join(one.text for one in deltas if isinstance(one, ThinkingDelta))

@@ -15,9 +15,9 @@ from core.domain.errors import ModelError, ModelUnavailable
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import errors
-from core.llm.errors import Refusal, error_of, retry_after
-from core.llm.openai_chunks import AnswerReader
-from core.llm.openai_request import sendable
+from core.llm.errors import ErrorResponse, parse_retry_after, to_model_error
+from core.llm.openai_answer import AnswerReader
+from core.llm.openai_request import without_empty_tool_calls
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,21 @@ REQUEST = Failpoint("llm.litellm.request")
 EMBED = Failpoint("llm.litellm.embed")
 DRAW = Failpoint("llm.litellm.draw")
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
-_CODES: Mapping[str, Refusal] = {
-    "ContextWindowExceededError": Refusal(code="context_length_exceeded"),
-    "ContentPolicyViolationError": Refusal(code="content_policy_violation"),
-    "AuthenticationError": Refusal(status=401),
-    "PermissionDeniedError": Refusal(status=403),
-    "NotFoundError": Refusal(status=404),
-    "PaymentRequiredError": Refusal(status=402),
-    "RateLimitError": Refusal(status=429),
-    "Timeout": Refusal(status=408),
-    "BudgetExceededError": Refusal(status=402),
-    "ServiceUnavailableError": Refusal(status=503),
-    "BadGatewayError": Refusal(status=502),
-    "InternalServerError": Refusal(status=500),
-    "APIConnectionError": Refusal(status=500),
-    "MidStreamFallbackError": Refusal(status=500),
+_CODES: Mapping[str, ErrorResponse] = {
+    "ContextWindowExceededError": ErrorResponse(code="context_length_exceeded"),
+    "ContentPolicyViolationError": ErrorResponse(code="content_policy_violation"),
+    "AuthenticationError": ErrorResponse(status=401),
+    "PermissionDeniedError": ErrorResponse(status=403),
+    "NotFoundError": ErrorResponse(status=404),
+    "PaymentRequiredError": ErrorResponse(status=402),
+    "RateLimitError": ErrorResponse(status=429),
+    "Timeout": ErrorResponse(status=408),
+    "BudgetExceededError": ErrorResponse(status=402),
+    "ServiceUnavailableError": ErrorResponse(status=503),
+    "BadGatewayError": ErrorResponse(status=502),
+    "InternalServerError": ErrorResponse(status=500),
+    "APIConnectionError": ErrorResponse(status=500),
+    "MidStreamFallbackError": ErrorResponse(status=500),
 }
 """litellm's errors by class; any other is judged by the status it carries."""
 
@@ -73,7 +73,7 @@ class _LiteLLM(Protocol):
     close_litellm_async_clients: Callable[[], Awaitable[None]]
 
 
-class LiteLLM:
+class LiteLLMClient:
     """The LLM port over litellm. State: the module, imported at the first call (it takes seconds).
 
     `provider_keys` are environment variables by the providers' own names (ANTHROPIC_API_KEY ...). `api_key` and
@@ -120,7 +120,9 @@ class LiteLLM:
         except Exception as error:
             raise self._translated(error) from error
         if not reader.is_finished:
-            raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
+            raise ModelUnavailable(
+                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+            )
         for delta in reader.rest():
             yield delta
         yield _with_cost(module, request.model, reader.finished())
@@ -190,7 +192,9 @@ class LiteLLM:
             if close is not None:
                 await close()
         if _has_lost_its_end(chunks):
-            raise ModelUnavailable(errors.BROKEN_OFF, detail="the stream ended without its end")
+            raise ModelUnavailable(
+                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+            )
 
     async def _timed(self, work: Awaitable[AnswerT], *, deadline: float) -> AnswerT:
         loop = asyncio.get_running_loop()
@@ -207,7 +211,7 @@ class LiteLLM:
         wanted: dict[str, object] = {
             "model": request.model,
             "messages": with_cache_marks(
-                request.model, [sendable(message) for message in request.messages]
+                request.model, [without_empty_tool_calls(message) for message in request.messages]
             ),
             "stream": request.is_streamed,
             "stream_options": {"include_usage": True} if request.is_streamed else None,
@@ -231,13 +235,13 @@ class LiteLLM:
         known = _CODES.get(type(error).__name__)
         log.debug("litellm raised %s", type(error).__name__, exc_info=error)
         status = getattr(error, "status_code", None)
-        base = known or Refusal(status=status if isinstance(status, int) else 500)
+        base = known or ErrorResponse(status=status if isinstance(status, int) else 500)
         message = str(error)
         for key in (self._api_key, *self._keys.values()):
             message = message.replace(key, "[key]") if key else message
         code = base.code or str(getattr(error, "code", None) or "")
         refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
-        return error_of(refusal)
+        return to_model_error(refusal)
 
 
 def _has_lost_its_end(chunks: object) -> bool:
@@ -248,7 +252,7 @@ def _has_lost_its_end(chunks: object) -> bool:
 
 def _wait(error: Exception) -> float | None:
     headers = getattr(error, "litellm_response_headers", None)
-    return retry_after(cast(Mapping[str, str], headers)) if headers else None
+    return parse_retry_after(cast(Mapping[str, str], headers)) if headers else None
 
 
 def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:

@@ -1,21 +1,104 @@
 """Reading what an OpenAI-compatible endpoint sends: chunks of a stream, whole answers, errors. Untrusted shapes."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal, cast
 
+import jiter
 from pydantic_core import to_json as pydantic_to_json
 
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
 from core.llm import errors
-from core.llm.errors import Refusal, error_of
-from core.llm.surrogates import Halves
-from core.llm.thoughts import Thoughts
+from core.llm.errors import ErrorResponse, to_model_error
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 
+_OPEN, _CLOSE = "<think>", "</think>"
+_SPACE_MAX = 200
+
+
+class ThinkTagReader:
+    """Tells what is thought from what is said. State: where the reading stands, and text that may be part of a tag."""
+
+    __slots__ = ("_held", "_place")
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._place: Literal["start", "thought", "after", "answer"] = "start"
+
+    def read(self, text: str) -> Sequence[TextDelta | ThinkingDelta]:
+        """The next piece of the answer, however it was cut."""
+        match self._place:
+            case "answer":
+                return (TextDelta(text=text),)
+            case "start":
+                return self._begun(self._held + text)
+            case "thought":
+                return self._thought(self._held + text)
+            case "after":
+                said = text.lstrip()
+                self._place = "answer" if said else "after"
+                return (TextDelta(text=said),) if said else ()
+
+    def rest(self) -> Sequence[TextDelta | ThinkingDelta]:
+        """What waited for a tag that did not come."""
+        held, self._held = self._held, ""
+        if not held:
+            return ()
+        return (ThinkingDelta(text=held) if self._place == "thought" else TextDelta(text=held),)
+
+    def _begun(self, whole: str) -> Sequence[TextDelta | ThinkingDelta]:
+        first = whole.lstrip()
+        if first.startswith(_OPEN):
+            self._place, self._held = "thought", ""
+            return self._thought(first[len(_OPEN) :])
+        if _OPEN.startswith(first) and len(whole) < _SPACE_MAX:
+            self._held = whole
+            return ()
+        self._place, self._held = "answer", ""
+        return (TextDelta(text=whole),)
+
+    def _thought(self, whole: str) -> Sequence[TextDelta | ThinkingDelta]:
+        thought, tag, said = whole.partition(_CLOSE)
+        if tag:
+            self._place, self._held = "after", ""
+            return (*_thinking(thought), *self.read(said))
+        held = next(size for size in range(len(_CLOSE), -1, -1) if whole.endswith(_CLOSE[:size]))
+        self._held = whole[len(whole) - held :]
+        return _thinking(whole[: len(whole) - held])
+
+
+def _thinking(text: str) -> Sequence[ThinkingDelta]:
+    return (ThinkingDelta(text=text),) if text else ()
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+_FIRST_HALF = re.compile("[\ud800-\udbff]")
+
+
+class SurrogateJoiner:
+    """Makes the texts of one answer valid Unicode. State: the first half that each text ended with."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[str | int, str] = {}
+
+    def joined(self, place: str | int, piece: str) -> str:
+        """The next piece of the text at that place. Its last half waits for the other one; a half that gets none is
+        a replacement character, or nothing at the end of the text."""
+        if not self._waiting and (piece.isascii() or _HALF.search(piece) is None):
+            return piece
+        whole = self._waiting.pop(place, "") + piece if piece else ""
+        if _FIRST_HALF.match(whole, len(whole) - 1):
+            self._waiting[place] = whole[-1]
+            whole = whole[:-1]
+        return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
-TEXT_CHARACTERS_MAX = 2_000
+ERROR_TEXT_CHARACTERS_MAX = 2_000
 TOKENS_MAX = 100_000_000
 COST_USD_MAX = 100_000
 _REASONS: dict[str, FinishReason] = {
@@ -42,9 +125,9 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self._finish = ""
-        self._halves = Halves()
+        self._halves = SurrogateJoiner()
         self._has_calls = False
-        self._thoughts = Thoughts()
+        self._thoughts = ThinkTagReader()
         self._usage: Usage | None = None
 
     @property
@@ -55,10 +138,10 @@ class AnswerReader:
     def read(self, body: dict[str, object]) -> Sequence[ModelDelta]:
         """The deltas of a chunk, or of a whole answer. Raises the ModelError that a body with an error tells of."""
         if body.get("error"):
-            raise error_of(read_refusal(body))
+            raise to_model_error(parse_error_body(body))
         usage = body.get("usage")
         if isinstance(usage, dict):
-            self._usage = read_usage(cast(dict[str, object], usage))
+            self._usage = parse_usage(cast(dict[str, object], usage))
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices:
             return ()
@@ -81,7 +164,7 @@ class AnswerReader:
         """The last delta. Some servers say "stop" after calls, others nothing at all. Raises ModelUnavailable where
         the service gave the answer up."""
         if self._finish in _FAILURES:
-            raise ModelUnavailable(errors.BROKEN_OFF, detail=f"finish_reason {self._finish}")
+            raise ModelUnavailable(errors.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}")
         reason = _REASONS.get(self._finish.lower(), "stop")
         if reason == "stop" and self._has_calls:
             reason = "tool_calls"
@@ -120,7 +203,7 @@ def _joined(parts: list[object]) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _call_delta(call: dict[str, object], position: int, halves: Halves) -> ToolCallDelta:
+def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
     index, call_id, function = call.get("index"), call.get("id"), call.get("function")
     place = index if isinstance(index, int) else position
     named = cast(dict[str, object], function) if isinstance(function, dict) else {}
@@ -142,7 +225,7 @@ def _arguments_text(arguments: object) -> str:
     return ""
 
 
-def read_usage(usage: dict[str, object]) -> Usage:
+def parse_usage(usage: dict[str, object]) -> Usage:
     """Tokens, and the cost where the provider tells it (OpenRouter). A figure that cannot be one counts as
     not told."""
     details = usage.get("prompt_tokens_details")
@@ -171,9 +254,9 @@ def _figure(value: object, most: float) -> float:
     return float(value) if 0 <= value <= most else 0.0
 
 
-def read_refusal(
+def parse_error_body(
     body: object, *, status: int = 0, retry_after_seconds: float | None = None
-) -> Refusal:
+) -> ErrorResponse:
     """An error body in any of the shapes in use: an object or a text under `error`, or only a message."""
     code, message = "", ""
     if isinstance(body, dict):
@@ -187,10 +270,10 @@ def read_refusal(
             message = str(inner)
     elif isinstance(body, str):
         message = body
-    return Refusal(
+    return ErrorResponse(
         status=status,
         code=code[:100],
-        message=message[:TEXT_CHARACTERS_MAX],
+        message=message[:ERROR_TEXT_CHARACTERS_MAX],
         retry_after_seconds=retry_after_seconds,
     )
 
@@ -201,3 +284,76 @@ def to_json(value: object) -> bytes:
         return pydantic_to_json(value)
     except ValueError:
         return json.dumps(value).encode()
+
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class ServerSentEventReader:
+    """State: the line that has only begun, and whether the end was told."""
+
+    __slots__ = ("_answer", "_pending", "_pending_bytes", "is_over")
+
+    def __init__(self, answer: AnswerReader) -> None:
+        self._answer = answer
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self.is_over = False
+
+    def feed(self, piece: bytes) -> Iterator[ModelDelta]:
+        """What the piece made whole; what follows [DONE] is passed over. Raises a ModelError for what is no answer."""
+        *whole, rest = piece.split(b"\n")
+        if whole and self._pending:
+            whole[0] = b"".join((*self._pending, whole[0]))
+            self._pending, self._pending_bytes = [], 0
+        for line in whole:
+            if line.startswith(b"data:"):
+                yield from self._read(line[5:].strip())
+                if self.is_over:
+                    return
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+            if self._pending_bytes > LINE_BYTES_MAX:
+                raise ModelUnavailable(
+                    errors.UNREADABLE_RESPONSE, detail="a line of the stream is too long"
+                )
+
+    def close(self) -> Iterator[ModelDelta]:
+        """The stream is over, perhaps without the end of its last line. Raises ModelUnavailable where the answer is
+        not over with it."""
+        if self._pending and not self.is_over:
+            yield from self.feed(b"\n")
+        if not self.is_over and not self._answer.is_finished:
+            raise ModelUnavailable(
+                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+            )
+        yield from self._answer.rest()
+
+    def _read(self, content: bytes) -> Sequence[ModelDelta]:
+        if content == b"[DONE]":
+            self.is_over = True
+        elif content:
+            return self._answer.read(json_object(content))
+        return ()
+
+
+def json_object(content: bytes) -> dict[str, object]:
+    """Raises ModelUnavailable for anything else."""
+    try:
+        body = _parsed(content)
+    except (ValueError, RecursionError) as error:
+        raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail=f"not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="not a JSON object")
+    return cast(dict[str, object], body)
+
+
+def _parsed(content: bytes) -> object:
+    """Half of a surrogate pair is taken, too: the other one may come with the next piece."""
+    try:
+        return cast(object, jiter.from_json(content, cache_mode="keys"))
+    except ValueError:
+        if b"\\ud" not in content.lower():
+            raise
+        return cast(object, json.loads(content))

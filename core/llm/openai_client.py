@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
 
@@ -12,10 +12,15 @@ import jiter
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.failpoints import Failpoint
 from core.llm import errors
-from core.llm.errors import error_of, retry_after
-from core.llm.openai_chunks import AnswerReader, read_refusal
-from core.llm.openai_events import EventReader, json_object
-from core.llm.openai_request import RequestWriter
+from core.llm.errors import parse_retry_after, to_model_error
+from core.llm.openai_answer import (
+    AnswerReader,
+    ServerSentEventReader,
+    json_object,
+    parse_error_body,
+    to_json,
+)
+from core.llm.openai_request import RequestEncoder
 from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -40,7 +45,7 @@ _NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] 
 """First match counts; whatever else breaks on the network is an answer broken off."""
 
 
-class OpenAIStream:
+class OpenAIChatClient:
     """The LLM port for one endpoint. State: the session, made at the first call and shared by all.
 
     `base_url` ends before `/chat/completions`. `model_prefix` is taken off the names of models ("openai/" lets a name
@@ -60,7 +65,7 @@ class OpenAIStream:
     ) -> None:
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._api_key = api_key.strip()
-        self._writer = RequestWriter(
+        self._writer = RequestEncoder(
             model_prefix=model_prefix,
             tokens_key="max_completion_tokens"
             if "//api.openai.com/" in self._url
@@ -92,7 +97,7 @@ class OpenAIStream:
                         yield delta
                 else:
                     # no generator around it: each more would be passed through by every piece of the answer
-                    events, piece = EventReader(reader), start
+                    events, piece = ServerSentEventReader(reader), start
                     while piece and not events.is_over:
                         for delta in events.feed(piece):
                             yield delta
@@ -119,7 +124,7 @@ class OpenAIStream:
         for kinds, translation, sentence in _NETWORK:
             if isinstance(error, kinds):
                 return translation(sentence, detail=self._without_key(facts))
-        return ModelUnavailable(errors.BROKEN_OFF, detail=self._without_key(facts))
+        return ModelUnavailable(errors.ANSWER_BROKE_OFF, detail=self._without_key(facts))
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
@@ -130,8 +135,11 @@ class OpenAIStream:
             while response.status != 200:
                 refusal = await _refusal(response)
                 is_about_options = refusal.status in _ABOUT_OPTIONS
-                if not (is_about_options and self._writer.gives_in(request, refusal.message)):
-                    raise error_of(refusal)
+                if not (
+                    is_about_options
+                    and self._writer.drop_rejected_options(request, refusal.message)
+                ):
+                    raise to_model_error(refusal)
                 log.info("the model's service does not take an option: %s", refusal.message[:200])
                 response.close()
                 response = await self._post(request)
@@ -195,11 +203,11 @@ async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:
-            raise ModelUnavailable(errors.UNREADABLE, detail="the answer is too large")
+            raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="the answer is too large")
     return b"".join(pieces)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> errors.Refusal:
+async def _refusal(response: aiohttp.ClientResponse) -> errors.ErrorResponse:
     text = (await response.content.read(ERROR_BYTES_MAX)).decode("utf-8", "replace")
     try:
         body = cast(object, jiter.from_json(text.encode()))
@@ -208,6 +216,105 @@ async def _refusal(response: aiohttp.ClientResponse) -> errors.Refusal:
     if isinstance(body, list):
         # Google's endpoint wraps its error in a list
         body = next(iter(cast(list[object], body)), None)
-    return read_refusal(
-        body, status=response.status, retry_after_seconds=retry_after(response.headers)
+    return parse_error_body(
+        body, status=response.status, retry_after_seconds=parse_retry_after(response.headers)
     )
+
+
+EMBEDDINGS_BYTES_MAX = 64 * 1024 * 1024
+EMBED = Failpoint("llm.openai.embed")
+
+
+class OpenAIEmbeddingClient:
+    """`core.llm.embeddings.EmbeddingClient` for one endpoint. State: the session, made at the first call.
+
+    `base_url` ends before `/embeddings`. `model_prefix` is taken off the names of models. Redirects are refused, since
+    the key would go with them.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str = "",
+        *,
+        model_prefix: str = "",
+        connect_seconds: float = 10,
+        deadline_seconds: float = 120,
+    ) -> None:
+        self._url = f"{base_url.rstrip('/')}/embeddings"
+        self._api_key = api_key.strip()
+        self._model_prefix = model_prefix
+        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Closes the connections; a later call opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
+        """The provider's answer. Raises ModelError."""
+        asked = {
+            "model": model.removeprefix(self._model_prefix),
+            "input": list(texts),
+            "encoding_format": "float",
+        }
+        try:
+            with EMBED:
+                status, headers, content = await self._posted(to_json(asked))
+        except TimeoutError as error:
+            late = "no answer in time"
+            raise ModelUnavailable(errors.TIMED_OUT, detail=late, is_late=True) from error
+        except (OSError, aiohttp.ClientError) as error:
+            facts = f"{type(error).__name__}: {error}"[: errors.DETAIL_CHARACTERS_MAX]
+            raise ModelUnavailable(errors.UNREACHABLE, detail=self._without_key(facts)) from error
+        body = _parsed(content)
+        if status != 200:
+            refusal = parse_error_body(
+                body if body is not None else content.decode("utf-8", "replace"),
+                status=status,
+                retry_after_seconds=parse_retry_after(headers),
+            )
+            refused = to_model_error(refusal)
+            refused.detail = self._without_key(refused.detail)
+            raise refused
+        if not isinstance(body, dict):
+            raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="not a JSON object")
+        return cast(dict[str, object], body)
+
+    async def _posted(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        async with self._open().post(
+            self._url, data=content, headers=headers, allow_redirects=False
+        ) as response:
+            pieces, size = list[bytes](), 0
+            async for piece in response.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                if size > EMBEDDINGS_BYTES_MAX:
+                    raise ModelUnavailable(
+                        errors.UNREADABLE_RESPONSE, detail="the answer is too large"
+                    )
+            told = {name.lower(): text for name, text in response.headers.items()}
+            return response.status, told, b"".join(pieces)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    def _without_key(self, detail: str) -> str:
+        return detail.replace(self._api_key, "[key]") if self._api_key else detail
+
+
+def _parsed(content: bytes) -> object:
+    """None for what is no JSON."""
+    try:
+        return cast(object, jiter.from_json(content))
+    except ValueError:
+        return None
