@@ -81,7 +81,15 @@ def demo(
 ) -> None:
     """Show the agent at work in a simulated chat."""
     settings = _settings()
-    from bots.demo.performance import run
+    try:
+        from bots.demo.performance import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "simulator":
+            raise
+        raise ConfigurationError(
+            "The demo needs the simulated chat platforms, which are not installed. "
+            "Install them: pip install 'threadhand[demo]'"
+        ) from error
 
     raise typer.Exit(_run(run(settings, headless=headless, port=port)))
 

@@ -21,7 +21,9 @@ from bots.demo.story import (
 )
 from bots.demo.watch import StoryBroken
 from bots.settings import Settings
+from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
+from simulator.serving import PortInUse
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +42,20 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
             _say(note)
         if headless:
             return await _headless(stage)
-        platforms = {"slack": stage.slack, "discord": stage.discord}
-        async with served_page(platforms, port=port, samples=samples(stage)) as address:
-            _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
-            if sys.stdout.isatty() and _has_browser():
-                await asyncio.to_thread(webbrowser.open, address)
-            await asyncio.Event().wait()
+        try:
+            await _serve_page(stage, port)
+        except PortInUse as error:
+            raise ConfigurationError(f"{error} Choose another one with --port.") from error
     return 0
+
+
+async def _serve_page(stage: Stage, port: int | None) -> None:
+    platforms = {"slack": stage.slack, "discord": stage.discord}
+    async with served_page(platforms, port=port, samples=samples(stage)) as address:
+        _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
+        if sys.stdout.isatty() and _has_browser():
+            await asyncio.to_thread(webbrowser.open, address)
+        await asyncio.Event().wait()
 
 
 async def _headless(stage: Stage) -> int:

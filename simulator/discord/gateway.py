@@ -9,7 +9,6 @@ from functools import partial
 
 from aiohttp import WSMsgType, web
 
-from core.tasks import cancel, spawn
 from simulator.discord.guild import guild_create_json, is_on, ready_json
 from simulator.discord.payload import Json, as_object, int_of, list_of, text_of
 from simulator.discord.sessions import (
@@ -27,6 +26,7 @@ from simulator.discord.sessions import (
 from simulator.discord.settings import MESSAGE_CONTENT
 from simulator.discord.wire import member_json
 from simulator.discord.world import Event, World
+from simulator.serving import cancel, spawn
 
 _ALL_INTENTS = sum(1 << bit for bit in (*range(17), 20, 21, 24, 25))
 _PAYLOAD_BYTES_MAX = 4096

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 
-from core import server_shutdown
 from simulator.discord import calling, people
 from simulator.discord.calls import CallRecord
 from simulator.discord.events import GUILDS
@@ -17,6 +16,7 @@ from simulator.discord.rest.door import API_PATH, Door
 from simulator.discord.seen import view_of
 from simulator.discord.settings import DiscordSettings
 from simulator.discord.world import Event, Guild, Message, World
+from simulator.serving import HOST, start_listening, stop_server
 from simulator.view import PlatformView, SentFile
 
 SIMULATED_TOKEN = "simulated-discord-token"  # noqa: S105 - opens nothing but this simulator
@@ -60,12 +60,9 @@ class DiscordSimulator:
             handler_cancellation=True,
             shutdown_timeout=2.0,
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
-        await site.start()
-        port = self._runner.addresses[0][1]
-        self.world.http_url = f"http://127.0.0.1:{port}"
-        self.world.gateway_url = f"ws://127.0.0.1:{port}/"
+        port = await start_listening(self._runner, self._port)
+        self.world.http_url = f"http://{HOST}:{port}"
+        self.world.gateway_url = f"ws://{HOST}:{port}/"
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -73,7 +70,7 @@ class DiscordSimulator:
         if self._door is not None:
             self._door.close()
         if self._runner is not None:
-            await server_shutdown.end(self._runner)
+            await stop_server(self._runner)
 
     def _application(self, door: Door) -> web.Application:
         async def attachment(request: web.Request) -> web.Response:

@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
-from core.tasks import cancel, spawn
 from simulator.modal.output import Output, ready_to_read, ready_to_write
+from simulator.serving import cancel, spawn
 
 END_SECONDS = 10.0
 FOLDERS = ("root", "tmp", "workspace")

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
-from core.tasks import cancel, spawn
+from simulator.serving import cancel, spawn
 
 COOKIE = "_modal_connect_token"
 HEAD_BYTES_MAX = 64 * 1024

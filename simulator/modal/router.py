@@ -10,10 +10,10 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as router_pb2
 
-from core.tasks import spawn
 from simulator.modal.container import Command, CommandRefused
 from simulator.modal.rpc import Answer, RpcStream, Talk
 from simulator.modal.world import SimulatedSandbox, World
+from simulator.serving import spawn
 
 HOME = "/root"
 

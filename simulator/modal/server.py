@@ -14,11 +14,11 @@ from grpclib.server import Server
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from core.tasks import cancel, spawn
 from simulator.modal import account, functions, router, sandboxes
 from simulator.modal.container import Jail
 from simulator.modal.rpc import Faults, Gate, service
 from simulator.modal.world import World
+from simulator.serving import HOST, PortInUse, cancel, spawn
 
 LOOK_SECONDS = 0.2
 CLOSE_SECONDS = 2.0
@@ -42,11 +42,14 @@ class _Listening(Server):
         vars(protocol)["connection_made"] = noted
         return protocol
 
-    async def serve(self) -> str:
-        """The URL."""
-        await self.start("127.0.0.1", 0)
+    async def serve(self, port: int) -> str:
+        """Returns the URL. Raises PortInUse."""
+        try:
+            await self.start(HOST, port)
+        except OSError as error:
+            raise PortInUse(port) from error
         listening = cast("asyncio.Server", self._server)
-        return f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        return f"http://{HOST}:{listening.sockets[0].getsockname()[1]}"
 
     async def end(self) -> None:
         self.close()
@@ -58,9 +61,10 @@ class _Listening(Server):
 
 
 class ModalSimulator:
-    """A strict Modal while entered. `jail` None: its commands are plain processes of this machine's user."""
+    """A strict Modal. `jail` None: its commands are plain processes of this machine's user. Port 0 picks a free one."""
 
-    def __init__(self, jail: Jail | None = None) -> None:
+    def __init__(self, jail: Jail | None = None, *, port: int = 0) -> None:
+        self._port = port
         self._folder = Path(tempfile.mkdtemp(prefix="threadhand-modal-"))
         self._folder.chmod(0o711)
         self._servers: list[_Listening] = []
@@ -93,8 +97,8 @@ class ModalSimulator:
             router.answers(world),
             router.talks(world),
         )
-        self.url = world.url = await self._serve(control)
-        world.router_url = await self._serve(commands)
+        self.url = world.url = await self._serve(control, self._port)
+        world.router_url = await self._serve(commands, 0)
         self._watching = spawn(self._watch(), name="the clock of the simulated Modal")
         return self
 
@@ -110,10 +114,11 @@ class ModalSimulator:
             await server.end()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _serve(self, servicer: object) -> str:
+    async def _serve(self, servicer: object, port: int) -> str:
         server = _Listening(servicer)
+        url = await server.serve(port)
         self._servers.append(server)
-        return await server.serve()
+        return url
 
     async def _watch(self) -> None:
         while True:

@@ -7,16 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePath
-from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from pydantic import TypeAdapter
 
-from core import server_shutdown
-from core.domain.errors import ConfigurationError
-from core.tasks import cancel, spawn
-from simulator.page.actions import Action, Upload, carry_out
+from simulator.actions import Action, carry_out
+from simulator.serving import cancel, refuse_foreign_origins, serve_on_loopback, spawn
 from simulator.view import PlatformView, SentFile, SimulatedPlatform
 
 VIEW: TypeAdapter[PlatformView] = TypeAdapter(PlatformView)
@@ -61,7 +57,7 @@ SAMPLES: web.AppKey[Sequence[Sample]] = web.AppKey("samples")
 
 def page_app(platforms: Platforms, samples: Sequence[Sample] = ()) -> web.Application:
     """The page for these platforms, named as their views name them."""
-    app = web.Application(client_max_size=UPLOAD_BYTES_MAX, middlewares=[_from_this_page])
+    app = web.Application(client_max_size=UPLOAD_BYTES_MAX, middlewares=[refuse_foreign_origins])
     app[PLATFORMS] = platforms
     app[SAMPLES] = samples
     app.add_routes(
@@ -79,31 +75,9 @@ def page_app(platforms: Platforms, samples: Sequence[Sample] = ()) -> web.Applic
 async def served_page(
     platforms: Platforms, *, port: int | None, samples: Sequence[Sample] = ()
 ) -> AsyncGenerator[str, None]:
-    """Serves on 127.0.0.1 while entered; yields the page's address. Raises ConfigurationError for a port in use."""
-    runner = web.AppRunner(page_app(platforms, samples), access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, "127.0.0.1", port or 0).start()
-        except OSError as error:
-            raise ConfigurationError(
-                f"Port {port} of this machine is in use; choose another with --port."
-            ) from error
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await server_shutdown.end(runner)
-
-
-@web.middleware
-async def _from_this_page(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Pages of other sites cannot act here, nor read through a rebound name."""
-    host = urlsplit(f"//{request.host}").hostname
-    origin = request.headers.get("Origin")
-    if host not in ("127.0.0.1", "localhost", "::1") or (
-        origin is not None and urlsplit(origin).netloc != request.host
-    ):
-        raise web.HTTPForbidden(text="This page is for this machine only.")
-    return await handler(request)
+    """Serves on 127.0.0.1 while entered; yields the page's address. Raises PortInUse."""
+    async with serve_on_loopback(page_app(platforms, samples), port=port or 0) as url:
+        yield f"{url}/"
 
 
 async def _static(request: web.Request) -> web.Response:
@@ -158,7 +132,7 @@ async def _act(request: web.Request) -> web.Response:
         raise web.HTTPNotFound(text="There is no such platform here.")
     form = await request.post()
     uploads = [
-        Upload(name=value.filename, content=value.file.read(), mime_type=value.content_type)
+        SentFile(name=value.filename, content=value.file.read(), mime_type=value.content_type)
         for value in form.values()
         if isinstance(value, web.FileField) and value.filename
     ]

@@ -5,8 +5,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from core.tasks import spawn
 from simulator.faults import Fault, FaultKind, Faults
+from simulator.serving import spawn
 from simulator.slack.installed import event_callback
 from simulator.slack.payloads import NotAcknowledged, Payload
 from simulator.slack.settings import SlackSettings

@@ -9,8 +9,8 @@ from typing import Self
 
 from aiohttp import web
 
-from core import server_shutdown
 from simulator.faults import Faults
+from simulator.serving import HOST, start_listening, stop_server
 from simulator.slack.deliveries import Outbox
 from simulator.slack.dispatch import ApiCall, WebApi
 from simulator.slack.files import FileServer
@@ -151,11 +151,8 @@ class SlackSimulator(BusyPeople):
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
-        self.port = int(self._runner.addresses[0][1])
-        self.origin = self.socket_mode.origin = f"http://127.0.0.1:{self.port}"
+        self.port = await start_listening(self._runner, self.port)
+        self.origin = self.socket_mode.origin = f"http://{HOST}:{self.port}"
         for workspace in self.workspaces.values():
             workspace.origin = self.origin
         return self
@@ -172,11 +169,27 @@ class SlackSimulator(BusyPeople):
         if self.http_events is not None:
             await self.http_events.close()
         if self._runner is not None:
-            await server_shutdown.end(self._runner)
+            await stop_server(self._runner)
 
     def _note_change(self) -> None:
         if not self._changed.is_set():
             self._changed.set()
+
+    def configure(self, settings: SlackSettings) -> None:
+        """Changes the app's scopes, subscriptions and commands and the rate limits while the simulator runs.
+
+        Other settings count from the start only.
+        """
+        self.settings = self.web_api.settings = self.outbox.settings = settings
+        self.web_api.rates.scale = settings.rate_scale
+        for workspace in self.workspaces.values():
+            workspace.settings = replace(
+                workspace.settings,
+                scopes=settings.scopes,
+                subscriptions=settings.subscriptions,
+                commands=settings.commands,
+            )
+            workspace.changed()
 
     def misbehave(self, fault: str, **settings: str | float | int) -> None:
         """See SimulatedPlatform.misbehave. The connection's faults bite at once, or when one is there.

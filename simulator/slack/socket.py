@@ -10,8 +10,8 @@ from typing import cast
 
 from aiohttp import WSMsgType, web
 
-from core.tasks import cancel, spawn
 from simulator.faults import Faults
+from simulator.serving import cancel, spawn
 from simulator.slack.deliveries import Delivery
 from simulator.slack.payloads import NotAcknowledged, Payload
 

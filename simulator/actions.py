@@ -1,7 +1,6 @@
-"""What a person does on the page, checked and carried out on a platform."""
+"""An action of a person, as the page and the control API receive it, checked and carried out on a platform."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,17 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from simulator.view import SentFile, SimulatedPlatform
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
-    """A file chosen on the page."""
-
-    name: str
-    content: bytes
-    mime_type: str
-
-
 class Action(BaseModel):
-    """One thing done; which fields count depends on the kind."""
+    """One action of a person; which fields count depends on the kind. `emoji` and ids are as the view shows them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,19 +30,16 @@ class Action(BaseModel):
 
 
 async def carry_out(  # noqa: C901 - one case per kind
-    platform: SimulatedPlatform, action: Action, uploads: Sequence[Upload]
+    platform: SimulatedPlatform, action: Action, files: Sequence[SentFile]
 ) -> str:
-    """The id of what was made, if anything.
+    """Returns the id of the message or interaction that the action made, or an empty string.
 
-    Raises ValueError with a sentence for what makes no sense, TimeoutError where the bot was silent.
+    Raises ValueError with a sentence if the action makes no sense, TimeoutError if the bot did not answer.
     """
-    sent = [
-        SentFile(name=one.name, content=one.content, mime_type=one.mime_type) for one in uploads
-    ]
     place = (action.person, action.channel_id)
     match action.kind:
         case "say":
-            return await platform.say(*place, action.text, thread_id=action.thread_id, files=sent)
+            return await platform.say(*place, action.text, thread_id=action.thread_id, files=files)
         case "edit":
             await platform.edit(*place, action.message_id, action.text)
         case "delete":
@@ -66,9 +53,9 @@ async def carry_out(  # noqa: C901 - one case per kind
         case "submit":
             await platform.submit(action.person, action.form_id, action.values)
         case "command":
-            files = {action.file_option: sent[0]} if sent and action.file_option else None
+            attached = {action.file_option: files[0]} if files and action.file_option else None
             return await platform.command(
-                *place, action.name, action.values, thread_id=action.thread_id, files=files
+                *place, action.name, action.values, thread_id=action.thread_id, files=attached
             )
         case "misbehave":
             platform.misbehave(action.name, **action.values)

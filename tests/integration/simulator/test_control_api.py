@@ -1,0 +1,266 @@
+"""`python -m simulator` as a child process, driven over HTTP by a program that knows nothing but its README."""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import serve
+from tests.paths import REPOSITORY
+
+PATIENCE_SECONDS = 60.0
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
+BUTTON = {
+    "type": "actions",
+    "elements": [
+        {"type": "button", "action_id": "go", "text": {"type": "plain_text", "text": "Go"}}
+    ],
+}
+
+
+@dataclass(slots=True)
+class Simulator:
+    """The child: the lines that it printed by service, and its control API."""
+
+    process: Process
+    session: aiohttp.ClientSession
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    async def get(self, path: str, **query: str) -> dict[str, Any]:
+        return await self._answer("GET", path, params=query)
+
+    async def post(self, path: str, **body: Any) -> dict[str, Any]:
+        return await self._answer("POST", path, json=body)
+
+    async def patch(self, path: str, **body: Any) -> dict[str, Any]:
+        return await self._answer("PATCH", path, json=body)
+
+    async def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        url = f"{self.lines['control']['url']}/{path}".rstrip("/")
+        async with self.session.request(method, url, **options) as response:
+            body = await response.json()
+            assert isinstance(body, dict)
+            return {**body, "status": response.status}
+
+    def slack_client(self) -> AsyncWebClient:
+        line = self.lines["slack"]
+        return AsyncWebClient(token=line["bot_token"], base_url=line["url"])
+
+
+@asynccontextmanager
+async def simulator(*arguments: str) -> AsyncGenerator[Simulator, None]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "simulator", *arguments, env=ENVIRONMENT, stdout=PIPE
+    )
+    assert process.stdout is not None
+    async with aiohttp.ClientSession() as session:
+        made = Simulator(process, session)
+        last = "page" if "--page" in arguments else "control"
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while last not in made.lines:
+                    line = await process.stdout.readline()
+                    assert line, "the simulator ended without an address"
+                    printed = json.loads(line)
+                    made.lines[printed["service"]] = printed
+                yield made
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+async def test_it_serves_all_services_and_ends_with_a_signal() -> None:
+    async with simulator("--slack", "--discord", "--modal", "--page") as made:
+        assert (await made.get(""))["services"] == ["slack", "discord", "modal"]
+        assert all("http://127.0.0.1:" in str(line["url"]) for line in made.lines.values())
+        assert made.lines["modal"]["environment"]["MODAL_SERVER_URL"] == made.lines["modal"]["url"]
+        assert (await made.get("modal"))["sandboxes"] == []
+        async with made.session.get(made.lines["page"]["url"]) as page:
+            assert page.status == 200
+        made.process.send_signal(signal.SIGTERM)
+        assert await made.process.wait() == 0
+
+
+async def test_a_port_in_use_and_a_missing_service_end_it_with_a_sentence() -> None:
+    async with simulator("--slack") as made:
+        port = made.lines["slack"]["url"].split(":")[2].split("/")[0]
+        code, complaint = await ended("--slack", "--slack-port", port)
+        assert code == 2
+        assert complaint == f"simulator: Port {port} of this machine is in use.\n"
+    code, complaint = await ended()
+    assert code == 2
+    assert "--slack, --discord and --modal" in complaint
+
+
+async def ended(*arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "simulator", *arguments, env=ENVIRONMENT, stdout=DEVNULL, stderr=PIPE
+    )
+    _, complaint = await process.communicate()
+    return process.returncode, complaint.decode()
+
+
+async def test_people_write_with_files_and_the_transcript_shows_edits_and_reactions() -> None:
+    async with simulator("--slack") as made:
+        sheet = {"name": "a.csv", "content_base64": b64encode(b"1,2").decode()}
+        said = await made.post(
+            "slack/actions/say", person="alice", channel_id="general", text="hi", files=[sheet]
+        )
+        form = aiohttp.FormData()
+        action = {"person": "bob", "channel_id": "general", "text": "", "thread_id": said["id"]}
+        form.add_field("action", json.dumps(action))
+        form.add_field("upload", b"png", filename="b.png", content_type="image/png")
+        url = f"{made.lines['control']['url']}/slack/actions/say"
+        async with made.session.post(url, data=form) as response:
+            assert response.status == 200
+        place = {"person": "alice", "channel_id": "general", "message_id": said["id"]}
+        await made.post("slack/actions/edit", **place, text="hello")
+        await made.post("slack/actions/react", **place, emoji="eyes")
+        thread = await made.get("slack/transcript", channel="general", thread_id=said["id"])
+        first, second = thread["messages"]
+        assert (first["text"], first["edits"]) == ("hello", 1)
+        assert first["reactions"] == [{"emoji": "eyes", "people": ["alice"]}]
+        assert [file["name"] for file in second["files"]] == ["b.png"]
+        async with made.session.get(first["files"][0]["url"]) as file:
+            assert await file.read() == b"1,2"
+        whole = await made.get("slack/transcript", channel="general")
+        assert [one["thread_id"] for one in whole["threads"]] == [said["id"]]
+        changes = await made.get("slack/changes", after=str(whole["version"]), seconds="0.05")
+        assert changes["version"] == whole["version"]
+
+
+async def test_faults_and_scopes_of_slack_reach_the_bot() -> None:
+    async with simulator("--slack", "--no-rate-limits") as made:
+        bot = made.slack_client()
+        place = {"channel": "#general", "text": "hi"}
+        await made.post("slack/faults", fault="rate_limit", method="chat.*", seconds=7)
+        assert (await refusal(bot, place)).headers["Retry-After"] == "7"
+        settings = await made.get("slack/settings")
+        granted = [scope for scope in settings["scopes"] if scope != "chat:write"]
+        changed = await made.patch("slack/settings", scopes=granted)
+        assert changed["scopes"] == granted
+        assert changed["subscriptions"] == settings["subscriptions"]
+        assert (await refusal(bot, place)).data["error"] == "missing_scope"
+        await made.patch("slack/settings", scopes=settings["scopes"])
+        await bot.chat_postMessage(**place)
+        calls = (await made.get("slack/calls"))["calls"]
+        assert [call["error"] for call in calls] == ["rate_limit", "missing_scope", ""]
+
+
+async def refusal(bot: AsyncWebClient, place: dict[str, str]) -> Any:
+    try:
+        await bot.chat_postMessage(**place)
+    except SlackApiError as error:
+        return error.response
+    raise AssertionError("the call passed")
+
+
+async def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
+    async with simulator("--slack") as made:
+        place = {"person": "alice", "channel_id": "general"}
+        silent = await made.post("slack/actions/say", **place)
+        assert (silent["status"], silent["message"]) == (400, "a message needs a text or a file")
+        assert (await made.post("slack/actions/sing", **place))["status"] == 404
+        assert (await made.post("slack/actions/say", **place, tone="high"))["status"] == 400
+        assert (await made.post("slack/faults", fault="flood"))["status"] == 400
+        assert (await made.patch("slack/settings", bot_token="x"))["status"] == 400
+        assert (await made.get("slack/transcript", channel="attic"))["status"] == 404
+        assert (await made.get("discord"))["status"] == 404
+        assert (await made.post("modal/faults", rpc="SandboxCreate"))["status"] == 404
+        async with made.session.get(
+            made.lines["control"]["url"], headers={"Origin": "http://evil.example"}
+        ) as response:
+            assert response.status == 403
+
+
+async def test_a_button_without_a_bot_that_answers_times_out() -> None:
+    async with simulator("--slack") as made:
+        posted = await made.slack_client().chat_postMessage(
+            channel="#general", text="go?", blocks=[BUTTON]
+        )
+        shown = (await made.get("slack/transcript", channel="general"))["messages"][0]
+        button = next(one for one in shown["elements"] if one["kind"] == "button")
+        pressed = await made.post(
+            "slack/actions/press",
+            person="alice",
+            channel_id="general",
+            message_id=posted["ts"],
+            control_id=button["control_id"],
+        )
+        assert pressed["status"] == 504
+
+
+async def test_faults_of_modal_are_armed_by_status() -> None:
+    async with simulator("--modal") as made:
+        fault = {"rpc": "SandboxCreate", "status": "UNAVAILABLE"}
+        assert (await made.post("modal/faults", **fault))["status"] == 200
+        assert (await made.post("modal/faults", **{**fault, "status": "GONE"}))["status"] == 400
+
+
+SCENARIO = """
+conversations:
+  - name: product
+    when: {user: {contains: "6 x 7"}}
+    steps: [{text: "Six times seven is 42."}]
+"""
+
+
+async def test_the_real_program_answers_on_both_platforms(tmp_path: Path) -> None:
+    async with simulator("--slack", "--discord") as made, serve(load_scenario(SCENARIO)) as script:
+        environment = {
+            **ENVIRONMENT,
+            **made.lines["slack"]["environment"],
+            **made.lines["discord"]["environment"],
+            "HOME": str(tmp_path),
+            "THREADHAND_MODEL": "threadhand/scripted",
+            "THREADHAND_LLM_BASE_URL": script.base_url,
+            "THREADHAND_LLM_API_KEY": "scripted",
+            "THREADHAND_ALLOWED_WORKSPACES": "*",
+            "THREADHAND_DATA_DIR": str(tmp_path),
+            "THREADHAND_HTTP_PORT": "0",
+            "THREADHAND_SANDBOX": "none",
+        }
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bots", "up", cwd=tmp_path, env=environment
+        )
+        try:
+            for platform in ("slack", "discord"):
+                await until(made, platform, "", lambda view: view["is_bot_connected"])
+                place = {"person": "alice", "channel_id": "@alice"}
+                await made.post(f"{platform}/actions/say", **place, text="What is 6 x 7?")
+                await until(made, platform, "/transcript", is_answered, channel="@alice")
+        finally:
+            program.terminate()
+            await program.wait()
+
+
+def is_answered(channel: dict[str, Any]) -> bool:
+    messages = [*channel["messages"], *(one for t in channel["threads"] for one in t["messages"])]
+    return any(one["is_bot"] and "is 42" in one["text"] for one in messages)
+
+
+async def until(
+    made: Simulator,
+    platform: str,
+    path: str,
+    holds: Callable[[dict[str, Any]], bool],
+    **query: str,
+) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds(answer := await made.get(f"{platform}{path}", **query)):
+        assert time.monotonic() < deadline, f"not in time: {answer}"
+        await made.get(f"{platform}/changes", after=str(answer["version"]), seconds="1")
