@@ -13,8 +13,10 @@ pytest.register_assert_rewrite(
     "tests.chaos.knowledge_stories", "tests.chaos.report_story", "tests.chaos.stories"
 )
 
-settings.register_profile("threadhand", derandomize=True, deadline=None)
-settings.load_profile("threadhand")
+settings.register_profile("short", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("slow", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("long", derandomize=True, deadline=None, max_examples=400)
+settings.load_profile("short")
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -107,6 +107,7 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "module", "sizes"),
     [

@@ -151,19 +151,35 @@ OVERTAKEN = ("sandbox.interrupt.after",)
 """Places that a run which ends by itself meanwhile does not come to."""
 SOURCES = ("bots", "core", "sandbox", "storage")
 
+DEFAULT = {
+    ("report", "storage.accept"),
+    ("report", "storage.write"),
+    ("report", "slack.post"),
+    ("report", "sandbox.execute"),
+    ("report_in_discord", "discord.post"),
+}
+"""One crash for each tier of the program: reception, worker, delivery on each platform, sandbox."""
+
+
+def tier(story: str, place: str, *, is_first: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """One death at each place is slow, further ones are long; a few run by default."""
+    if not is_first:
+        return (pytest.mark.long,)
+    return () if (story, place) in DEFAULT else (pytest.mark.slow,)
+
+
 CASES = [
     pytest.param(
         story,
         f"{place}.{when}:kill:{hit}",
         id=f"{story}-{place}.{when}-{hit}",
-        marks=() if (when, hit) == ("after", hits[0]) else pytest.mark.long,
+        marks=tier(story, place, is_first=(when, hit) == ("after", hits[0])),
     )
     for story, places in PASSED.items()
     for place, hits in places.items()
     for hit in hits
     for when in ("before", "after")
 ]
-"""One death at each place is tried always, the others in the long run of the tests."""
 
 
 def test_every_place_of_the_program_is_tried() -> None:
@@ -180,6 +196,7 @@ async def test_a_crash(story: str, failpoint: str) -> None:
     await play(STORIES[story], [failpoint])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("place", TWICE)
 async def test_a_crash_after_a_crash(place: str, when: str) -> None:

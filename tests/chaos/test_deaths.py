@@ -7,6 +7,9 @@ from core.run.poison_runs import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 
+pytestmark = pytest.mark.slow
+
+
 DEADLY = "llm.openai.request.after:kill"
 """Passed while a turn goes on, which is stored nowhere yet."""
 DEADLY_COMMAND = "sandbox.execute.after:kill"

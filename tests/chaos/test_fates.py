@@ -69,7 +69,7 @@ ALWAYS: tuple[tuple[str, Fate], ...] = (
     ("report", Fate(kind="bot", place="slack.post.after", action="kill", hit=2)),
     ("report", Fate(kind="bot", place="slack.post.before", action="pause", hit=2)),
 )
-"""Those that are tried each time; all the others in the long run of the tests."""
+"""The slow ones; all others are long."""
 
 
 def fates() -> Iterator[tuple[str, Fate]]:
@@ -125,7 +125,7 @@ def test_each_place_is_passed_by_somebody() -> None:
             story,
             fate,
             id=f"{story}-{fate.kind}-{fate.failpoint}",
-            marks=() if (story, fate) in ALWAYS else pytest.mark.long,
+            marks=pytest.mark.slow if (story, fate) in ALWAYS else pytest.mark.long,
         )
         for story, fate in fates()
     ],

@@ -50,6 +50,7 @@ async def _on_a_small_disk(sandbox: str) -> AsyncGenerator[tuple[Disk, Crew], No
             yield disk, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sandbox", ["unsafe-process", pytest.param("local", marks=pytest.mark.long)]
 )

@@ -49,6 +49,7 @@ async def _answers(told: Crew) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_redis_may_be_full() -> None:
     async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
@@ -62,6 +63,7 @@ async def test_redis_may_be_full() -> None:
         await settle_and_check(told)
 
 
+@pytest.mark.slow
 async def test_the_disk_of_postgresql_may_be_full() -> None:
     async with _on_a_small_disk() as (disk, told):
         disk.fill()

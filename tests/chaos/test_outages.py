@@ -16,6 +16,7 @@ async def _busy(told: Crew) -> None:
     await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
 
 
+@pytest.mark.slow
 async def test_an_emptied_redis_loses_nothing() -> None:
     async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
@@ -37,6 +38,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
         await settle_and_check(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_redis", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
     async with servers() as (database, cache, url), crew("slack", url, cache.answer) as told:
@@ -65,6 +67,7 @@ async def test_connections_to_the_database_may_break() -> None:
         await settle_and_check(told)
 
 
+@pytest.mark.slow
 async def test_a_model_that_hangs_and_breaks_off_is_asked_again() -> None:
     scenario = """
 conversations:

@@ -214,6 +214,7 @@ async def test_binary_output_is_text_all_the_same(sandbox: Sandbox) -> None:
     assert "\0" not in done.output
 
 
+@pytest.mark.slow
 async def test_endless_output_is_stopped_and_costs_little(sandbox: Sandbox) -> None:
     begun = await run(sandbox, "yes", seconds=1.5)
     assert begun.exit_code is None

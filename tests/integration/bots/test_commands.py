@@ -97,6 +97,7 @@ async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(desk: D
     assert await desk.world.engine.conversations.find(HERE) is not None
 
 
+@pytest.mark.slow
 async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(desk: Desk) -> None:
     desk.world.model.turns = [text("one")]
     await desk.play((await desk.reception.receive(message())).run_id)

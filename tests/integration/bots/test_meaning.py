@@ -23,6 +23,7 @@ def settings(**variables: str) -> Settings:
     return load(environ, Path("no such file"))
 
 
+@pytest.mark.slow
 async def test_without_the_setting_words_are_all(database: Database) -> None:
     async with semantics(settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database) as found:
         assert found is None
@@ -41,6 +42,7 @@ async def test_the_endpoint_of_the_model_is_asked_with_its_key(
         assert [one["model"] for one in fake.seen] == ["own/e5"]
 
 
+@pytest.mark.slow
 async def test_any_other_provider_is_reached_through_litellm(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,

@@ -250,6 +250,7 @@ async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> N
     assert any(text.startswith("API key [set]") for text in second.hidden)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(["THREADHAND_MODEL", "THREADHAND_API_TOKEN", "THREADHAND_ALLOWED_USERS"]),

@@ -17,6 +17,9 @@ from tests.integration.bots.reception_desk import ALICE, BOB, HERE, Desk, messag
 from tests.integration.bots.reception_desk import desk as desk
 from tests.integration.core.conftest import world as world
 
+pytestmark = pytest.mark.slow
+
+
 POLICY = Policy(users=("U1",), admins=("U1",))
 
 

@@ -4,6 +4,8 @@ import asyncio
 import time
 from dataclasses import replace
 
+import pytest
+
 from core.loop.policy import LoopPolicy
 from core.run.execute import execute
 from core.tools.tool import Toolbox, ToolContext
@@ -30,6 +32,7 @@ async def seconds(world: World, *, is_sequential: bool) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.slow
 async def test_slow_calls_in_parallel_take_less_than_half_the_time(world: World) -> None:
     sequential = await seconds(world, is_sequential=True)
     parallel = await seconds(world, is_sequential=False)

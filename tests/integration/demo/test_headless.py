@@ -96,6 +96,7 @@ def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     assert ended.complaints == ""
 
 
+@pytest.mark.slow
 def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
@@ -108,6 +109,7 @@ def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> No
     assert told.count("☑ Put it on a page and look at that") == 2
 
 
+@pytest.mark.slow
 def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +121,7 @@ def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
     assert "page.png" not in told
 
 
+@pytest.mark.slow
 def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
     ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
     check_told(ended)
@@ -139,6 +142,7 @@ def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
         assert junk not in told
 
 
+@pytest.mark.slow
 def test_a_data_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
     in_the_way = tmp_path / "a file"
     in_the_way.write_text("")
@@ -149,6 +153,7 @@ def test_a_data_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) ->
     check_told(play(tmp_path, settings))
 
 
+@pytest.mark.slow
 def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
@@ -159,6 +164,7 @@ def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
             check_told(ended)
 
 
+@pytest.mark.slow
 def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path: Path) -> None:
     if reason := forbidden_here():
         lacking("jail", f"a filter against namespaces cannot be set: {reason}")
@@ -170,6 +176,7 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
     assert len(loud) == 1
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
     async with serve_scenario(story()) as model:
         settings = {
@@ -183,6 +190,7 @@ async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) 
         assert len(model.requests) >= 12
 
 
+@pytest.mark.slow
 def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -> None:
     ended = play(tmp_path, {"THREADHAND_SANDBOX": "none"})
     assert ended.code == 2
@@ -190,6 +198,7 @@ def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -
     assert len(ended.complaints.splitlines()) == 1
 
 
+@pytest.mark.slow
 async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
     """What the story checks is real: an agent that pins without a word is found out."""
     async with staged(load({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
@@ -198,6 +207,7 @@ async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path
             await handbook_story.play_slack(stage.slack, stage.board)
 
 
+@pytest.mark.slow
 async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:
     async with serve_scenario(load_scenario(SILENT)) as model:
         settings = {

@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.integration.demo.test_headless import check_told, play
 from tests.requirements_of_the_machine import lacking
+
+pytestmark = pytest.mark.slow
+
 
 AT_MODAL = {"THREADHAND_SANDBOX": "modal"}
 

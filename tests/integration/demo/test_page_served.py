@@ -12,8 +12,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.paths import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
 
 PATIENCE_SECONDS = 60
 

@@ -3,6 +3,7 @@
 from graphlib import TopologicalSorter
 
 import asyncpg
+import pytest
 
 from bots.demo.transcript import messages_of, text_of
 from tests.chaos.harness import PERSON
@@ -24,6 +25,7 @@ conversations:
 """
 
 
+@pytest.mark.slow
 async def test_the_services_come_up_answer_and_end_and_so_does_a_second_bot() -> None:
     async with composed(SCENARIO) as there:
         bot, worker = await up(there)

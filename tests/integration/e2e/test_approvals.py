@@ -150,6 +150,7 @@ async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(
         await stage.until(lambda: stage.runs() == ["completed", "waiting"], "it asks once more")
 
 
+@pytest.mark.slow
 @BOTH
 async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -162,6 +163,7 @@ async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
         assert len(stage.rows("SELECT ask_id FROM pending_ask")) == 1
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -172,6 +174,7 @@ async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: Platfo
         assert says_who_answered(stage, DENY)
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -182,6 +185,7 @@ async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
         assert says_who_answered(stage, "Not on a Friday")
 
 
+@pytest.mark.slow
 async def test_the_form_in_discord_denies_with_a_reason() -> None:
     async with asking("discord") as stage:
         await stage.press("Deny with a reason")
@@ -193,6 +197,7 @@ async def test_the_form_in_discord_denies_with_a_reason() -> None:
         assert "alice denied it, with the words: Too dear" in told(stage)
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
     platform: PlatformName,
@@ -212,6 +217,7 @@ async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
         assert (str(who).lower(), answer) == (PERSON, APPROVE_ONCE)
 
 
+@pytest.mark.slow
 @BOTH
 async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -227,6 +233,7 @@ async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
         assert len(stage.runs()) == 1
 
 
+@pytest.mark.slow
 @BOTH
 async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: PlatformName) -> None:
     async with asking(platform, is_alice_alone=True) as stage:
@@ -239,6 +246,7 @@ async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: Plat
         assert notebook(stage) == ["milk"]
 
 
+@pytest.mark.slow
 @BOTH
 async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -251,6 +259,7 @@ async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformN
         assert notebook(stage) == []
 
 
+@pytest.mark.slow
 @BOTH
 async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -264,6 +273,7 @@ async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
         assert len(stage.ours()) == 3, stage.report()
 
 
+@pytest.mark.slow
 @BOTH
 async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(
     platform: PlatformName,

@@ -34,6 +34,7 @@ async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
     assert says in told[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -62,11 +63,13 @@ async def test_a_wrong_setting_is_named_with_its_remedy(
         await refused(stage, says)
 
 
+@pytest.mark.slow
 async def test_a_wrong_discord_token_is_named() -> None:
     async with staged("discord", TALK, discord_token="wrong") as stage:
         await refused(stage, "THREADHAND_DISCORD_TOKEN")
 
 
+@pytest.mark.slow
 async def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -76,6 +79,7 @@ async def test_a_port_in_use_is_named() -> None:
             await refused(stage, port)
 
 
+@pytest.mark.slow
 async def test_a_database_of_a_newer_version_is_left_alone() -> None:
     async with staged("slack", TALK) as stage:
         path = stage.program.folder / "data" / "threadhand.db"
@@ -125,6 +129,7 @@ conversations:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "heard"),
     [
@@ -169,6 +174,7 @@ async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: st
         _no_stack_trace(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)  # the waits between six attempts add up to a minute at most
 @pytest.mark.parametrize(
     ("fault", "said"),
@@ -193,6 +199,7 @@ async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(
         _no_stack_trace(stage)
 
 
+@pytest.mark.slow
 async def test_a_model_that_stammers_is_asked_again() -> None:
     async with staged("slack", HELLO + "        fault: {kind: garbage, times: 1}\n") as stage:
         stage.program.start()
@@ -203,6 +210,7 @@ async def test_a_model_that_stammers_is_asked_again() -> None:
         assert stage.runs() == ["completed"]
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_busy_is_asked_again() -> None:
     fault = "{kind: status, status: 429, retry_after_seconds: 0.2, times: 2}"
     async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
@@ -214,6 +222,7 @@ async def test_a_model_that_is_busy_is_asked_again() -> None:
         assert stage.runs() == ["completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_very_large_file_passes_through_little_memory() -> None:
     async with staged("slack", HELLO) as stage:
@@ -233,6 +242,7 @@ def _no_stack_trace(stage: Stage) -> None:
     assert 'File "' not in shown
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
     async with staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
         stage.program.start()

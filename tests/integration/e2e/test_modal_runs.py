@@ -114,6 +114,7 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
     )  # the function has ended it: an approval would go on at once
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
     await account.crew.start()
@@ -126,6 +127,7 @@ async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account
     assert sum("takes up run" in call.log() for call in account.calls) == 1
 
 
+@pytest.mark.slow
 async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
     await account.crew.start()
@@ -143,6 +145,7 @@ async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -
     assert "Modal takes runs again" in log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: str) -> None:
     (bot,) = account.crew.bots
@@ -156,6 +159,7 @@ async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: st
     await account.settle_and_check()
 
 
+@pytest.mark.slow
 async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
     await account.crew.start()
     await account.crew.say("Nap", "a1")

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bots.demo.transcript import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
@@ -17,6 +19,7 @@ conversations:
 """
 
 
+@pytest.mark.slow
 async def test_what_was_said_in_a_long_outage_is_answered_once() -> None:
     async with staged("slack", SCENARIO) as stage:
         slack = stage.platform

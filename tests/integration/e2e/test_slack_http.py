@@ -5,6 +5,7 @@ import socket
 import time
 
 import aiohttp
+import pytest
 
 from simulator.slack.http_events import sign
 from simulator.slack.server import SlackSimulator
@@ -29,6 +30,7 @@ async def test_the_main_job_is_done_over_http() -> None:
         report_story.check(stage)
 
 
+@pytest.mark.slow
 async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -> None:
     async with staged("slack", report_story.SCENARIO, events_port=free_port()) as stage:
         stage.program.start()
@@ -45,6 +47,7 @@ async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -
         report_story.check(stage)
 
 
+@pytest.mark.slow
 async def test_what_slack_has_not_signed_is_refused_and_starts_nothing() -> None:
     async with staged("slack", TALK, events_port=free_port()) as stage:
         stage.program.start()

@@ -38,6 +38,7 @@ async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: StandIn) -> 
     assert not [name for name in outside.headers[0] if name.startswith("proxy")]
 
 
+@pytest.mark.slow
 async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: StandIn) -> None:
     done = await run(
         sandbox,
@@ -53,6 +54,7 @@ async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: StandI
     assert done.output == "b'from outside\\n'\n"
 
 
+@pytest.mark.slow
 async def test_a_server_inside_is_reached_directly(sandbox: Sandbox, outside: StandIn) -> None:
     await run(sandbox, "echo inside > index.html; python3 -m http.server 8000 >/dev/null 2>&1 &")
     done = await run(
@@ -68,6 +70,7 @@ NOT_PUBLIC = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_what_is_not_public_is_refused() -> None:
     """The port listens: had it been asked, it would have answered."""
     async with stand_in() as host, jail_with_a_way_out() as sandbox:
@@ -86,11 +89,13 @@ async def test_a_redirect_leads_no_further_than_an_address(outside: StandIn) -> 
         assert (len(outside.asked), private.asked) == (1, [])
 
 
+@pytest.mark.slow
 async def test_mail_ports_are_refused(sandbox: Sandbox) -> None:
     done = await run(sandbox, f"{CURL} -w '%{{http_code}}' http://203.0.113.9:25/")
     assert "403" in done.output
 
 
+@pytest.mark.slow
 async def test_only_the_listed_names_are_reached(outside: StandIn) -> None:
     async with jail_with_a_way_out(outside.port, setting="127.0.0.1") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
@@ -99,6 +104,7 @@ async def test_only_the_listed_names_are_reached(outside: StandIn) -> None:
         assert "the operator has not allowed it" in bad.output
 
 
+@pytest.mark.slow
 async def test_a_denied_name_is_not_reached(outside: StandIn) -> None:
     async with jail_with_a_way_out(outside.port, setting="!localhost") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
@@ -107,6 +113,7 @@ async def test_a_denied_name_is_not_reached(outside: StandIn) -> None:
         assert "has not allowed it" in bad.output
 
 
+@pytest.mark.slow
 async def test_switched_off_there_is_no_way_at_all(outside: StandIn) -> None:
     async with jail_with_a_way_out(outside.port, setting="off") as sandbox:
         done = await run(
@@ -155,6 +162,7 @@ async def test_headers_are_meant_for_one_end(outside: StandIn, served: tuple[str
     assert outside.bodies == [b"hi"]
 
 
+@pytest.mark.slow
 async def test_a_silent_connection_is_closed(outside: StandIn) -> None:
     limits = EgressLimits(idle_seconds=0.3)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -162,6 +170,7 @@ async def test_a_silent_connection_is_closed(outside: StandIn) -> None:
         assert done.exit_code in (52, 56)
 
 
+@pytest.mark.slow
 async def test_too_many_bytes_are_cut_and_never_look_whole(outside: StandIn) -> None:
     limits = EgressLimits(bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -171,6 +180,7 @@ async def test_too_many_bytes_are_cut_and_never_look_whole(outside: StandIn) -> 
         assert done.exit_code in (18, 56), done
 
 
+@pytest.mark.slow
 async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: StandIn) -> None:
     limits = EgressLimits(total_bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -179,6 +189,7 @@ async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: StandIn) -> None
         assert "as many bytes as it may" in done.output
 
 
+@pytest.mark.slow
 async def test_more_connections_than_allowed_wait_for_their_turn(outside: StandIn) -> None:
     limits = EgressLimits(connections=2, head_seconds=0.5)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -191,6 +202,7 @@ async def test_more_connections_than_allowed_wait_for_their_turn(outside: StandI
         assert done.output == "from outside\n"
 
 
+@pytest.mark.slow
 async def test_a_large_download_goes_through_whole(sandbox: Sandbox, outside: StandIn) -> None:
     done = await run(
         sandbox, f"{CURL} 'http://127.0.0.1:{outside.port}/large?bytes=50000000' | wc -c"
@@ -220,6 +232,7 @@ async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> No
     await one.close()
 
 
+@pytest.mark.slow
 async def test_the_way_out_ends_with_the_jail(outside: StandIn) -> None:
     async with jail_with_a_way_out(outside.port) as sandbox:
         await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow", seconds=0.3)

@@ -23,6 +23,9 @@ from tests.integration.sandbox.egress_stage import jail_with_a_way_out, stand_in
 from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
 
+pytestmark = pytest.mark.slow
+
+
 HERE = "outside.example"
 ARCHIVE = "/archive"
 WHEEL = "parcel-1.0-py3-none-any.whl"

@@ -17,6 +17,9 @@ from sandbox.local.provider import LocalJails
 from tests.integration.sandbox.providers import content, local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
 
+pytestmark = pytest.mark.slow
+
+
 MEBIBYTE = 1 << 20
 LIMITS = Limits(
     memory_bytes=256 * MEBIBYTE,

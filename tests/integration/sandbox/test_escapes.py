@@ -50,6 +50,7 @@ async def neighbour(jails: LocalJails) -> AsyncIterator[Sandbox]:
     assert await content(sandbox, "kept") == b"kept"
 
 
+@pytest.mark.slow
 async def test_the_hosts_ports_and_sockets_are_not_there(hostile: Sandbox) -> None:
     name = f"threadhand-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
@@ -68,6 +69,7 @@ except OSError: print("nothing")
         assert (await run(hostile, "python3 try.py")).output == "nothing\n"
 
 
+@pytest.mark.slow
 async def test_the_devices_are_the_harmless_ones(hostile: Sandbox) -> None:
     found = (await run(hostile, "find /dev -type b -o -type c | sort")).output.split()
     harmless = {"console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"}
@@ -77,6 +79,7 @@ async def test_the_devices_are_the_harmless_ones(hostile: Sandbox) -> None:
     ).output == "1\n1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -103,6 +106,7 @@ async def test_proc_and_the_kernel_give_nothing(hostile: Sandbox, command: str) 
     assert "not found" not in done.output
 
 
+@pytest.mark.slow
 async def test_links_out_of_the_workspace_lead_nowhere(jails: LocalJails, hostile: Sandbox) -> None:
     """The neighbour's own path on the host is known to the test; to the jail it would be a guess."""
     await (await jails.open("victim", fence=1)).files.write("secret", pieces(b"of the victim"))
@@ -124,6 +128,7 @@ async def test_links_out_of_the_workspace_lead_nowhere(jails: LocalJails, hostil
     assert (there / "secret").read_bytes() == b"of the victim"
 
 
+@pytest.mark.slow
 async def test_all_bombs_at_once_leave_the_neighbour_its_turn(
     hostile: Sandbox, neighbour: Sandbox
 ) -> None:
@@ -171,6 +176,7 @@ if stream:
 """
 
 
+@pytest.mark.slow
 async def test_who_takes_the_programs_stream_loses_the_sandbox_and_nothing_else(
     jails: LocalJails, hostile: Sandbox, neighbour: Sandbox
 ) -> None:
@@ -200,6 +206,7 @@ one.listen()
 """
 
 
+@pytest.mark.slow
 async def test_the_way_out_cannot_be_taken_over(hostile: Sandbox) -> None:
     """The listening socket is in the host's hands alone: nobody inside can accept, close or rebind it."""
     await hostile.files.write("look.sh", pieces(LOOK.encode()))
@@ -210,6 +217,7 @@ async def test_the_way_out_cannot_be_taken_over(hostile: Sandbox) -> None:
     assert (await run(hostile, "python3 bind.py")).exit_code == 1
 
 
+@pytest.mark.slow
 async def test_nothing_outlives_the_stop(jails: LocalJails, hostile: Sandbox) -> None:
     stubborn = """
 import os, signal, time
@@ -242,6 +250,7 @@ async def test_names_without_content_count_too() -> None:
         assert disk_usage(folder)[0] >= 100 * 4096
 
 
+@pytest.mark.slow
 async def test_a_name_is_resolved_once_for_a_connection(
     hostile: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def is_living(pid: int) -> bool:
     return state not in "ZX"
 
 
+@pytest.mark.slow
 async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> None:
     async with local_jails() as provider:
         process = await asyncio.create_subprocess_exec(
@@ -91,6 +92,7 @@ async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> N
         assert await content(sandbox, "file") == b"kept\n"
 
 
+@pytest.mark.slow
 async def test_many_openers_start_one_jail() -> None:
     async with local_jails() as provider:
         opened = await asyncio.gather(*(provider.open("thread", fence=1) for _ in range(10)))
@@ -99,6 +101,7 @@ async def test_many_openers_start_one_jail() -> None:
         assert (await run(opened[9], "echo $X")).output == "shared\n"
 
 
+@pytest.mark.slow
 async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
     async with local_jails() as provider:
         first = await provider.open("thread", fence=1)
@@ -112,6 +115,7 @@ async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
         assert (await run(second, "echo on")).output == "on\n"
 
 
+@pytest.mark.slow
 async def test_a_program_inside_that_stands_still_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -124,6 +128,7 @@ async def test_a_program_inside_that_stands_still_is_given_up(
         assert (await run(await provider.open("thread", fence=1), "echo on")).output == "on\n"
 
 
+@pytest.mark.slow
 async def test_thirty_jails_start_and_end_beside_each_other() -> None:
     async with local_jails() as provider:
         opened = await asyncio.gather(*(provider.open(f"t{n}", fence=1) for n in range(30)))
@@ -136,6 +141,7 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
         assert open_descriptors() < before - 50
 
 
+@pytest.mark.slow
 async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,6 +174,7 @@ async def test_the_limits_are_stated() -> None:
         assert states["user"].is_active == (os.geteuid() == 0)
 
 
+@pytest.mark.slow
 async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
     limits = Limits(memory_bytes=200 << 20)
     async with local_jails(limits) as provider:
@@ -189,6 +196,7 @@ async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
         assert small.exit_code is None
 
 
+@pytest.mark.slow
 async def test_a_command_over_the_limit_of_time_is_stopped_and_told() -> None:
     async with local_jails(Limits(command_seconds=0.5)) as provider:
         done = await run(await provider.open("thread", fence=1), "sleep 100")
@@ -231,6 +239,7 @@ async def test_forbidden_namespaces_are_refused_with_a_remedy(
             await provider.open("thread", fence=1)
 
 
+@pytest.mark.slow
 async def test_the_kernels_own_refusal_is_refused_with_a_remedy() -> None:
     """In a namespace that allows no further one, as in a container."""
     unshare = shutil.which("unshare")
@@ -250,6 +259,7 @@ async def test_the_kernels_own_refusal_is_refused_with_a_remedy() -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [2999])
 async def test_an_unprivileged_user_can_run_jails(user: int) -> None:
     if os.geteuid() != 0:

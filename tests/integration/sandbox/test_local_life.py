@@ -43,6 +43,7 @@ async def test_one_that_works_is_never_stopped_nor_one_just_used() -> None:
         assert len(day.jails._jails()) == 1
 
 
+@pytest.mark.slow
 async def test_a_listing_brings_an_archive_back() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)
@@ -56,6 +57,7 @@ async def test_a_listing_brings_an_archive_back() -> None:
         assert await content(reader, "report.txt") == b"x" * 1000
 
 
+@pytest.mark.slow
 async def test_what_another_process_left_is_archived_too() -> None:
     async with a_day() as day:
         await (await day.jails.open("thread", fence=1)).files.write("file", pieces(b"x"))
@@ -68,6 +70,7 @@ async def test_what_another_process_left_is_archived_too() -> None:
         assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
 
 
+@pytest.mark.slow
 async def test_a_workspace_whose_use_nobody_has_noted_begins_to_count() -> None:
     async with a_day() as day:
         await (await day.jails.open("thread", fence=1)).close()
@@ -94,6 +97,7 @@ async def a_second(day: Day) -> AsyncGenerator[LocalJails]:
         await jails.close()
 
 
+@pytest.mark.slow
 async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 
+import pytest
 from modal_proto import api_pb2
 
 from sandbox.modal import image as modal_image
@@ -35,6 +36,7 @@ async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateReques
     return {one.function.function_name: one for one in requests}, said.decode()
 
 
+@pytest.mark.slow
 async def test_the_app_is_deployed_as_planned() -> None:
     async with modal_stage() as stage:
         functions, said = await deployed(stage)

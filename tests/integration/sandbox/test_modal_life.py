@@ -196,6 +196,7 @@ async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) ->
     assert len(stage.snapshots) == 1
 
 
+@pytest.mark.slow
 async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=2)
     sandbox = await worker.open("thread", fence=1)
@@ -208,6 +209,7 @@ async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     assert await (await worker.open("thread", fence=1)).files.list("") == ()
 
 
+@pytest.mark.slow
 async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=1.5)
     sandbox = await worker.open("thread", fence=1)

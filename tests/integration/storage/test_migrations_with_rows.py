@@ -112,6 +112,7 @@ def rows(connection: sa.Connection) -> Rows:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", revisions())
 async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revision: str) -> None:
     before = await made(new_url, revision)
@@ -143,6 +144,7 @@ def _differences(connection: sa.Connection) -> list[object]:
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", revisions())
 async def test_the_program_works_with_what_an_earlier_version_left(
     new_url: str, revision: str
@@ -176,6 +178,7 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         await database.close()
 
 
+@pytest.mark.slow
 async def test_a_migration_that_fails_leaves_the_old_version_whole(
     new_url: str, tmp_path: Path
 ) -> None:

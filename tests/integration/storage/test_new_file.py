@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from storage.sql.sqlite import SqliteDatabase
@@ -14,6 +15,7 @@ ROUNDS = 40
 AT_ONCE = 8
 
 
+@pytest.mark.slow
 async def test_whoever_comes_while_another_changes_the_journal_waits(tmp_path: Path) -> None:
     for number in range(ROUNDS):
         together = threading.Barrier(AT_ONCE)

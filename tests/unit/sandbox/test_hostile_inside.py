@@ -164,6 +164,7 @@ async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
     count = 3 * frames.DATA_BYTES_MAX
     waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
@@ -253,7 +254,8 @@ async def test_no_hello_is_told(liar: Liar) -> None:
     assert "hello" in caught.value.detail
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(
     st.binary(max_size=60),
     st.builds(frames.encode, st.integers(0, 10), st.integers(0, 3), st.binary(max_size=20)),

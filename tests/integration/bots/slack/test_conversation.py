@@ -80,6 +80,7 @@ async def test_a_duplicate_delivery_has_the_same_key(
     assert len(desk.taken) == 1
 
 
+@pytest.mark.slow
 async def test_what_could_not_be_stored_is_delivered_again(
     slack: SlackSimulator, app: SlackApp, desk: Desk
 ):
@@ -89,6 +90,7 @@ async def test_what_could_not_be_stored_is_delivered_again(
     assert desk.calls >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop_connection", "reconnect"])
 async def test_a_lost_socket_is_made_again(
     slack: SlackSimulator, app: SlackApp, desk: Desk, fault: str
@@ -99,6 +101,7 @@ async def test_a_lost_socket_is_made_again(
     await eventually(lambda: desk.taken)
 
 
+@pytest.mark.slow
 async def test_a_slack_that_was_away_is_found_again(desk: Desk):
     async with SlackSimulator() as slack:
         app = SlackApp(
@@ -218,6 +221,7 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(desk: Desk):
     assert message.text.startswith("hello @U")
 
 
+@pytest.mark.slow
 async def test_a_slow_look_up_of_names_delays_no_acknowledgement(
     slack: SlackSimulator, app: SlackApp, desk: Desk
 ):

@@ -208,6 +208,7 @@ async def test_a_browser_that_nobody_uses_goes_back_by_itself(door: Door) -> Non
     assert said.value == IDLE
 
 
+@pytest.mark.slow
 async def test_a_take_over_ends_with_its_time(door: Door) -> None:
     late = await opened(door.stage, seconds=2)
     await late.start()
@@ -216,6 +217,7 @@ async def test_a_take_over_ends_with_its_time(door: Door) -> None:
     assert "time for it was over" in said.value
 
 
+@pytest.mark.slow
 async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         door = await opened(stage, seconds=3)

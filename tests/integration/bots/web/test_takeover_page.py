@@ -90,6 +90,7 @@ async def test_a_person_works_in_the_browser_and_hands_it_back(
         assert thread["ask"] is None
 
 
+@pytest.mark.slow
 async def test_what_no_picture_shows_is_shown_by_the_page(
     jails: LocalJails, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ async def test_what_no_picture_shows_is_shown_by_the_page(
         await person.sees("Said null")
 
 
+@pytest.mark.slow
 async def test_tabs_and_addresses(jails: LocalJails, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -143,6 +145,7 @@ async def test_tabs_and_addresses(jails: LocalJails, tmp_path: Path) -> None:
         await expect(person.page.get_by_role("tab")).to_have_count(2)
 
 
+@pytest.mark.slow
 async def test_the_clipboard_and_input_methods(jails: LocalJails, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -165,6 +168,7 @@ async def test_the_clipboard_and_input_methods(jails: LocalJails, tmp_path: Path
         await person.sees("Typed copyme日本")
 
 
+@pytest.mark.slow
 async def test_a_phone(jails: LocalJails, tmp_path: Path) -> None:
     async with (
         waiting(tmp_path, jails, PAGE) as scene,
@@ -214,6 +218,7 @@ async def fingers(
     await touch("touchEnd")
 
 
+@pytest.mark.slow
 async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalJails, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -230,6 +235,7 @@ async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalJails, tmp_path:
         await expect(person.page.locator("main")).to_contain_text("was handed back already")
 
 
+@pytest.mark.slow
 async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: Path) -> None:
     page = "<title>&lt;img src=x onerror=alert(1)&gt;</title><p>x"
     async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
@@ -237,6 +243,7 @@ async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: P
         await person.sees("<img src=x onerror=alert(1)>")
 
 
+@pytest.mark.slow
 async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
     jails: LocalJails, tmp_path: Path
 ) -> None:
@@ -257,6 +264,7 @@ async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
             raise AssertionError("the browser went away")
 
 
+@pytest.mark.slow
 async def test_tabs_that_stay_as_they_are_are_not_made_anew(
     jails: LocalJails, tmp_path: Path
 ) -> None:
@@ -273,6 +281,7 @@ async def test_tabs_that_stay_as_they_are_are_not_made_anew(
         await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
 
 
+@pytest.mark.slow
 async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
     jails: LocalJails, tmp_path: Path
 ) -> None:
@@ -282,6 +291,7 @@ async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_show
         await expect(person.page.get_by_role("tab")).to_have_count(2)
 
 
+@pytest.mark.slow
 async def test_the_agent_is_not_refused_once_it_has_its_browser_back(
     jails: LocalJails, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) 
     assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
 
 
+@pytest.mark.slow
 async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
     bench: Bench, model: StandIn
 ) -> None:
@@ -97,6 +98,7 @@ def impatient(service: StandIn, seconds: float) -> Drawer:
     return Drawer(source, "openai/gpt-image-1", Guard(frozenset({service.endpoint})))
 
 
+@pytest.mark.slow
 async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
     told: list[Usage] = []
     async with stand_in(DRAWING) as service:
@@ -118,6 +120,7 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
     assert late.estimated_usd == late.cost_usd > 0
 
 
+@pytest.mark.slow
 async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
     told: list[Usage] = []
     async with stand_in(DRAWING) as service:
@@ -154,6 +157,7 @@ def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object])
     assert usage_in(answer) == Usage()
 
 
+@pytest.mark.slow
 async def test_a_picture_is_edited_from_a_file_and_from_an_address(
     bench: Bench, model: StandIn
 ) -> None:

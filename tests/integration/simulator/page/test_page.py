@@ -8,6 +8,9 @@ from playwright.async_api import expect
 from simulator.page.server import served_page
 from tests.integration.simulator.page.browser import PHONE, chromium, program, reading, window
 
+pytestmark = pytest.mark.slow
+
+
 SLOW = """
 conversations:
   - name: slow

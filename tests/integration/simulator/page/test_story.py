@@ -58,6 +58,7 @@ async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files(tmp_path:
         await reader.keep_picture("slack")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(platform: str) -> None:
     async with program() as stage, reading(stage) as reader:
@@ -78,6 +79,7 @@ async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(plat
         await reader.keep_picture(f"{platform}-approved")
 
 
+@pytest.mark.slow
 async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("slack", "Try: ask a PDF")
@@ -86,6 +88,7 @@ async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same()
         assert notices(stage.board) == []
 
 
+@pytest.mark.slow
 async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path) -> None:
     async with program() as stage, reading(stage) as reader:
         discord = reader.side("discord")
@@ -102,6 +105,7 @@ async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path)
         await reader.keep_picture("discord")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(platform: str) -> None:
     async with program(sandbox="local") as stage, reading(stage) as reader:
@@ -122,6 +126,7 @@ async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(pla
         await reader.keep_picture(f"{platform}-browser")
 
 
+@pytest.mark.slow
 async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
     async with program() as stage, reading(stage, size=PHONE) as reader:
         await expect(reader.side("slack")).to_be_visible()
@@ -144,6 +149,7 @@ async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
         await reader.keep_picture("phone")
 
 
+@pytest.mark.slow
 async def test_the_form_for_a_longer_answer_takes_it(tmp_path: Path) -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("discord")
@@ -161,6 +167,7 @@ async def test_the_form_for_a_longer_answer_takes_it(tmp_path: Path) -> None:
         await check_answer(reader, "discord", tmp_path)
 
 
+@pytest.mark.slow
 async def test_the_keyboard_alone_is_enough() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.button("slack", "Try: sum up a table").first.focus()
@@ -177,6 +184,7 @@ async def test_the_keyboard_alone_is_enough() -> None:
         await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("slack")

@@ -93,8 +93,8 @@ def controls(component: object) -> list[dict]:
     return own + [found for value in component.values() for found in controls(value)]
 
 
+@pytest.mark.slow
 @given(VIEWS)
-@settings(max_examples=150, deadline=None)
 def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
     body = payload(RunStatus(run_id=ASK_ID, view=view), delivery_id="d")
     assert refusals(body) is None
@@ -104,7 +104,6 @@ def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
 
 
 @given(text=TEXT, options=st.lists(TEXT, max_size=40).map(tuple), answer=TEXT)
-@settings(max_examples=150, deadline=None)
 def test_any_question_is_drawn_within_discords_limits(
     text: str, options: tuple[str, ...], answer: str
 ) -> None:

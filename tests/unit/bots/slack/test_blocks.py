@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
@@ -96,13 +96,11 @@ def controls(drawing: Drawing) -> list[JsonObject]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(views)
 def test_any_run_is_drawn_within_the_limits(view: RunView):
     checked(RunStatus(run_id="r-1", view=view))
 
 
-@settings(max_examples=60, deadline=None)
 @given(asks)
 def test_any_question_is_drawn_within_the_limits(ask: Ask):
     checked(AskPrompt(ask=ask))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.context.compress import fit
@@ -182,7 +182,6 @@ TEXTS = st.text(max_size=400).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6),
     st.integers(min_value=300, max_value=20_000),

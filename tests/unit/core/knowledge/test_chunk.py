@@ -3,7 +3,7 @@
 import time
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.context.tokens import count_text
@@ -84,7 +84,6 @@ def test_a_wall_of_characters_is_cut_all_the_same() -> None:
 TEXTS = st.text(alphabet=st.sampled_from("ab .\n|字。-# \u3000é🙂"), max_size=400)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 3)), TEXTS), max_size=5),
     st.integers(10, 60),

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,8 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(METHODS)), st.dictionaries(NAMES, JSON, max_size=6), st.data())
 async def test_any_argument_is_taken_or_refused(
     method: str, arguments: dict[str, Any], data: st.DataObject

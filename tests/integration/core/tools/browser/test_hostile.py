@@ -11,6 +11,7 @@ from tests.integration.core.tools.browser.desk import SITE, Desk
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.slow
 async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(desk: Desk) -> None:
     await desk.open("hostile-names.html")
 
@@ -41,6 +42,7 @@ async def test_a_page_that_bends_the_language_reaches_no_other_element(desk: Des
     assert desk.title == "Pressed"
 
 
+@pytest.mark.slow
 async def test_alerts_without_end_close_the_tab(desk: Desk) -> None:
     await desk.open("second.html")
     await desk.open("alerts.html")
@@ -63,6 +65,7 @@ async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(desk: Desk) 
     assert desk.title == "Closing"
 
 
+@pytest.mark.slow
 async def test_a_page_that_hangs_is_told_and_can_be_left(desk: Desk) -> None:
     await desk.open("busy.html")
     outcome = await desk.call("browser_click_element", index=desk.index("Hang"))
@@ -74,6 +77,7 @@ async def test_a_page_that_hangs_is_told_and_can_be_left(desk: Desk) -> None:
     assert desk.title == "Pressed"
 
 
+@pytest.mark.slow
 async def test_a_huge_page_is_shown_within_bounds(desk: Desk) -> None:
     await desk.open("huge.html")
     await desk.until_title("Huge")
@@ -82,6 +86,7 @@ async def test_a_huge_page_is_shown_within_bounds(desk: Desk) -> None:
     assert len(output["message"]) < 21_000
 
 
+@pytest.mark.slow
 async def test_a_page_of_three_thousand_controls_lists_those_in_view(desk: Desk) -> None:
     started = time.monotonic()
     output = await desk.open("many.html")

@@ -7,6 +7,7 @@ from tests.integration.core.tools.browser.desk import SITE, Desk
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.slow
 async def test_a_click_presses_and_names_the_element_to_people(desk: Desk) -> None:
     await desk.open("index.html")
     number = desk.index("Press")
@@ -215,6 +216,7 @@ async def test_a_file_goes_to_a_field_and_to_a_button_that_asks(desk: Desk) -> N
     assert "use browser_upload_file" in said
 
 
+@pytest.mark.slow
 async def test_a_button_that_asks_for_no_file_is_told(desk: Desk) -> None:
     await desk.put("note.txt", b"from us")
     await desk.open("index.html")
@@ -223,6 +225,7 @@ async def test_a_button_that_asks_for_no_file_is_told(desk: Desk) -> None:
     assert "neither takes a file nor asks for one" in said
 
 
+@pytest.mark.slow
 async def test_files_are_downloaded_into_the_workspace(desk: Desk) -> None:
     await desk.open("files.html")
     output = await desk.do("browser_download", index=desk.index("Report"))

@@ -20,6 +20,7 @@ async def chromiums(desk: Desk) -> list[int]:
     return [int(pid) for pid in found.output.split()]
 
 
+@pytest.mark.slow
 async def test_a_crash_of_the_browser_is_one_error_and_a_restart(desk: Desk) -> None:
     await desk.open("index.html")
     await run(desk.sandbox, f"kill -9 {' '.join(map(str, await chromiums(desk)))}", session="look")
@@ -32,6 +33,7 @@ async def test_a_crash_of_the_browser_is_one_error_and_a_restart(desk: Desk) -> 
     assert desk.title == "Start"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [("browser_click_element", {"index": 0}), ("browser_wait", {"seconds": 0})],
@@ -50,6 +52,7 @@ async def test_a_crash_between_two_calls_is_told_to_the_next_one(
     assert desk.title == "Start"
 
 
+@pytest.mark.slow
 async def test_a_crash_of_the_server_is_one_error_and_a_restart(desk: Desk) -> None:
     await desk.open("index.html")
     await run(desk.sandbox, "pkill -9 -f browser.server", session="look")
@@ -63,6 +66,7 @@ async def test_a_crash_of_the_server_is_one_error_and_a_restart(desk: Desk) -> N
     assert len({*await chromiums(desk)}) > 0
 
 
+@pytest.mark.slow
 async def test_a_server_that_lives_but_cannot_be_reached_is_replaced(desk: Desk) -> None:
     """A dying process closes its socket before it counts as dead; without its socket it looks the same for longer."""
     await desk.open("index.html")
@@ -96,6 +100,7 @@ async def test_a_stop_of_commands_leaves_the_browser(desk: Desk) -> None:
     assert set(before) & set(await chromiums(desk))
 
 
+@pytest.mark.slow
 async def test_who_was_logged_in_stays_so_in_the_next_sandbox(desk: Desk) -> None:
     await desk.open("keep.html")
     await desk.open("login")
@@ -112,6 +117,7 @@ async def test_who_was_logged_in_stays_so_in_the_next_sandbox(desk: Desk) -> Non
     assert "passing=1" in desk.title
 
 
+@pytest.mark.slow
 async def test_another_threads_browser_knows_nothing_of_it(desk: Desk) -> None:
     await desk.open("login")
     other = replace(desk, thread_id="other", sandbox=await desk.jails.open("other", fence=1))
@@ -130,6 +136,7 @@ async def test_a_sandbox_without_a_browser_says_so() -> None:
         await processes.close()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_never_comes_ends_the_browser(desk: Desk) -> None:
     await desk.open("index.html")
     with pytest.raises(ToolError, match="did not answer and was ended"):

@@ -11,6 +11,7 @@ from tests.integration.core.tools.browser.desk import SITE, Desk
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.slow
 async def test_a_page_is_shown_with_its_elements_and_a_picture(desk: Desk) -> None:
     output = await desk.open("index.html")
 
@@ -88,6 +89,7 @@ async def test_a_page_cannot_lead_to_the_files_of_the_machine(desk: Desk) -> Non
     assert "root:" not in str(desk.state["html"])
 
 
+@pytest.mark.slow
 async def test_a_navigation_that_takes_its_time_is_waited_for(desk: Desk) -> None:
     await desk.put("site/slowly.html", b"<title>Before</title><a href='/slow'>Slow</a>")
     await desk.open("slowly.html")
@@ -165,6 +167,7 @@ async def test_the_last_tab_may_be_closed(desk: Desk) -> None:
     assert desk.state["url"] == "about:blank"
 
 
+@pytest.mark.slow
 async def test_a_page_is_read_whole_and_marked_as_data(desk: Desk) -> None:
     await desk.open("read.html")
     output = await desk.do("browser_read_page")
