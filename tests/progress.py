@@ -19,9 +19,11 @@ class Progress:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         self._total = len(ids)
+        self._started_at = self._written_at = time.monotonic()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._total = self._total or len(session.items)
+        self._started_at = self._written_at = time.monotonic()
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         is_passed = report.when == "call" and report.passed
