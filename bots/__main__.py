@@ -152,13 +152,13 @@ def manifest(
     ] = False,
 ) -> None:
     """Print the app manifest to paste into api.slack.com/apps."""
-    from bots.slack.install.manifest import manifest_text
+    from bots.slack.install.manifest import build_manifest_yaml
 
     if public_url is not None and not public_url.startswith("https://"):
         raise ConfigurationError(
             "Slack calls public addresses only: --public-url must start with https://."
         )
-    print(manifest_text(public_url=public_url, for_organisations=organisation), end="")
+    print(build_manifest_yaml(public_url=public_url, for_organisations=organisation), end="")
 
 
 @app.command()

@@ -8,11 +8,11 @@ from bots.bootstrap.slack_installs import InstallDesk
 from bots.bootstrap.stores import Stores
 from bots.delivery.poster import Surface
 from bots.discord.app import DiscordApp
-from bots.discord.gateway.cursors import Cursors
+from bots.discord.gateway.cursors import CursorStore
 from bots.inbound.receive import Receive
 from bots.settings import Settings
 from bots.settings.shards import shards_of
-from bots.slack.app import Left, SlackApp
+from bots.slack.app import OnWorkspaceUninstall, SlackApp
 from core.ports import FileSource, ThreadTalk
 
 
@@ -33,7 +33,7 @@ def add_slack(
     receive: Receive,
     tower: Lookout,
     stores: Stores,
-    left: Left,
+    left: OnWorkspaceUninstall,
 ) -> None:
     """Nothing where the settings name no Slack. `left`: told of a workspace that took the bot away."""
     if settings.slack_mode == "off":
@@ -62,10 +62,10 @@ def add_discord(
     platforms: Platforms,
     settings: Settings,
     receive: Receive,
-    cursors: Cursors,
+    cursors: CursorStore,
     agents: Mapping[str, str],
     tower: Lookout,
-    left: Left,
+    left: OnWorkspaceUninstall,
 ) -> None:
     """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
     if not settings.discord_token.get_secret_value():

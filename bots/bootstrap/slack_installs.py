@@ -5,12 +5,12 @@ import hashlib
 from bots.bootstrap.inbound import policy_of
 from bots.bootstrap.stores import Stores
 from bots.settings import Settings
-from bots.slack.install.flow import Install
+from bots.slack.install.flow import InstallFlow
 from bots.slack.install.oauth import OAuthClient
-from bots.slack.install.token_cipher import Vault
-from bots.slack.install.tokens import StoredTokens
+from bots.slack.install.token_cipher import TokenCipher
+from bots.slack.install.tokens import TokenStore
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.file_names import FileNames
+from bots.slack.web_api.files import FileRefSigner
 
 
 class InstallDesk:
@@ -23,17 +23,17 @@ class InstallDesk:
             client_id=settings.slack_client_id,
             client_secret=settings.slack_client_secret.get_secret_value(),
         )
-        vault = Vault(settings.token_keys)
+        token_cipher = TokenCipher(settings.token_keys)
         policy = policy_of(settings)
-        self.tokens = StoredTokens(
+        self.tokens = TokenStore(
             installations=stores.installations,
-            vault=vault,
+            token_cipher=token_cipher,
             oauth=oauth,
-            file_names=FileNames(settings.token_keys),
+            file_ref_signer=FileRefSigner(settings.token_keys),
         )
-        self.install = Install(
+        self.install = InstallFlow(
             oauth=oauth,
-            vault=vault,
+            token_cipher=token_cipher,
             installations=stores.installations,
             claims=stores.inbox,
             public_url=settings.public_url,

@@ -16,7 +16,7 @@ DIRECT_WORKSPACE = "@me"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ChannelLocation:
     """A channel as far as addresses are concerned. `other`: a guild channel that takes no threads."""
 
     kind: Literal["direct", "thread", "channel", "other"]
@@ -42,35 +42,35 @@ class Place:
         )
 
 
-def place_of(channel: object, guild_id: int | None) -> Place | None:
+def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | None:
     """None: what discord.py knows of the channel is not enough, it must be fetched."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
-            return Place(
+            return ChannelLocation(
                 kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id
             )
         case discord.DMChannel(id=channel_id) | discord.GroupChannel(id=channel_id):
-            return Place(kind="direct", channel_id=channel_id)
+            return ChannelLocation(kind="direct", channel_id=channel_id)
         case discord.TextChannel(id=channel_id, guild=guild):
-            return Place(kind="channel", channel_id=channel_id, guild_id=guild.id)
+            return ChannelLocation(kind="channel", channel_id=channel_id, guild_id=guild.id)
         case discord.abc.GuildChannel(id=channel_id, guild=guild):
-            return Place(kind="other", channel_id=channel_id, guild_id=guild.id)
+            return ChannelLocation(kind="other", channel_id=channel_id, guild_id=guild.id)
         case discord.PartialMessageable(id=channel_id, guild_id=None) if guild_id is None:
-            return Place(kind="direct", channel_id=channel_id)
+            return ChannelLocation(kind="direct", channel_id=channel_id)
         case _:
             return None
 
 
-def is_direct(address: Address) -> bool:
+def is_direct_message(address: Address) -> bool:
     """Whether the address is a direct message."""
     return address.thread_key == DIRECT
 
 
-def channel_of(address: Address) -> str:
+def message_channel_id(address: Address) -> str:
     """The channel that the messages of the conversation stand in."""
-    return address.channel_id if is_direct(address) else address.thread_key
+    return address.channel_id if is_direct_message(address) else address.thread_key
 
 
-def reaction_channel(address: Address, message_ref: str) -> str:
+def reaction_channel_id(address: Address, message_ref: str) -> str:
     """The channel of one message: what a thread was opened under stands in the channel above it."""
-    return address.channel_id if message_ref == address.thread_key else channel_of(address)
+    return address.channel_id if message_ref == address.thread_key else message_channel_id(address)

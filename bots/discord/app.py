@@ -10,23 +10,47 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord.gateway import backfill, close_reasons, heartbeats
-from bots.discord.gateway.cursors import Cursors, Lanes
-from bots.discord.gateway.events import Listener
-from bots.discord.gateway.malformed_events import forgive
+from bots.discord.gateway import backfill, client
+from bots.discord.gateway.client import tolerate_malformed_events
+from bots.discord.gateway.cursors import ChannelCursors, CursorStore
+from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
-from bots.discord.interactions.controls import AskControl, RunControl, form_submitted
-from bots.discord.interactions.responses import Interactions
+from bots.discord.interactions.controls import AskControl, RunControl, handle_form_submit
+from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.limits import FILE_BYTES_DEFAULT
-from bots.discord.rest.client import Rest, text_of
+from bots.discord.rest.client import RestClient, get_text
 from bots.discord.rest.files import DiscordFiles
-from bots.discord.rest.thread_history import DiscordTalk
-from bots.discord.rest.thread_opener import Doors
+from bots.discord.rest.thread_history import DiscordThreadHistory
+from bots.discord.rest.thread_opener import ThreadOpener
 from bots.discord.surface import DiscordSurface
 from bots.inbound.receive import Receive
 from bots.settings.shards import Shards
 from core.domain.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn
+
+LOGIN_REFUSED = (
+    "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
+)
+INTENT_MISSING = (
+    "Discord refuses the message content intent: switch on “Message Content Intent” for the bot in "
+    "the Discord developer portal (Bot, Privileged Gateway Intents)."
+)
+AUTHENTICATION_FAILED_CODE = 4004
+SHARD_CODES = (4010, 4011)
+"""No such shard; too many servers for so few shards."""
+
+
+def describe_close_code(code: int, shards: Shards | None) -> str:
+    """For a connection that Discord closed with a code after which there is no reconnecting."""
+    if code == AUTHENTICATION_FAILED_CODE:
+        return LOGIN_REFUSED
+    if code in SHARD_CODES and shards is not None:
+        return (
+            f"Discord does not take {shards.count} shards: raise the number behind the / of "
+            "THREADHAND_DISCORD_SHARDS, the same for every process."
+        )
+    return f"Discord closed the connection for good, with code {code}."
+
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +66,7 @@ BUILT_IN_BASE = Route.BASE
 BUILT_IN_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
 
 
-def intents() -> discord.Intents:
+def gateway_intents() -> discord.Intents:
     """What the gateway should tell: messages with their content, and reactions."""
     return discord.Intents(
         guilds=True,
@@ -54,13 +78,13 @@ def intents() -> discord.Intents:
     )
 
 
-class Client(discord.AutoShardedClient):
+class GatewayClient(discord.AutoShardedClient):
     """discord.py's client with our ears, in the shards given or all that Discord asks for. Logs what handlers raise."""
 
     def __init__(
         self,
         receive: Receive,
-        cursors: Cursors,
+        cursors: CursorStore,
         agents: Mapping[str, str],
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
@@ -68,7 +92,7 @@ class Client(discord.AutoShardedClient):
         # there is no voice here, so its missing libraries are no news
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
-            intents=intents(),
+            intents=gateway_intents(),
             allowed_mentions=discord.AllowedMentions.none(),
             max_ratelimit_timeout=RATE_LIMIT_SECONDS_MAX,
             max_messages=MESSAGES_REMEMBERED,
@@ -79,38 +103,40 @@ class Client(discord.AutoShardedClient):
             shard_ids=shards and shards.numbers,  # pyright: ignore[reportArgumentType] - the same
             shard_count=shards and shards.count,
         )
-        self.rest = Rest(self.http)
-        forgive(self, self.rest)
-        self.doors = Doors(self.rest)
-        self.lanes = Lanes(cursors, self._fill, shards=shards)
-        self.listener = Listener(self, receive, self.rest, self.doors, self.lanes)
-        self.interactions = Interactions(receive, self.doors, self.lanes)
-        self.tree = commands.build(self, self.interactions, agents)
+        self.rest = RestClient(self.http)
+        tolerate_malformed_events(self, self.rest)
+        self.thread_opener = ThreadOpener(self.rest)
+        self.channel_cursors = ChannelCursors(cursors, self._fill, shards=shards)
+        self.event_handler = EventHandler(
+            self, receive, self.rest, self.thread_opener, self.channel_cursors
+        )
+        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors)
+        self.tree = commands.build_command_tree(self, self.interactions, agents)
         self.add_dynamic_items(AskControl, RunControl)
         self.left: Callable[[str, str], Awaitable[None]] | None = None
         self._was_ready = False
 
     async def setup_hook(self) -> None:
         try:
-            if await commands.sync(self.tree, self.rest, self.application_id or 0):
+            if await commands.sync_commands(self.tree, self.rest, self.application_id or 0):
                 log.info("the slash commands were registered anew")
         except SurfaceError as error:
             log.warning("the slash commands could not be registered: %s", error)
 
     async def on_connect(self) -> None:
-        self.lanes.reset()
+        self.channel_cursors.reset()
 
     async def on_ready(self) -> None:
         """Once all shards are there; later again only where there is a single one."""
         self._was_ready = True
-        await backfill.catch_up(self, self.lanes)
+        await backfill.backfill_channels(self, self.channel_cursors)
 
     async def on_shard_ready(self, _shard_id: int) -> None:
         if self._was_ready:
-            await backfill.catch_up(self, self.lanes)
+            await backfill.backfill_channels(self, self.channel_cursors)
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
-        await backfill.remember(guild, self.lanes)
+        await backfill.record_new_channels(guild, self.channel_cursors)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.left is not None:
@@ -118,32 +144,34 @@ class Client(discord.AutoShardedClient):
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
-        await backfill.remember(guild, self.lanes)
+        await backfill.record_new_channels(guild, self.channel_cursors)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
-        self.doors.opened(str(thread.id))
+        self.thread_opener.opened(str(thread.id))
 
     async def on_message(self, message: discord.Message) -> None:
-        await self.listener.message(message)
+        await self.event_handler.message(message)
 
     async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        await self.listener.edited(payload)
+        await self.event_handler.edited(payload)
 
     async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        await self.listener.deleted(payload)
+        await self.event_handler.deleted(payload)
 
     async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
-        await self.listener.reacted(payload)
+        await self.event_handler.reacted(payload)
 
     async def on_interaction(self, interaction: discord.Interaction[discord.Client]) -> None:
         if interaction.type is discord.InteractionType.modal_submit:
-            await form_submitted(interaction, self.interactions)
+            await handle_form_submit(interaction, self.interactions)
 
     async def on_error(self, event_method: str, /, *_args: object, **_kwargs: object) -> None:
         log.exception("%s failed", event_method)
 
     async def _fill(self, channel_id: int, after: int) -> None:
-        await backfill.fill(self, self.listener.handle, self.lanes, channel_id, after)
+        await backfill.read_gap(
+            self, self.event_handler.handle, self.channel_cursors, channel_id, after
+        )
 
 
 class DiscordApp:
@@ -159,7 +187,7 @@ class DiscordApp:
         *,
         token: str,
         receive: Receive,
-        cursors: Cursors,
+        cursors: CursorStore,
         api_url: str | None = None,
         agents: Mapping[str, str] | None = None,
         trace: aiohttp.TraceConfig | None = None,
@@ -170,14 +198,17 @@ class DiscordApp:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
         self._shards = shards
-        self.client = Client(receive, cursors, agents or {}, trace, shards)
-        self.client.listener.needs_roles = needs_roles
+        self.client = GatewayClient(receive, cursors, agents or {}, trace, shards)
+        self.client.event_handler.needs_roles = needs_roles
         self.client.left = left
         self.surface = DiscordSurface(
-            self.client.rest, self.client.doors, user_id=self._user_id, file_limit=self._file_limit
+            self.client.rest,
+            self.client.thread_opener,
+            user_id=self._user_id,
+            file_limit=self._file_limit,
         )
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
-        self.talk = DiscordTalk(self.client.rest)
+        self.talk = DiscordThreadHistory(self.client.rest)
         self._connection: asyncio.Task[str | None] | None = None
         self._is_begun = False
         self._is_closing = False
@@ -210,14 +241,14 @@ class DiscordApp:
     async def close(self) -> None:
         """Disconnects. Safe to call in any state."""
         self._is_closing = True
-        await self.client.lanes.close()
+        await self.client.channel_cursors.close()
         if self._is_begun:  # before that there is nothing to close, and discord.py stumbles over it
             await self.client.close()
         if self._connection is not None:
             # a shard that never came tries for ever, and Python 3.11 loses a cancel that comes at the wrong moment
             while (await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS))[1]:
                 self._connection.cancel()
-            heartbeats.end(self.client)
+            client.stop_heartbeat_threads(self.client)
         await self.files.close()
 
     async def sign_in(self) -> None:
@@ -230,11 +261,11 @@ class DiscordApp:
 
     async def _login(self) -> None:
         self._is_begun = True
-        Route.BASE = _base(self._api_url) if self._api_url else BUILT_IN_BASE
+        Route.BASE = _api_base_url(self._api_url) if self._api_url else BUILT_IN_BASE
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
-            raise ConfigurationError(close_reasons.LOGIN) from error
+            raise ConfigurationError(LOGIN_REFUSED) from error
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise self._unreachable() from error
 
@@ -243,7 +274,7 @@ class DiscordApp:
         if not self._api_url:
             return BUILT_IN_GATEWAY
         try:
-            return URL(text_of(await self.client.rest.call("GET", "/gateway/bot"), "url"))
+            return URL(get_text(await self.client.rest.call("GET", "/gateway/bot"), "url"))
         except SurfaceError as error:
             raise self._unreachable() from error
 
@@ -277,9 +308,9 @@ class DiscordApp:
                     await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
-                return close_reasons.INTENT
+                return INTENT_MISSING
             except discord.ConnectionClosed as error:
-                return close_reasons.closed(error.code, self._shards)
+                return describe_close_code(error.code, self._shards)
             except Exception:
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)
@@ -295,7 +326,7 @@ class DiscordApp:
         return guild.filesize_limit if guild else FILE_BYTES_DEFAULT
 
 
-def _base(api_url: str) -> str:
+def _api_base_url(api_url: str) -> str:
     """The address of the API; a bare host stands for its usual path."""
     url = URL(api_url)
     return str(url.with_path(API_PATH) if url.path in ("", "/") else url).rstrip("/")

@@ -19,27 +19,27 @@ FILE_BYTES_MAX = 100 * 1024 * 1024
 """Upload limit of a guild with the most boosts."""
 
 
-def length(text: str) -> int:
+def utf16_length(text: str) -> int:
     """UTF-16 units, which is never less than characters: whichever Discord counts, the text fits."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-def encodable(text: str) -> str:
+def remove_unsendable(text: str) -> str:
     """The text without lone surrogates and control characters, which JSON or Discord refuse."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(c for c in whole if c in "\n\t" or (c >= " " and c != "\x7f"))
 
 
-def clip(text: str, length_max: int) -> str:
+def truncate(text: str, length_max: int) -> str:
     """The start of the text, with an ellipsis where something was cut off."""
-    if length(text) <= length_max:
+    if utf16_length(text) <= length_max:
         return text
     kept = text[: max(0, length_max - 1)]
-    while kept and length(kept) > length_max - 1:
-        kept = kept[: len(kept) - max(1, (length(kept) - length_max + 1) // 2)]
+    while kept and utf16_length(kept) > length_max - 1:
+        kept = kept[: len(kept) - max(1, (utf16_length(kept) - length_max + 1) // 2)]
     return f"{kept}…"
 
 
-def one_line(text: str, length_max: int) -> str:
+def to_single_line(text: str, length_max: int) -> str:
     """The text with all white space as single spaces, clipped."""
-    return clip(" ".join(encodable(text).split()), length_max)
+    return truncate(" ".join(remove_unsendable(text).split()), length_max)

@@ -10,21 +10,20 @@ from pydantic import JsonValue
 
 from bots.delivery.content import Content
 from bots.delivery.shown_reactions import ShownSigns
-from bots.discord.address import channel_of, is_direct, reaction_channel
+from bots.discord.address import is_direct_message, message_channel_id, reaction_channel_id
 from bots.discord.limits import FILE_BYTES_MAX
-from bots.discord.render.components import payload
-from bots.discord.render.fallback import NOT_TAKEN, plainer
+from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import (
-    NOT_THERE,
+    NOT_FOUND_CODES,
     THREAD_ARCHIVED,
     UNKNOWN_CHANNEL,
-    Rest,
-    objects,
-    text_of,
+    RestClient,
+    get_objects,
+    get_text,
 )
-from bots.discord.rest.thread_opener import Doors
-from bots.discord.rest.uploads import outgoing
+from bots.discord.rest.files import prepare_upload
+from bots.discord.rest.thread_opener import ThreadOpener
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Platform
@@ -67,15 +66,15 @@ class DiscordSurface:
 
     def __init__(
         self,
-        rest: Rest,
-        doors: Doors,
+        rest: RestClient,
+        thread_opener: ThreadOpener,
         *,
         user_id: Callable[[], str],
         file_limit: Callable[[str], int],
     ) -> None:
         """`user_id` is the bot's own id; `file_limit` answers the bytes that a guild takes, by its id."""
         self._rest = rest
-        self._doors = doors
+        self._doors = thread_opener
         self._user_id = user_id
         self._file_limit = file_limit
         self._signs = ShownSigns()
@@ -83,19 +82,23 @@ class DiscordSurface:
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
-        body = payload(content, delivery_id=delivery_id)
+        body = render_content(content, delivery_id=delivery_id)
         with POST:
             try:
                 return await self._post(address, body, delivery_id)
             except SurfaceRefused as refusal:
-                simple = plainer(body, delivery_id)
-                if refusal.code not in NOT_TAKEN or simple is None:
+                simple = simplify_message(body, delivery_id)
+                if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
                 log.warning("discord does not take a message in its layout: %s", refusal.code)
                 return await self._post(address, simple, delivery_id)
 
     async def _post(self, address: Address, body: JsonObject, delivery_id: str) -> str:
-        signed = {**body, "nonce": delivery_marker.nonce(delivery_id), "enforce_nonce": True}
+        signed = {
+            **body,
+            "nonce": delivery_marker.delivery_nonce(delivery_id),
+            "enforce_nonce": True,
+        }
         answer = await self._into(
             address,
             lambda channel_id: self._rest.call(
@@ -106,18 +109,18 @@ class DiscordSurface:
 
     async def edit(self, address: Address, message_ref: str, content: Content) -> None:
         """See ChatSurface. A thread that went to sleep is woken first."""
-        body = payload(content)
+        body = render_content(content)
         with EDIT:
             try:
                 await self._change(address, message_ref, body)
             except SurfaceRefused as refusal:
-                simple = plainer(body)
-                if refusal.code not in NOT_TAKEN or simple is None:
+                simple = simplify_message(body)
+                if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
                 await self._change(address, message_ref, simple)
 
     async def _change(self, address: Address, message_ref: str, body: JsonObject) -> None:
-        channel_id = channel_of(address)
+        channel_id = message_channel_id(address)
         try:
             await self._patch(channel_id, message_ref, body)
         except SurfaceRefused as error:
@@ -134,8 +137,11 @@ class DiscordSurface:
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         """See ChatSurface; answers the id of the message that holds the file."""
         bytes_max = self.file_limit(address)
-        async with outgoing(file, bytes_max=bytes_max, delivery_id=delivery_id) as (body, ready):
-            body |= {"nonce": delivery_marker.nonce(delivery_id), "enforce_nonce": True}
+        async with prepare_upload(file, bytes_max=bytes_max, delivery_id=delivery_id) as (
+            body,
+            ready,
+        ):
+            body |= {"nonce": delivery_marker.delivery_nonce(delivery_id), "enforce_nonce": True}
             with UPLOAD:
                 answer = await self._into(
                     address,
@@ -154,10 +160,10 @@ class DiscordSurface:
         for _ in range(PAGES_MAX):
             page = await self._page(address, query)
             for message in page:
-                if self._is_own(message) and delivery_marker.is_on(message, delivery_id):
-                    return text_of(message, "id")
-            oldest = min((int(text_of(message, "id")) for message in page), default=0)
-            if len(page) < PAGE_MAX or delivery_marker.is_older(oldest, delivery_id):
+                if self._is_own(message) and delivery_marker.has_marker(message, delivery_id):
+                    return get_text(message, "id")
+            oldest = min((int(get_text(message, "id")) for message in page), default=0)
+            if len(page) < PAGE_MAX or delivery_marker.is_older_than_delivery(oldest, delivery_id):
                 return None
             query["before"] = str(oldest)
         return None
@@ -169,13 +175,13 @@ class DiscordSurface:
                 "GET",
                 "/channels/{channel_id}/messages",
                 query=query,
-                channel_id=channel_of(address),
+                channel_id=message_channel_id(address),
             )
         except SurfaceRefused as error:
             if error.code == UNKNOWN_CHANNEL:
                 return []
             raise
-        return objects(answer)
+        return get_objects(answer)
 
     def file_limit(self, address: Address) -> int:
         """Bytes of one file that Discord takes at this address."""
@@ -184,13 +190,13 @@ class DiscordSurface:
     async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
         """See ChatPresence. The first sign is given without a look at what the message carries."""
         try:
-            place = (reaction_channel(address, message_ref), message_ref)
+            place = (reaction_channel_id(address, message_ref), message_ref)
             await self._sign(place, reaction)
         except SurfaceRefused as error:
-            if error.code not in NOT_THERE or message_ref != address.thread_key:
+            if error.code not in NOT_FOUND_CODES or message_ref != address.thread_key:
                 raise
             # the first message of a forum post has the id of its thread too, but stands in it
-            await self._sign((channel_of(address), message_ref), reaction)
+            await self._sign((message_channel_id(address), message_ref), reaction)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None) -> None:
         """One sign after the other: the end of a run and the start of the next one may meet on a message."""
@@ -237,19 +243,19 @@ class DiscordSurface:
         """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""
         await self._doors.settled(address)
         try:
-            return await send(channel_of(address))
+            return await send(message_channel_id(address))
         except SurfaceRefused as error:
-            if error.code != UNKNOWN_CHANNEL or is_direct(address):
+            if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
         await self._doors.open(address, "Agent")
-        return await send(channel_of(address))
+        return await send(message_channel_id(address))
 
     async def _typing(self, address: Address) -> None:
         await self._doors.settled(address)
         while True:
             try:
                 await self._rest.call(
-                    "POST", "/channels/{channel_id}/typing", channel_id=channel_of(address)
+                    "POST", "/channels/{channel_id}/typing", channel_id=message_channel_id(address)
                 )
             except SurfaceError as error:
                 log.info("the typing sign was not shown: %s", error)
@@ -272,15 +278,15 @@ class DiscordSurface:
             channel_id=place[0],
             message_id=place[1],
         )
-        reactions = objects(message.get("reactions")) if isinstance(message, dict) else []
-        return [text_of(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
+        reactions = get_objects(message.get("reactions")) if isinstance(message, dict) else []
+        return [get_text(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
 
     def _is_own(self, message: JsonObject) -> bool:
-        return text_of(message.get("author"), "id") == self._user_id()
+        return get_text(message.get("author"), "id") == self._user_id()
 
 
 def _message_id(answer: JsonValue) -> str:
-    message_id = text_of(answer, "id")
+    message_id = get_text(answer, "id")
     if not message_id:
         raise SurfaceUnclear("Discord answered without a message id.")
     return message_id

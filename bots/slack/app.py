@@ -8,23 +8,26 @@ import aiohttp
 from aiohttp import web
 
 from bots.delivery.rate_limiter import RateLimiter
-from bots.slack.events.backfill import CatchUp
-from bots.slack.events.bolt import bolt_app
-from bots.slack.events.cursors import Marks, Past
-from bots.slack.events.handler import Doorway, Receive
-from bots.slack.events.http import EVENTS_PATH, HttpEvents
-from bots.slack.events.retry_buffer import Refused
-from bots.slack.events.socket_mode import Socket
-from bots.slack.install.flow import Install
-from bots.slack.install.tokens import Tokens
+from bots.slack.events.backfill import Backfill
+from bots.slack.events.bolt import RetryBuffer, build_bolt_app
+from bots.slack.events.cursors import ChannelCursors, InboxStore
+from bots.slack.events.handler import EventHandler, Receive
+from bots.slack.events.transports import EVENTS_PATH, HttpTransport, SocketModeTransport
+from bots.slack.install.flow import InstallFlow
+from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
-from bots.slack.workspaces import TeamFiles, Teams, TeamSurfaces, TeamTalk
+from bots.slack.workspaces import (
+    MultiWorkspaceFiles,
+    MultiWorkspaceSurface,
+    MultiWorkspaceThreadHistory,
+    Workspaces,
+)
 from core.domain.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
 
-Left = Callable[[str, str], Awaitable[None]]
+OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
 """Told the platform and the workspace."""
 
 
@@ -44,11 +47,11 @@ class SlackApp:
         receive: Receive | None = None,
         trace: aiohttp.TraceConfig | None = None,
         groups: Sequence[str] = (),
-        tokens: Tokens | None = None,
-        left: Left | None = None,
-        install: Install | None = None,
+        tokens: TokenSource | None = None,
+        left: OnWorkspaceUninstall | None = None,
+        install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
-        past: Past | None = None,
+        past: InboxStore | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -60,20 +63,22 @@ class SlackApp:
         self._app_token = app_token
         self._left = left
         self._install = install
-        marks = Marks(past) if past else None
-        self._teams = Teams(
+        marks = ChannelCursors(past) if past else None
+        self._teams = Workspaces(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_doorway=partial(_doorway, receive, groups, tokens, marks),
+            new_event_handler=partial(_build_event_handler, receive, groups, tokens, marks),
         )
-        self._refused = Refused()
-        self._catch_up = CatchUp(past, marks, self._teams) if past and marks else None
-        self._team = self._teams.team_with(self._client)
-        self.surface = TeamSurfaces(self._teams) if tokens else self._team.surface
-        self.files = TeamFiles(self._teams, tokens.file_names) if tokens else self._team.files
-        self.talk = TeamTalk(self._teams) if tokens else self._team.talk
-        self._http = HttpEvents(signing_secret) if signing_secret else None
-        self._socket: Socket | None = None
+        self._refused = RetryBuffer()
+        self._catch_up = Backfill(past, marks, self._teams) if past and marks else None
+        self._team = self._teams.build_workspace(self._client)
+        self.surface = MultiWorkspaceSurface(self._teams) if tokens else self._team.surface
+        self.files = (
+            MultiWorkspaceFiles(self._teams, tokens.file_ref_signer) if tokens else self._team.files
+        )
+        self.talk = MultiWorkspaceThreadHistory(self._teams) if tokens else self._team.talk
+        self._http = HttpTransport(signing_secret) if signing_secret else None
+        self._socket: SocketModeTransport | None = None
 
     @property
     def identity(self) -> Identity:
@@ -90,7 +95,7 @@ class SlackApp:
         """Checks the tokens, then listens. Raises ConfigurationError with the remedy."""
         await self.sign_in()
         try:
-            if self._team.doorway is not None:
+            if self._team.event_handler is not None:
                 await self._listen()
         except BaseException:
             await self.close()
@@ -109,13 +114,13 @@ class SlackApp:
         self._teams.add(identity.team_id, self._team)
 
     async def _listen(self) -> None:
-        bolt = bolt_app(self._client, self._teams, self._leave, self._refused)
+        bolt = build_bolt_app(self._client, self._teams, self._leave, self._refused)
         if self._catch_up:
             self._catch_up.prepare()
         if self._http:
             self._http.serve(bolt)
         if self._app_token:
-            self._socket = Socket(self._client, bolt, self._app_token, self._seen)
+            self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._seen)
             await self._socket.open()
         if self._catch_up:
             self._catch_up.begin()
@@ -140,8 +145,8 @@ class SlackApp:
             await self._catch_up.close()
         await self._refused.close()
         await self._teams.close()
-        if self._team.doorway:
-            await self._team.doorway.close()
+        if self._team.event_handler:
+            await self._team.event_handler.close()
         await self._client.close()
 
     def http_routes(self) -> Sequence[web.RouteDef]:
@@ -150,14 +155,14 @@ class SlackApp:
         return [*events, *(self._install.routes() if self._install else ())]
 
 
-def _doorway(
+def _build_event_handler(
     receive: Receive | None,
     groups: Sequence[str],
-    tokens: Tokens | None,
-    marks: Marks | None,
+    tokens: TokenSource | None,
+    marks: ChannelCursors | None,
     client: SlackClient,
-) -> Doorway | None:
+) -> EventHandler | None:
     if receive is None:
         return None
-    names = tokens.file_names if tokens else None
-    return Doorway(client, receive, groups, file_names=names, marks=marks)
+    names = tokens.file_ref_signer if tokens else None
+    return EventHandler(client, receive, groups, file_ref_signer=names, marks=marks)

@@ -7,7 +7,7 @@ BLOCKS_MAX = 50
 SECTION_TEXT_MAX = 3000
 MARKDOWN_TEXT_MAX = 12_000
 """Of all `markdown` blocks of one message together."""
-NOTE_TEXT_MAX = 255
+FILE_NOTE_MAX = 255
 """Ours: the one line that stands over a file."""
 ACTIONS_ELEMENTS_MAX = 25
 BUTTON_TEXT_MAX = 75
@@ -20,7 +20,7 @@ OPTION_VALUE_MAX = 150
 PLACEHOLDER_MAX = 150
 FALLBACK_TEXT_MAX = 4000
 """The `text` field is cut by Slack over 40,000 and should stay under this."""
-WORDS_MAX = 12_000
+PLAIN_MESSAGE_MAX = 12_000
 """Ours: of a message that has no blocks; Slack cuts over 40,000."""
 PLAN_TITLE_MAX = 150
 """Ours: Slack states no limit."""

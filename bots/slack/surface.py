@@ -4,13 +4,12 @@ from contextlib import AbstractAsyncContextManager
 
 from bots.delivery.content import Content
 from bots.slack import limits
-from bots.slack.events.payload import child, children, text
-from bots.slack.render.blocks import draw
+from bots.slack.events.payload import get_object, get_objects, get_text
+from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.presence import Presence
-from bots.slack.web_api.reactions import Reactions
-from bots.slack.web_api.uploads import Uploads, delivery_block_id
-from bots.slack.web_api.writing import write
+from bots.slack.web_api.posting import post_with_fallback
+from bots.slack.web_api.presence import BusyStatus, Reactions
+from bots.slack.web_api.uploads import FileUploads, delivery_block_id
 from core.domain.errors import SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -35,9 +34,9 @@ class SlackSurface:
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._uploads = Uploads(client)
+        self._uploads = FileUploads(client)
         self._reactions = Reactions(client)
-        self._presence = Presence(client)
+        self._presence = BusyStatus(client)
 
     async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
         body: JsonObject = {
@@ -51,15 +50,17 @@ class SlackSurface:
             "unfurl_media": False,
         }
         with POST:
-            answer = await write(self._client, "chat.postMessage", body, draw(content))
-        if not (ts := text(answer, "ts")):
+            answer = await post_with_fallback(
+                self._client, "chat.postMessage", body, render_content(content)
+            )
+        if not (ts := get_text(answer, "ts")):
             raise SurfaceUnclear("Slack did not name the message it posted")
         return ts
 
     async def edit(self, address: Address, message_ref: str, content: Content) -> None:
         body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
         with EDIT:
-            await write(self._client, "chat.update", body, draw(content))
+            await post_with_fallback(self._client, "chat.update", body, render_content(content))
 
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         with UPLOAD:
@@ -78,25 +79,27 @@ class SlackSurface:
                 parameters["cursor"] = cursor
             with FIND:
                 page = await self._client.read("conversations.replies", parameters)
-            for message in children(page, "messages"):
+            for message in get_objects(page, "messages"):
                 if self._carries(message, delivery_id):
-                    return text(message, "ts")
-            cursor = text(page, "response_metadata", "next_cursor")
+                    return get_text(message, "ts")
+            cursor = get_text(page, "response_metadata", "next_cursor")
             if not cursor:
                 return None
 
     def _carries(self, message: JsonObject, delivery_id: str) -> bool:
-        metadata = child(message, "metadata")
+        metadata = get_object(message, "metadata")
         if (
-            text(metadata, "event_type") == METADATA_EVENT
-            and text(metadata, "event_payload", "delivery_id") == delivery_id
+            get_text(metadata, "event_type") == METADATA_EVENT
+            and get_text(metadata, "event_payload", "delivery_id") == delivery_id
         ):
             return True
         block_id = delivery_block_id(delivery_id)
-        if any(text(block, "block_id") == block_id for block in children(message, "blocks")):
+        if any(get_text(block, "block_id") == block_id for block in get_objects(message, "blocks")):
             return True
         file_id = self._uploads.file_of(delivery_id)
-        return any(text(file, "id") == file_id for file in children(message, "files") if file_id)
+        return any(
+            get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id
+        )
 
     async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
         with REACT:

@@ -11,40 +11,39 @@ from weakref import WeakValueDictionary
 
 from bots.delivery.content import Content
 from bots.slack import limits
-from bots.slack.events.handler import Doorway
-from bots.slack.events.origin import Origin
-from bots.slack.install.tokens import Access, Tokens
+from bots.slack.events.handler import EventHandler
+from bots.slack.events.payload import Origin
+from bots.slack.install.tokens import TokenSource, WorkspaceToken
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.file_names import FileNames
-from bots.slack.web_api.files import SlackFiles
-from bots.slack.web_api.thread_history import SlackTalk
+from bots.slack.web_api.files import FileRefSigner, SlackFiles
+from bots.slack.web_api.history import SlackThreadHistory
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, Heard, IncomingFile
 from core.ports import OutgoingFile, Reaction
 
-LOOK_AGAIN_SECONDS = 30.0
+TOKEN_RECHECK_SECONDS = 30.0
 """So long a process may go on with a token that another one has changed or taken away."""
-NOT_ITS_CHANNEL = "channel_not_found"
+FOREIGN_CHANNEL_CODE = "channel_not_found"
 IDLE_SECONDS = 3600.0
 """A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
-_CHANNELS_REMEMBERED_MAX = 5000
+_KNOWN_CHANNELS_MAX = 5000
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Team:
+class Workspace:
     """One workspace. `looked_at`: when its token was last read; None for one that is set. `installed_by`: the workspace
     itself, or its organisation, whose token serves it; then `channels` are those that are known to be its own."""
 
     client: SlackClient
     surface: SlackSurface
     files: SlackFiles
-    talk: SlackTalk
-    doorway: Doorway | None
+    talk: SlackThreadHistory
+    event_handler: EventHandler | None
     installed_by: str = ""
-    looked_at: float | None = None
+    token_read_at: float | None = None
     channels: set[str] = field(default_factory=set[str])
 
     @property
@@ -52,7 +51,7 @@ class Team:
         return self.installed_by not in ("", self.client.identity.team_id)
 
 
-class Teams:
+class Workspaces:
     """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set.
 
     A look for one workspace's token may take as long as Slack needs to renew it, and holds up no other workspace.
@@ -61,38 +60,38 @@ class Teams:
     def __init__(
         self,
         *,
-        tokens: Tokens | None,
+        tokens: TokenSource | None,
         new_client: Callable[[str], SlackClient],
-        new_doorway: Callable[[SlackClient], Doorway | None],
+        new_event_handler: Callable[[SlackClient], EventHandler | None],
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._tokens = tokens
         self._new_client = new_client
-        self._new_doorway = new_doorway
+        self._new_doorway = new_event_handler
         self._idle_seconds = idle_seconds
-        self._teams: dict[str, Team] = {}
+        self._teams: dict[str, Workspace] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
-    def team_with(self, client: SlackClient) -> Team:
+    def build_workspace(self, client: SlackClient) -> Workspace:
         """What hangs on the client."""
-        return Team(
+        return Workspace(
             client=client,
             surface=SlackSurface(client),
             files=SlackFiles(client),
-            talk=SlackTalk(client),
-            doorway=self._new_doorway(client),
+            talk=SlackThreadHistory(client),
+            event_handler=self._new_doorway(client),
         )
 
-    def add(self, team_id: str, team: Team) -> None:
+    def add(self, team_id: str, team: Workspace) -> None:
         """A workspace whose token is set."""
         self._teams[team_id] = team
 
     @property
-    def at_hand(self) -> tuple[str, ...]:
+    def active_ids(self) -> tuple[str, ...]:
         """The workspaces that are served just now."""
         return tuple(self._teams)
 
-    async def find(self, team_id: str) -> Team | None:
+    async def find(self, team_id: str) -> Workspace | None:
         """None: the bot is not installed there. Raises StorageUnavailable."""
         if (team := self._fresh(team_id)) is not None or self._tokens is None:
             return team
@@ -101,13 +100,13 @@ class Teams:
                 return team
             return await self._taken(team_id, await self._tokens.access(team_id))
 
-    def _fresh(self, team_id: str) -> Team | None:
+    def _fresh(self, team_id: str) -> Workspace | None:
         team = self._teams.get(team_id)
-        if team is None or team.looked_at is None:
+        if team is None or team.token_read_at is None:
             return team
-        return team if time.monotonic() - team.looked_at < LOOK_AGAIN_SECONDS else None
+        return team if time.monotonic() - team.token_read_at < TOKEN_RECHECK_SECONDS else None
 
-    async def _taken(self, team_id: str, access: Access | None) -> Team | None:
+    async def _taken(self, team_id: str, access: WorkspaceToken | None) -> Workspace | None:
         team = self._teams.get(team_id)
         if team is not None and (access is None or access.identity != team.client.identity):
             await self.forget(team_id)
@@ -118,10 +117,10 @@ class Teams:
             await self._forget_idle()
             client = self._new_client(access.token)
             client.connect(access.identity)
-            team = self._teams[team_id] = self.team_with(client)
+            team = self._teams[team_id] = self.build_workspace(client)
         team.client.take_token(access.token)
         team.installed_by = access.installed_by
-        team.looked_at = time.monotonic()
+        team.token_read_at = time.monotonic()
         return team
 
     async def _forget_idle(self) -> None:
@@ -129,13 +128,13 @@ class Teams:
         silent = [
             team_id
             for team_id, team in self._teams.items()
-            if team.looked_at is not None and team.looked_at < oldest
+            if team.token_read_at is not None and team.token_read_at < oldest
         ]
         # taken away at once: while one is closed, another may speak again
         for team in [self._teams.pop(team_id) for team_id in silent]:
-            await _closed(team)
+            await _close_workspace(team)
 
-    async def heard_from(self, origin: Origin) -> Team | None:
+    async def find_for_origin(self, origin: Origin) -> Workspace | None:
         """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace
         without a token of its own is served with the organisation's. Raises StorageUnavailable."""
         team_id, organisation_id = origin.team_id, origin.organisation_id
@@ -145,14 +144,14 @@ class Teams:
         is_served = await self._tokens.join(team_id, organisation_id)
         return await self.find(team_id) if is_served else None
 
-    async def of(self, team_id: str) -> Team:
+    async def of(self, team_id: str) -> Workspace:
         """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
         team = await self.find(team_id)
         if team is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return team
 
-    async def at(self, address: Address) -> Team:
+    async def at(self, address: Address) -> Workspace:
         """As `of`. An organisation's token opens the channels of all its workspaces, so it is used for a workspace only
         where that has talked before."""
         team = await self.of(address.workspace_id)
@@ -160,8 +159,10 @@ class Teams:
         if not team.is_organisations or self._tokens is None or channel_id in team.channels:
             return team
         if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
-            raise SurfaceRefused("the channel is none of this workspace's", code=NOT_ITS_CHANNEL)
-        if len(team.channels) >= _CHANNELS_REMEMBERED_MAX:
+            raise SurfaceRefused(
+                "the channel is none of this workspace's", code=FOREIGN_CHANNEL_CODE
+            )
+        if len(team.channels) >= _KNOWN_CHANNELS_MAX:
             team.channels.clear()
         team.channels.add(channel_id)
         return team
@@ -172,21 +173,21 @@ class Teams:
             one for one, team in self._teams.items() if team_id in {one, team.installed_by} - {""}
         ]
         for team in [self._teams.pop(one) for one in gone]:
-            await _closed(team)
+            await _close_workspace(team)
 
     async def close(self) -> None:
         for team in self._teams.values():
-            await _closed(team)
+            await _close_workspace(team)
         self._teams.clear()
 
 
-async def _closed(team: Team) -> None:
-    if team.doorway is not None:
-        await team.doorway.close()
+async def _close_workspace(team: Workspace) -> None:
+    if team.event_handler is not None:
+        await team.event_handler.close()
     await team.client.close()
 
 
-class TeamSurfaces:
+class MultiWorkspaceSurface:
     """ChatSurface and ChatPresence of all workspaces: each address leads to its own workspace's token."""
 
     platform = "slack"
@@ -194,7 +195,7 @@ class TeamSurfaces:
     file_bytes_max: int = limits.FILE_BYTES_MAX
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
 
-    def __init__(self, teams: Teams) -> None:
+    def __init__(self, teams: Workspaces) -> None:
         self._teams = teams
 
     async def _of(self, address: Address) -> SlackSurface:
@@ -226,10 +227,10 @@ class TeamSurfaces:
             yield
 
 
-class TeamFiles:
+class MultiWorkspaceFiles:
     """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
 
-    def __init__(self, teams: Teams, names: FileNames) -> None:
+    def __init__(self, teams: Workspaces, names: FileRefSigner) -> None:
         self._teams = teams
         self._names = names
 
@@ -245,10 +246,10 @@ class TeamFiles:
             yield piece
 
 
-class TeamTalk:
+class MultiWorkspaceThreadHistory:
     """ThreadTalk of all workspaces."""
 
-    def __init__(self, teams: Teams) -> None:
+    def __init__(self, teams: Workspaces) -> None:
         self._teams = teams
 
     async def read(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import discord
 
-from bots.discord.gateway.cursors import Lanes
+from bots.discord.gateway.cursors import ChannelCursors
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +17,12 @@ UNSEEN_CHANNELS_MAX = 200
 HandleMessage = Callable[[discord.Message], Awaitable[None]]
 
 
-async def fill(
-    client: discord.Client, handle: HandleMessage, lanes: Lanes, channel_id: int, after: int
+async def read_gap(
+    client: discord.Client,
+    handle: HandleMessage,
+    channel_cursors: ChannelCursors,
+    channel_id: int,
+    after: int,
 ) -> None:
     """Handles what a channel holds after the message id, oldest first, and moves its cursor along."""
     channel = client.get_channel(channel_id)
@@ -27,8 +31,8 @@ async def fill(
             channel = await client.fetch_channel(channel_id)
         if not isinstance(channel, discord.abc.Messageable):
             return
-        lanes.belongs(channel_id, _guild_of(channel))
-        if not lanes.is_here(channel_id):
+        channel_cursors.belongs(channel_id, _guild_of(channel))
+        if not channel_cursors.is_here(channel_id):
             return
         count = 0
         history = channel.history(
@@ -36,7 +40,7 @@ async def fill(
         )
         async for message in history:
             await handle(message)
-            await lanes.forward(channel_id, message.id)
+            await channel_cursors.forward(channel_id, message.id)
             count += 1
     except (discord.NotFound, discord.Forbidden):
         log.info("channel %s is gone or closed; nothing to catch up", channel_id)
@@ -47,40 +51,40 @@ async def fill(
         log.warning("channel %s had more than %s missed messages", channel_id, MESSAGES_MAX)
 
 
-async def catch_up(client: discord.Client, lanes: Lanes) -> None:
+async def backfill_channels(client: discord.Client, channel_cursors: ChannelCursors) -> None:
     """Fills every known channel of this process that has something new."""
-    known = await lanes.known()
+    known = await channel_cursors.known()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
         newest = _newest(client.get_channel(channel_id))
         if newest is None:
-            if lanes.is_here(channel_id):
+            if channel_cursors.is_here(channel_id):
                 unseen.append(channel_id)
         elif newest > cursor:
-            await _guarded(lanes, channel_id)
+            await _guarded(channel_cursors, channel_id)
         else:
-            lanes.skip(channel_id)
+            channel_cursors.skip(channel_id)
     for channel_id in unseen[:UNSEEN_CHANNELS_MAX]:
-        await _guarded(lanes, channel_id)
+        await _guarded(channel_cursors, channel_id)
 
 
-async def remember(guild: discord.Guild, lanes: Lanes) -> None:
+async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
     """Notes where the channels of a guild stand, so that the very first mention in one cannot be missed."""
-    known = await lanes.known()
+    known = await channel_cursors.known()
     for channel in guild.text_channels:
         if channel.id not in known:
-            lanes.belongs(channel.id, guild.id)
-            await lanes.forward(channel.id, channel.last_message_id or channel.id)
-            lanes.skip(channel.id)
+            channel_cursors.belongs(channel.id, guild.id)
+            await channel_cursors.forward(channel.id, channel.last_message_id or channel.id)
+            channel_cursors.skip(channel.id)
 
 
-async def _guarded(lanes: Lanes, channel_id: int) -> None:
+async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
     try:
-        await lanes.catch_up(channel_id)
+        await channel_cursors.catch_up(channel_id)
     except Exception:
         # one channel that cannot be read now must not keep the others from being read
         log.exception("catching up on channel %s failed; it is tried again", channel_id)
-        lanes.retry(channel_id)
+        channel_cursors.retry(channel_id)
 
 
 def _newest(channel: object) -> int | None:

@@ -13,15 +13,15 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 PLATFORM = "discord"
-CHATTER_SECONDS = 30.0
+UNADDRESSED_INTERVAL_SECONDS = 30.0
 """Messages that nobody addressed to the agent move a channel's cursor at most this often."""
 RETRY_SECONDS_MAX = 60.0
 
-Fill = Callable[[int, int], Awaitable[None]]
+ReadGap = Callable[[int, int], Awaitable[None]]
 """Reads a channel from after a message id up to now, and handles what it finds."""
 
 
-class Cursors(Protocol):
+class CursorStore(Protocol):
     """The part of `core.stores.Inbox` that is needed here."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
@@ -29,7 +29,7 @@ class Cursors(Protocol):
     async def cursors(self, platform: str) -> dict[str, str]: ...
 
 
-class Lanes:
+class ChannelCursors:
     """One lane a channel: its messages are handled one after the other.
 
     After `reset` (a new session with Discord) every lane that has a cursor is filled up from history before the next
@@ -41,8 +41,8 @@ class Lanes:
 
     def __init__(
         self,
-        cursors: Cursors,
-        fill: Fill,
+        cursors: CursorStore,
+        fill: ReadGap,
         *,
         retry_seconds: float = 2.0,
         shards: Shards | None = None,
@@ -86,7 +86,7 @@ class Lanes:
     async def chatter(self, channel_id: int, message_id: int) -> None:
         """A message that is none of our business; now and then it moves the cursor, so that no scan grows long."""
         now = time.monotonic()
-        if now - self._chatter_at.get(channel_id, 0.0) < CHATTER_SECONDS:
+        if now - self._chatter_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
             return
         self._chatter_at[channel_id] = now
         async with self.message(channel_id, message_id):

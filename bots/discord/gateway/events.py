@@ -7,22 +7,22 @@ from datetime import UTC, datetime
 import aiohttp
 import discord
 
-from bots.discord.address import Place, place_of
-from bots.discord.gateway.cursors import Lanes
+from bots.discord.address import ChannelLocation, locate_channel
+from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.parse import (
     is_from_person,
     is_mentioned,
     parse_delete,
     parse_edit,
     parse_message,
+    parse_person,
     parse_reaction,
-    person,
-    standing_of,
+    parse_standing,
 )
-from bots.discord.render.components import plain
+from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
-from bots.discord.rest.client import Rest, translated
-from bots.discord.rest.thread_opener import Doors
+from bots.discord.rest.client import RestClient, translate_error
+from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.decide import IncomingMessage, Outcome, Standing
 from bots.inbound.receive import Receive
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -36,17 +36,17 @@ REPLY = Failpoint("discord.reply")
 NO_THREADS_HERE = (
     "I work in threads, and this channel has none. Please mention me in a text channel."
 )
-MAY_NOT_OPEN = (
+MISSING_THREAD_PERMISSION = (
     "I may not open threads in this channel. Somebody who manages it has to give me the permissions "
     "“Create Public Threads” and “Send Messages in Threads”."
 )
-CLOSED_DOORS = {
+THREAD_REFUSALS = {
     "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
 }
 """What is told of a thread that could not be opened, by Discord's code, where it is no matter of permissions."""
 
 
-class Listener:
+class EventHandler:
     """Turns gateway events into inbound facts. Errors are left to the client, which logs them once.
 
     `needs_roles`: whoever wrote while nobody listened is asked for, because messages that are read back tell no roles.
@@ -56,15 +56,15 @@ class Listener:
         self,
         client: discord.Client,
         receive: Receive,
-        rest: Rest,
-        doors: Doors,
-        lanes: Lanes,
+        rest: RestClient,
+        thread_opener: ThreadOpener,
+        channel_cursors: ChannelCursors,
     ) -> None:
         self._client = client
         self._rest = rest
         self._receive = receive
-        self._doors = doors
-        self._lanes = lanes
+        self._doors = thread_opener
+        self._lanes = channel_cursors
         self.needs_roles = False
 
     async def message(self, message: discord.Message) -> None:
@@ -104,7 +104,7 @@ class Listener:
             inbound = replace(inbound, standing=standing)
         if place.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
             await self._tell(message, await self._receive(inbound))
-        elif problem := _obstacle(message, place):
+        elif problem := _why_no_thread(message, place):
             await self._tell(message, Outcome(notice=problem, is_ignored=True))
         else:
             await self._begin(message, inbound)
@@ -142,28 +142,32 @@ class Listener:
         place = await self._place_by_id(payload.channel_id, payload.guild_id)
         if place is None:
             return
-        who = person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
+        who = (
+            parse_person(member)
+            if member
+            else Person(person_id=str(payload.user_id), name="Somebody")
+        )
         inbound = parse_reaction(
             str(payload.emoji),
             payload.message_id,
             place,
             who,
             datetime.now(UTC),
-            standing_of(member, place) if member else _unseen(place),
+            parse_standing(member, place) if member else _unknown_standing(place),
         )
         if inbound:
             await self._receive(inbound)
 
     async def _standing(
-        self, guild: discord.Guild, author: discord.abc.User, place: Place
+        self, guild: discord.Guild, author: discord.abc.User, place: ChannelLocation
     ) -> Standing:
         """Of somebody whose message was read back, which tells no roles."""
         try:
-            return standing_of(await guild.fetch_member(author.id), place)
+            return parse_standing(await guild.fetch_member(author.id), place)
         except (discord.NotFound, discord.Forbidden):
-            return standing_of(author, place)
+            return parse_standing(author, place)
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     async def _begin(self, message: discord.Message, inbound: IncomingMessage) -> None:
         """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
@@ -178,7 +182,9 @@ class Listener:
                     await self._lanes.forward(message.id, message.id)
                 except SurfaceRefused as refused:
                     log.warning("a thread may not be opened: %s", refused.code)
-                    outcome = Outcome(notice=CLOSED_DOORS.get(refused.code, MAY_NOT_OPEN))
+                    outcome = Outcome(
+                        notice=THREAD_REFUSALS.get(refused.code, MISSING_THREAD_PERMISSION)
+                    )
                 except SurfaceError as error:
                     log.warning("a thread could not be opened yet: %s", error)
         await self._tell(message, outcome)
@@ -188,9 +194,9 @@ class Listener:
         if not outcome.notice:
             return
         body: JsonObject = {
-            **plain(outcome.notice),
+            **text_message(outcome.notice),
             "message_reference": {"message_id": str(message.id), "fail_if_not_exists": False},
-            "nonce": delivery_marker.nonce(f"notice:{message.id}"),
+            "nonce": delivery_marker.delivery_nonce(f"notice:{message.id}"),
             "enforce_nonce": True,
         }
         try:
@@ -215,15 +221,15 @@ class Listener:
         user = self._client.user
         return user.id if user else 0
 
-    async def _place(self, channel: object, guild: discord.Guild | None) -> Place | None:
+    async def _place(self, channel: object, guild: discord.Guild | None) -> ChannelLocation | None:
         if isinstance(channel, discord.PartialMessageable):
             return await self._place_by_id(channel.id, guild.id if guild else channel.guild_id)
-        return place_of(channel, guild.id if guild else None)
+        return locate_channel(channel, guild.id if guild else None)
 
-    async def _place_by_id(self, channel_id: int, guild_id: int | None) -> Place | None:
+    async def _place_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
         """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
         if guild_id is None:
-            return Place(kind="direct", channel_id=channel_id)
+            return ChannelLocation(kind="direct", channel_id=channel_id)
         channel = self._client.get_channel(channel_id)
         if channel is None:
             try:
@@ -231,16 +237,16 @@ class Listener:
             except (discord.Forbidden, discord.NotFound):
                 return None
             except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-                raise translated(error) from error
-        return place_of(channel, guild_id)
+                raise translate_error(error) from error
+        return locate_channel(channel, guild_id)
 
 
-def _unseen(place: Place) -> Standing:
+def _unknown_standing(place: ChannelLocation) -> Standing:
     is_direct = place.kind == "direct"
     return Standing(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
-def _obstacle(message: discord.Message, place: Place) -> str:
+def _why_no_thread(message: discord.Message, place: ChannelLocation) -> str:
     """Why no thread can be opened here; empty where one can."""
     if place.kind != "channel":
         return NO_THREADS_HERE
@@ -249,5 +255,7 @@ def _obstacle(message: discord.Message, place: Place) -> str:
         return ""
     allowed = message.channel.permissions_for(guild.me)
     return (
-        "" if allowed.create_public_threads and allowed.send_messages_in_threads else MAY_NOT_OPEN
+        ""
+        if allowed.create_public_threads and allowed.send_messages_in_threads
+        else MISSING_THREAD_PERMISSION
     )

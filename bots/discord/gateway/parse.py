@@ -7,8 +7,8 @@ from typing import cast, get_args
 
 import discord
 
-from bots.discord.address import Place
-from bots.discord.limits import one_line
+from bots.discord.address import ChannelLocation
+from bots.discord.limits import to_single_line
 from bots.inbound.decide import (
     MEMBER,
     PLAN_WORDS,
@@ -24,7 +24,7 @@ from bots.inbound.decide import (
 )
 from core.domain.threads import IncomingFile, Person
 
-CROSSES = frozenset({"❌", "✖", "✖️", "🛑"})
+STOP_EMOJI = frozenset({"❌", "✖", "✖️", "🛑"})
 _PEOPLE_SPEAK = (discord.MessageType.default, discord.MessageType.reply)
 _USER = re.compile(r"<@!?(\d+)>")
 _ROLE = re.compile(r"<@&(\d+)>")
@@ -32,15 +32,19 @@ _CHANNEL = re.compile(r"<#(\d+)>")
 _EMOJI = re.compile(r"<a?:(\w+):\d+>")
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 FORWARDED_MAX = 4000
-STOP: tuple[CommandName, str] = ("stop", "")
+STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 
 
-def person(user: discord.abc.User) -> Person:
+def parse_person(user: discord.abc.User) -> Person:
     """The name is the one that the others here see."""
-    return Person(person_id=str(user.id), name=one_line(user.display_name, 80) or str(user.id))
+    return Person(
+        person_id=str(user.id), name=to_single_line(user.display_name, 80) or str(user.id)
+    )
 
 
-def standing_of(user: discord.abc.User, place: Place, *, expects_answer: bool = False) -> Standing:
+def parse_standing(
+    user: discord.abc.User, place: ChannelLocation, *, expects_answer: bool = False
+) -> Standing:
     """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
     if place.kind == "direct":
         return Standing(is_direct=True, expects_answer=expects_answer)
@@ -62,39 +66,41 @@ def is_mentioned(message: discord.Message, me: int) -> bool:
 
 
 def parse_message(
-    message: discord.Message, place: Place, me: int
+    message: discord.Message, place: ChannelLocation, me: int
 ) -> IncomingMessage | CommandCalled | StopWished | None:
     """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
     mentioned = is_mentioned(message, me)
     if not is_from_person(message) or not (mentioned or place.kind in ("direct", "thread")):
         return None
     is_addressed = mentioned or place.kind == "direct"
-    text = readable(message, me)
-    if not message.attachments and (word := _word(message, text, place, is_addressed=is_addressed)):
+    text = readable_text(message, me)
+    if not message.attachments and (
+        word := _parse_word(message, text, place, is_addressed=is_addressed)
+    ):
         return word
     agent_id, request = named_agent(text)
     return IncomingMessage(
         address=place.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
-        author=person(message.author),
+        author=parse_person(message.author),
         text=request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
-        files=files_of(message),
+        files=parse_files(message),
         agent_id=agent_id,
-        standing=standing_of(message.author, place),
+        standing=parse_standing(message.author, place),
     )
 
 
-def _word(
-    message: discord.Message, text: str, place: Place, *, is_addressed: bool
+def _parse_word(
+    message: discord.Message, text: str, place: ChannelLocation, *, is_addressed: bool
 ) -> CommandCalled | StopWished | None:
     """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
     of people, so this asks, and is silent where nothing runs."""
-    command = _command(text)
+    command = _parse_command(text)
     address, key = place.address(message.id), f"discord:{message.id}"
-    who, standing = person(message.author), standing_of(message.author, place)
+    who, standing = parse_person(message.author), parse_standing(message.author, place)
     if is_addressed and command:
         name, argument = command
         return CommandCalled(
@@ -105,14 +111,14 @@ def _word(
             person=who,
             standing=standing,
         )
-    if command == STOP:
+    if command == STOP_COMMAND:
         return StopWished(
             address=address, dedupe_key=key, message_ref="", person=who, standing=standing
         )
     return None
 
 
-def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited | None:
+def parse_edit(message: discord.Message, place: ChannelLocation, me: int) -> MessageEdited | None:
     """Discord sends updates for link previews and pins too; only those with an edit time are edits."""
     if message.edited_at is None or not is_from_person(message):
         return None
@@ -124,15 +130,15 @@ def parse_edit(message: discord.Message, place: Place, me: int) -> MessageEdited
         address=place.address(message.id),
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
-        author=person(message.author),
-        text=named_agent(readable(message, me))[1],
+        author=parse_person(message.author),
+        text=named_agent(readable_text(message, me))[1],
         sent_at=message.edited_at,
-        standing=standing_of(message.author, place),
+        standing=parse_standing(message.author, place),
     )
 
 
 def parse_delete(
-    message_id: int, place: Place, author: discord.abc.User | None
+    message_id: int, place: ChannelLocation, author: discord.abc.User | None
 ) -> MessageDeleted | None:
     """Discord does not say whose message it was; the author is known only while the message is remembered."""
     if author is not None and author.bot:
@@ -141,22 +147,22 @@ def parse_delete(
         address=place.address(message_id),
         dedupe_key=f"discord:delete:{message_id}",
         message_ref=str(message_id),
-        author=person(author) if author else Person(person_id="", name="Somebody"),
+        author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
-        standing=standing_of(author, place) if author else Standing(groups=None),
+        standing=parse_standing(author, place) if author else Standing(groups=None),
     )
 
 
 def parse_reaction(
     emoji: str,
     message_id: int,
-    place: Place,
+    place: ChannelLocation,
     who: Person,
     received_at: datetime,
     standing: Standing = MEMBER,
 ) -> StopWished | None:
     """A cross asks for a stop. Reactions have no id of their own, so a second counts as a copy within one second."""
-    if emoji not in CROSSES:
+    if emoji not in STOP_EMOJI:
         return None
     return StopWished(
         address=place.address(message_id),
@@ -167,16 +173,16 @@ def parse_reaction(
     )
 
 
-def readable(message: discord.Message, me: int) -> str:
+def readable_text(message: discord.Message, me: int) -> str:
     """The text as people read it: names instead of ids, the agent's own mention removed, a forward quoted."""
-    text = _named(message.content, message, me)
+    text = _with_names(message.content, message, me)
     for snapshot in message.message_snapshots:
-        quoted = _named(snapshot.content, message, me)[:FORWARDED_MAX]
+        quoted = _with_names(snapshot.content, message, me)[:FORWARDED_MAX]
         text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
     return text.strip()
 
 
-def _named(text: str, message: discord.Message, me: int) -> str:
+def _with_names(text: str, message: discord.Message, me: int) -> str:
     people = {user.id: user.display_name for user in message.mentions}
     guild = message.guild
     own_role = guild.self_role.id if guild and guild.self_role else 0
@@ -200,7 +206,7 @@ def _named(text: str, message: discord.Message, me: int) -> str:
     return _EMOJI.sub(r":\1:", text).strip()
 
 
-def _command(text: str) -> tuple[CommandName, str] | None:
+def _parse_command(text: str) -> tuple[CommandName, str] | None:
     """The command and its argument, where the whole message is one."""
     words = text.strip().removeprefix("/")
     if chosen := _USE.fullmatch(words):
@@ -213,16 +219,16 @@ def _command(text: str) -> tuple[CommandName, str] | None:
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 
 
-def files_of(message: discord.Message) -> tuple[IncomingFile, ...]:
+def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
     """The attachments, those of a forwarded message included."""
     found = [*message.attachments, *(a for s in message.message_snapshots for a in s.attachments)]
     return tuple(
-        file_of(attachment, channel_id=message.channel.id, message_id=message.id)
+        parse_attachment(attachment, channel_id=message.channel.id, message_id=message.id)
         for attachment in found
     )
 
 
-def file_of(
+def parse_attachment(
     attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
 ) -> IncomingFile:
     """`file_ref` names the message as well (0: none), because links of attachments expire."""

@@ -7,12 +7,52 @@ from typing import Literal, TypeVar, cast
 import discord
 from discord import app_commands
 
-from bots.discord.interactions.admin_commands import admin_commands
-from bots.discord.interactions.responses import AnyInteraction, Interactions
-from bots.discord.limits import one_line
-from bots.discord.rest.client import Rest
+from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
+from bots.discord.limits import to_single_line
+from bots.discord.rest.client import RestClient
 from bots.inbound.decide import CommandName
 from core.domain.errors import SurfaceRefused
+
+PERSON_NAME_MAX = 64
+AUDIT_ENTRIES_MAX = 30
+AdminCommand = app_commands.Command[app_commands.Group, ..., None]
+
+
+def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand, ...]:
+    """`pair`, `unpair`, `who` and `audit`."""
+
+    @app_commands.describe(code="The code that the person was given")
+    async def pair(
+        interaction: AnyInteraction, code: app_commands.Range[str, 1, PERSON_NAME_MAX]
+    ) -> None:
+        await interactions.command(interaction, "pair", argument=code)
+
+    @app_commands.describe(name="The name or the id of the person")
+    async def unpair(
+        interaction: AnyInteraction, name: app_commands.Range[str, 1, PERSON_NAME_MAX]
+    ) -> None:
+        await interactions.command(interaction, "unpair", argument=name)
+
+    async def who(interaction: AnyInteraction) -> None:
+        await interactions.command(interaction, "who")
+
+    @app_commands.describe(count="How many entries")
+    async def audit(
+        interaction: AnyInteraction, count: app_commands.Range[int, 1, AUDIT_ENTRIES_MAX] = 10
+    ) -> None:
+        await interactions.command(interaction, "audit", argument=str(count))
+
+    return (
+        app_commands.Command(
+            name="pair", description="Admins: let somebody write to the agent", callback=pair
+        ),
+        app_commands.Command(name="unpair", description="Admins: take that back", callback=unpair),
+        app_commands.Command(
+            name="who", description="Admins: who may talk to the agent", callback=who
+        ),
+        app_commands.Command(name="audit", description="Admins: who did what here", callback=audit),
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +62,7 @@ CHOICE_MAX = 100
 CHOICES_MAX = 25
 Choices = list[app_commands.Choice[str]]
 CallbackT = TypeVar("CallbackT", bound=Callable[..., object])
-PLAIN: dict[CommandName, str] = {
+SIMPLE_COMMANDS: dict[CommandName, str] = {
     "stop": "Stop what the agent is doing in this thread",
     "status": "What the agent is doing in this thread",
     "files": "The files in this thread's workspace",
@@ -33,7 +73,7 @@ PLAIN: dict[CommandName, str] = {
 }
 
 
-class Tree(app_commands.CommandTree[discord.Client]):
+class CommandTree(app_commands.CommandTree[discord.Client]):
     """The commands in guilds and direct messages; an error is logged once and told in plain words."""
 
     async def on_error(
@@ -49,18 +89,20 @@ class Tree(app_commands.CommandTree[discord.Client]):
             log.info("the failure could not be told: %s", failure)
 
 
-def build(
-    client: discord.Client, interactions: Interactions, agents: Mapping[str, str] | None = None
-) -> Tree:
+def build_command_tree(
+    client: discord.Client,
+    interactions: InteractionHandler,
+    agents: Mapping[str, str] | None = None,
+) -> CommandTree:
     """The tree of all commands. `agent` is a group: it has room for further subcommands.
 
     `agents` are names with what people see beside them, to choose from.
     """
     choices = [
-        app_commands.Choice(name=one_line(f"{name}: {said}", CHOICE_MAX), value=name)
+        app_commands.Choice(name=to_single_line(f"{name}: {said}", CHOICE_MAX), value=name)
         for name, said in (agents or {}).items()
     ]
-    tree = Tree(
+    tree = CommandTree(
         client,
         allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True),
         allowed_installs=app_commands.AppInstallationType(guild=True),
@@ -71,16 +113,16 @@ def build(
     agent.add_command(_use(interactions, choices))
     agent.add_command(_knowledge(interactions))
     agent.add_command(_plan(interactions))
-    for command in admin_commands(interactions):
+    for command in build_admin_commands(interactions):
         agent.add_command(command)
     tree.add_command(agent)
-    for name, description in PLAIN.items():
+    for name, description in SIMPLE_COMMANDS.items():
         tree.add_command(_plain(interactions, name, description))
     return tree
 
 
 def _run(
-    interactions: Interactions, choices: Choices
+    interactions: InteractionHandler, choices: Choices
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @_choosing("agent", choices)
     @app_commands.describe(
@@ -100,7 +142,7 @@ def _run(
 
 
 def _use(
-    interactions: Interactions, choices: Choices
+    interactions: InteractionHandler, choices: Choices
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @_choosing("name", choices)
     @app_commands.describe(name="Who is to work in this thread; empty: tell who there is")
@@ -120,7 +162,7 @@ def _choosing(option: str, choices: Choices) -> Callable[[CallbackT], CallbackT]
 
 
 def _knowledge(
-    interactions: Interactions,
+    interactions: InteractionHandler,
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.describe(
         action="What to do", file="The file to add", name="The name of the file to remove"
@@ -140,7 +182,7 @@ def _knowledge(
 
 
 def _plan(
-    interactions: Interactions,
+    interactions: InteractionHandler,
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.describe(
         action="What to do", step="The words of the step to add, or the number of one"
@@ -158,7 +200,7 @@ def _plan(
 
 
 def _plain(
-    interactions: Interactions, name: CommandName, description: str
+    interactions: InteractionHandler, name: CommandName, description: str
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     async def call(interaction: AnyInteraction) -> None:
         await interactions.command(interaction, name)
@@ -166,7 +208,7 @@ def _plain(
     return app_commands.Command(name=name, description=description, callback=call)
 
 
-async def sync(tree: Tree, rest: Rest, application_id: int) -> bool:
+async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int) -> bool:
     """Registers the commands where Discord's list differs from ours, or cannot be had; True when it did.
 
     Discord allows few changes a day. Raises SurfaceError.
@@ -178,25 +220,29 @@ async def sync(tree: Tree, rest: Rest, application_id: int) -> bool:
     except SurfaceRefused as refusal:
         log.info("the list of slash commands cannot be read: %s", refusal)
         theirs = None
-    if is_same(ours, theirs):
+    if is_equivalent(ours, theirs):
         return False
     await rest.call("PUT", path, body=ours, application_id=application)
     return True
 
 
-def is_same(ours: object, theirs: object) -> bool:
+def is_equivalent(ours: object, theirs: object) -> bool:
     """Whether Discord's value says the same as ours, whatever it adds; unset equals empty."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
-        return all(is_same(value, other.get(key)) for key, value in mine.items() if key not in _OLD)
+        return all(
+            is_equivalent(value, other.get(key))
+            for key, value in mine.items()
+            if key not in _IGNORED_KEYS
+        )
     if isinstance(ours, list) and isinstance(theirs, list):
         left = sorted(cast(list[object], ours), key=_name)
         right = sorted(cast(list[object], theirs), key=_name)
-        return len(left) == len(right) and all(map(is_same, left, right))
+        return len(left) == len(right) and all(map(is_equivalent, left, right))
     return ours == theirs or (not ours and not theirs)
 
 
-_OLD = frozenset({"dm_permission"})
+_IGNORED_KEYS = frozenset({"dm_permission"})
 """Replaced by `contexts`, and answered as Discord likes."""
 
 

@@ -6,26 +6,26 @@ from typing import Protocol, Self, cast
 
 import discord
 
-from bots.discord.interactions.responses import AnyInteraction, Interactions
+from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.limits import MODAL_INPUT_MAX
 from bots.discord.render.components import OPTION_ID_FIRST
 
-ASK = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick|write)")
-FORM = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
-RUN = re.compile(r"th:run:(?P<action>stop|retry|continue):(?P<run_id>[\w-]{1,64})")
+ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick|write)")
+FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
+RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue):(?P<run_id>[\w-]{1,64})")
 _NUMBERED = re.compile(r"^\*\*\d+\.\*\* ")
 
 
 class HasInteractions(Protocol):
     """The client that the controls belong to."""
 
-    interactions: Interactions
+    interactions: InteractionHandler
 
 
 AnyItem = discord.ui.Item[discord.ui.LayoutView]
 
 
-class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK):
+class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
     """An option, the select, or "Write an answer" below a question."""
 
     def __init__(self, item: AnyItem, ask_id: str, part: str) -> None:
@@ -41,15 +41,15 @@ class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK):
 
     async def callback(self, interaction: AnyInteraction) -> None:
         if self.part == "write":
-            await send_form(interaction, self.ask_id)
+            await open_answer_form(interaction, self.ask_id)
             return
         part = self.part if self.part != "pick" else next(iter(_values(interaction)), "")
-        value = chosen_text(interaction.message, self.ask_id, part)
+        value = find_option_text(interaction.message, self.ask_id, part)
         client = cast(HasInteractions, interaction.client)
         await client.interactions.ask_answered(interaction, self.ask_id, value)
 
 
-class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN):
+class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
     """Stop, Retry or Continue below a status."""
 
     def __init__(self, item: AnyItem, run_id: str, action: str) -> None:
@@ -68,7 +68,7 @@ class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN):
         await client.interactions.run_button(interaction, self.run_id, self.action)
 
 
-async def send_form(interaction: AnyInteraction, ask_id: str) -> None:
+async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
     """Opens the answer form. It is kept out of discord.py's memory, so that its answer is found by its id alone."""
     form = discord.ui.Modal(title="Your answer", custom_id=f"th:ask:{ask_id}:form", timeout=None)
     field = discord.ui.TextInput[discord.ui.Modal](
@@ -79,16 +79,16 @@ async def send_form(interaction: AnyInteraction, ask_id: str) -> None:
     await interaction.response.send_modal(form)
 
 
-async def form_submitted(interaction: AnyInteraction, interactions: Interactions) -> None:
+async def handle_form_submit(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
     """A form came back; one that is not ours is left alone."""
     sent = interaction.data or {}
-    match = FORM.fullmatch(str(sent.get("custom_id", "")))
+    match = FORM_CUSTOM_ID.fullmatch(str(sent.get("custom_id", "")))
     if match:
         value = next((text for name, text in _inputs(sent) if name == "answer"), "")
         await interactions.ask_answered(interaction, match["ask_id"], value)
 
 
-def chosen_text(message: discord.Message | None, ask_id: str, part: str) -> str:
+def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:
     """The text of an option, as it stands in the message: whole if it was listed, else on its button or select."""
     if message is None or not part.isdigit():
         return ""

@@ -10,14 +10,14 @@ import discord
 from discord.http import handle_message_parameters
 from discord.webhook.async_ import async_context
 
-from bots.discord.address import Place, place_of
-from bots.discord.gateway.cursors import Lanes
-from bots.discord.gateway.events import MAY_NOT_OPEN
-from bots.discord.gateway.parse import file_of, person, standing_of
-from bots.discord.limits import one_line
-from bots.discord.render.markdown import drawn, neutral
-from bots.discord.rest.client import translated
-from bots.discord.rest.thread_opener import Doors
+from bots.discord.address import ChannelLocation, locate_channel
+from bots.discord.gateway.cursors import ChannelCursors
+from bots.discord.gateway.events import MISSING_THREAD_PERMISSION
+from bots.discord.gateway.parse import parse_attachment, parse_person, parse_standing
+from bots.discord.limits import to_single_line
+from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
+from bots.discord.rest.client import translate_error
+from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.decide import (
     NOT_STORED,
     AskAnswered,
@@ -37,22 +37,24 @@ from core.tasks import spawn
 log = logging.getLogger(__name__)
 
 ACKNOWLEDGE = Failpoint("discord.acknowledge")
-PATIENCE_SECONDS = 1.5
+DEFER_AFTER_SECONDS = 1.5
 """How long an answer may take before Discord is told to wait (it gives up after 3 s)."""
-BROKEN = "Something broke on our side."
-NOT_HERE = "I cannot work in this channel."
+INTERNAL_ERROR = "Something broke on our side."
+UNSUPPORTED_CHANNEL = "I cannot work in this channel."
 PROMPT_SHOWN_MAX = 1500
 
 AnyInteraction = discord.Interaction[discord.Client]
 
 
-class Interactions:
+class InteractionHandler:
     """Slash commands, buttons, selects and forms."""
 
-    def __init__(self, receive: Receive, doors: Doors, lanes: Lanes) -> None:
+    def __init__(
+        self, receive: Receive, thread_opener: ThreadOpener, channel_cursors: ChannelCursors
+    ) -> None:
         self._receive = receive
-        self._doors = doors
-        self._lanes = lanes
+        self._doors = thread_opener
+        self._lanes = channel_cursors
 
     async def run(
         self,
@@ -65,14 +67,14 @@ class Interactions:
 
         The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
         """
-        place = place_of(interaction.channel, interaction.guild_id)
+        place = locate_channel(interaction.channel, interaction.guild_id)
         if problem := _obstacle(interaction, place):
-            await answer(interaction, _said(Outcome(notice=problem)))
+            await respond(interaction, _said(Outcome(notice=problem)))
         if problem or place is None:
             return
         message_id = await _deferred(interaction)
         named, request = (agent, prompt) if agent else named_agent(prompt)
-        files = (file_of(attachment),) if attachment else ()
+        files = (parse_attachment(attachment),) if attachment else ()
         inbound = _request(interaction, place, message_id, request, files, named)
         async with self._doors.opening(inbound.address.thread_key):
             try:
@@ -98,53 +100,53 @@ class Interactions:
         file: discord.Attachment | None = None,
     ) -> None:
         """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
-        place = place_of(interaction.channel, interaction.guild_id)
+        place = locate_channel(interaction.channel, interaction.guild_id)
         if place is None:
-            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         called = CommandCalled(
             address=place.address(place.channel_id),
             dedupe_key=f"discord:interaction:{interaction.id}",
             name=name,
             argument=argument,
-            files=(file_of(file),) if file else (),
-            person=person(interaction.user),
-            standing=standing_of(interaction.user, place, expects_answer=True),
+            files=(parse_attachment(file),) if file else (),
+            person=parse_person(interaction.user),
+            standing=parse_standing(interaction.user, place, expects_answer=True),
         )
-        await answer(interaction, self._receive(called))
+        await respond(interaction, self._receive(called))
 
     async def ask_answered(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
         """An option was chosen, or the form was sent."""
-        place = place_of(interaction.channel, interaction.guild_id)
+        place = locate_channel(interaction.channel, interaction.guild_id)
         if place is None:
-            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         answered = AskAnswered(
             address=place.address(interaction.message.id if interaction.message else 0),
             dedupe_key=f"discord:interaction:{interaction.id}",
             ask_id=ask_id,
             value=value,
-            person=person(interaction.user),
-            standing=standing_of(interaction.user, place, expects_answer=True),
+            person=parse_person(interaction.user),
+            standing=parse_standing(interaction.user, place, expects_answer=True),
             sent_at=datetime.now(UTC),
         )
-        await answer(interaction, self._receive(answered))
+        await respond(interaction, self._receive(answered))
 
     async def run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
         """Stop, Retry or Continue."""
-        place = place_of(interaction.channel, interaction.guild_id)
+        place = locate_channel(interaction.channel, interaction.guild_id)
         if place is None or action not in ("stop", "retry", "continue"):
-            await answer(interaction, _said(Outcome(notice=NOT_HERE)))
+            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         pressed = RunButtonPressed(
             address=place.address(interaction.message.id if interaction.message else 0),
             dedupe_key=f"discord:interaction:{interaction.id}",
             run_id=run_id,
             action=action,
-            person=person(interaction.user),
-            standing=standing_of(interaction.user, place, expects_answer=True),
+            person=parse_person(interaction.user),
+            standing=parse_standing(interaction.user, place, expects_answer=True),
         )
-        await answer(interaction, self._receive(pressed))
+        await respond(interaction, self._receive(pressed))
 
     async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
         try:
@@ -155,18 +157,18 @@ class Interactions:
             log.warning("a thread could not be opened yet: %s", error)
 
 
-def _obstacle(interaction: AnyInteraction, place: Place | None) -> str:
+def _obstacle(interaction: AnyInteraction, place: ChannelLocation | None) -> str:
     """Why no run can begin here; empty where one can."""
     if place is None or place.kind == "other":
-        return NOT_HERE
+        return UNSUPPORTED_CHANNEL
     allowed = interaction.app_permissions
     may_open = allowed.create_public_threads and allowed.send_messages_in_threads
-    return MAY_NOT_OPEN if place.kind == "channel" and not may_open else ""
+    return MISSING_THREAD_PERMISSION if place.kind == "channel" and not may_open else ""
 
 
 def _request(
     interaction: AnyInteraction,
-    place: Place,
+    place: ChannelLocation,
     message_id: int,
     text: str,
     files: tuple[IncomingFile, ...],
@@ -177,8 +179,8 @@ def _request(
         address=place.address(message_id),
         dedupe_key=f"discord:interaction:{interaction.id}",
         message_ref=str(message_id),
-        author=person(interaction.user),
-        standing=standing_of(interaction.user, place, expects_answer=True),
+        author=parse_person(interaction.user),
+        standing=parse_standing(interaction.user, place, expects_answer=True),
         text=text,
         sent_at=interaction.created_at,
         is_addressed=True,
@@ -195,10 +197,10 @@ async def _deferred(interaction: AnyInteraction) -> int:
     return message_id or (await interaction.original_response()).id
 
 
-async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
+async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
     """Waits for the outcome and tells it; where it takes long, Discord is asked for patience in between."""
     pending = spawn(_outcome(work), name="discord interaction")
-    await asyncio.wait({pending}, timeout=PATIENCE_SECONDS)
+    await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
         with ACKNOWLEDGE:
             if pending.done():
@@ -211,7 +213,7 @@ async def answer(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
         elif outcome.notice or _is_command(interaction):
             await _say(interaction.followup.send, outcome)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning("an interaction was carried out but not answered: %s", translated(error))
+        log.warning("an interaction was carried out but not answered: %s", translate_error(error))
 
 
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
@@ -223,7 +225,7 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome:
 
 
 def _sorry(error: Exception) -> str:
-    return NOT_STORED if isinstance(error, StorageUnavailable) else BROKEN
+    return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
 
 
 async def _said(outcome: Outcome) -> Outcome:
@@ -285,16 +287,16 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
             )
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
         # the answer is a courtesy: what it announces happens all the same
-        log.warning("an answer to a command was not shown: %s", translated(error))
+        log.warning("an answer to a command was not shown: %s", translate_error(error))
 
 
 def _shown(outcome: Outcome) -> str:
-    return drawn(outcome.notice, length_max=2000)[:2000]
+    return to_discord_markdown(outcome.notice, length_max=2000)[:2000]
 
 
 def _on_it(prompt: str, attachment: discord.Attachment | None) -> str:
-    shown = discord.utils.escape_markdown(one_line(prompt, PROMPT_SHOWN_MAX // 2))
+    shown = discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))
     text = f"**On it:** {shown}"
     if attachment:
-        text += f" · 📎 {discord.utils.escape_markdown(one_line(attachment.filename, 100))}"
-    return neutral(text)
+        text += f" · 📎 {discord.utils.escape_markdown(to_single_line(attachment.filename, 100))}"
+    return neutralize_mentions(text)

@@ -1,5 +1,6 @@
 """What a Discord message looks like: content becomes the body of a request. Pure."""
 
+from collections.abc import Iterator
 from typing import Literal, assert_never
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
@@ -11,14 +12,15 @@ from bots.discord.limits import (
     SELECT_OPTION_MAX,
     SELECT_OPTIONS_MAX,
     TEXT_MAX,
-    clip,
-    encodable,
-    length,
-    one_line,
+    remove_unsendable,
+    to_single_line,
+    truncate,
+    utf16_length,
 )
-from bots.discord.render.markdown import drawn, neutral
-from bots.discord.render.status import ACCENT, sections
+from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
+from bots.discord.render.status import ACCENT, status_sections
 from bots.discord.rest import delivery_marker
+from bots.discord.rest.client import get_objects
 from core.domain.approval import APPROVE_ONCE, DENY, is_allowed
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
@@ -36,7 +38,7 @@ OPTION_TEXT_MAX = 1000
 OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
-WORDS_INVITED = {
+WRITTEN_ANSWER_TEXTS = {
     "question": ("Write an answer", "…or just reply in this thread."),
     "approval": ("Deny with a reason", "Any reply in this thread counts as a no, too."),
 }
@@ -47,35 +49,35 @@ LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
 }
 
 
-def payload(content: Content, *, delivery_id: str = "") -> JsonObject:
+def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
     """The body to post, or to edit with; with a delivery id it carries the footprint."""
     match content:
         case RunStatus():
-            return _layout(_status(content), delivery_id)
+            return _layout_message(_status(content), delivery_id)
         case AskPrompt(ask=ask):
-            return _layout(_question(ask), delivery_id)
+            return _layout_message(_question(ask), delivery_id)
         case AnswerPart(markdown=markdown):
-            return plain(markdown, delivery_id)
+            return text_message(markdown, delivery_id)
         case Notice(markdown=markdown, level=level):
-            return plain(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
+            return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
         case _:
             assert_never(content)
 
 
-def plain(markdown: str, delivery_id: str = "") -> JsonObject:
+def text_message(markdown: str, delivery_id: str = "") -> JsonObject:
     """An ordinary message of at most 2,000 characters, without previews of its links."""
-    room = CONTENT_MAX - delivery_marker.TEXT_LENGTH
-    text = clip(drawn(markdown, length_max=room).strip(), room) or "…"
+    room = CONTENT_MAX - delivery_marker.INVISIBLE_MARKER_LENGTH
+    text = truncate(to_discord_markdown(markdown, length_max=room).strip(), room) or "…"
     return {
-        "content": text + (delivery_marker.hidden(delivery_id) if delivery_id else ""),
+        "content": text + (delivery_marker.invisible_marker(delivery_id) if delivery_id else ""),
         "flags": SUPPRESS_EMBEDS,
         "allowed_mentions": {"parse": []},
     }
 
 
-def _layout(container: JsonObject, delivery_id: str) -> JsonObject:
+def _layout_message(container: JsonObject, delivery_id: str) -> JsonObject:
     if delivery_id:
-        container = {**container, "id": delivery_marker.number(delivery_id)}
+        container = {**container, "id": delivery_marker.marker_number(delivery_id)}
     return {
         "components": [container],
         "flags": COMPONENTS_V2,
@@ -93,12 +95,12 @@ def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
     return {
         "type": BUTTON,
         "custom_id": custom_id,
-        "label": one_line(label, BUTTON_LABEL_MAX) or "…",
+        "label": to_single_line(label, BUTTON_LABEL_MAX) or "…",
         "style": style,
     }
 
 
-def row(*items: JsonObject) -> JsonObject:
+def action_row(*items: JsonObject) -> JsonObject:
     """Up to five buttons, or one select."""
     return {"type": ACTION_ROW, "components": list(items)}
 
@@ -109,7 +111,7 @@ def _container(colour: int, children: list[JsonObject]) -> JsonObject:
 
 def _status(status: RunStatus) -> JsonObject:
     view = status.view
-    children = [text_display(text) for text in sections(view)]
+    children = [text_display(text) for text in status_sections(view)]
     buttons: list[JsonObject] = []
     if view.can_stop:
         buttons.append(button(f"th:run:stop:{status.run_id}", "Stop", DANGER))
@@ -118,27 +120,29 @@ def _status(status: RunStatus) -> JsonObject:
     if view.can_continue:
         buttons.append(button(f"th:run:continue:{status.run_id}", "Continue", PRIMARY))
     if buttons:
-        children.append(row(*buttons))
+        children.append(action_row(*buttons))
     return _container(ACCENT[view.state], children)
 
 
 def _question(ask: Ask) -> JsonObject:
-    question = clip(drawn(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX)
+    question = truncate(
+        to_discord_markdown(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX
+    )
     if ask.state != "open":
         return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
     children = [text_display(f"❓ {question}")]
-    cleaned = [one_line(option, OPTION_TEXT_MAX) for option in ask.options]
+    cleaned = [to_single_line(option, OPTION_TEXT_MAX) for option in ask.options]
     options = [option for option in cleaned if option][:SELECT_OPTIONS_MAX]
     fit_buttons = len(options) <= BUTTONS_PER_ROW_MAX and all(
-        length(option) <= BUTTON_LABEL_MAX for option in options
+        utf16_length(option) <= BUTTON_LABEL_MAX for option in options
     )
     if options and fit_buttons:
-        children.append(row(*_option_buttons(ask, options)))
+        children.append(action_row(*_option_buttons(ask, options)))
     elif options:
         children += _listed_options(options)
-        children.append(row(_select(ask, options)))
-    write, hint = WORDS_INVITED[ask.kind]
-    children.append(row(button(f"th:ask:{ask.ask_id}:write", write)))
+        children.append(action_row(_select(ask, options)))
+    write, hint = WRITTEN_ANSWER_TEXTS[ask.kind]
+    children.append(action_row(button(f"th:ask:{ask.ask_id}:write", write)))
     children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)
 
@@ -160,9 +164,9 @@ def _select(ask: Ask, options: list[str]) -> JsonObject:
     return {
         "type": SELECT,
         "custom_id": f"th:ask:{ask.ask_id}:pick",
-        "placeholder": clip("Choose an answer", PLACEHOLDER_MAX),
+        "placeholder": truncate("Choose an answer", PLACEHOLDER_MAX),
         "options": [
-            {"label": one_line(option, SELECT_OPTION_MAX), "value": str(index)}
+            {"label": to_single_line(option, SELECT_OPTION_MAX), "value": str(index)}
             for index, option in enumerate(options)
         ],
     }
@@ -170,12 +174,14 @@ def _select(ask: Ask, options: list[str]) -> JsonObject:
 
 def _listed_options(options: list[str]) -> list[JsonObject]:
     """Options that a select would cut, each whole in a text display of its own, while there is room."""
-    if all(length(option) <= SELECT_OPTION_MAX for option in options):
+    if all(utf16_length(option) <= SELECT_OPTION_MAX for option in options):
         return []
     share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
     return [
         {
-            **text_display(f"**{index + 1}.** {neutral(one_line(option, share))}"),
+            **text_display(
+                f"**{index + 1}.** {neutralize_mentions(to_single_line(option, share))}"
+            ),
             "id": OPTION_ID_FIRST + index,
         }
         for index, option in enumerate(options)
@@ -187,8 +193,35 @@ def _closing(ask: Ask) -> str:
         return "-# This question is no longer open."
     if ask.state == "expired":
         return "-# Nobody answered in time."
-    who = one_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
-    answer = neutral(clip(encodable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
+    who = to_single_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
+    answer = neutralize_mentions(
+        truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX)
+    )
     quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
     is_no = ask.kind == "approval" and not is_allowed(ask)
-    return f"{'❌' if is_no else '✅'} **{neutral(who)}** answered:\n{quoted}"
+    return f"{'❌' if is_no else '✅'} **{neutralize_mentions(who)}** answered:\n{quoted}"
+
+
+LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
+"""An empty message (who does not know layouts sees nothing in one), or an invalid form body."""
+
+
+def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | None:
+    """None for what is an ordinary message already."""
+    if not body.get("components"):
+        return None
+    parts = [
+        part
+        for one in get_objects(body["components"])
+        for part in get_objects(one.get("components"))
+    ]
+    ordinary = text_message("\n".join(_texts(parts)), delivery_id)
+    rows = [part for part in parts if part.get("type") == ACTION_ROW]
+    return {**ordinary, "components": list(rows)}
+
+
+def _texts(parts: list[JsonObject]) -> Iterator[str]:
+    for part in parts:
+        text = part.get("content")
+        if part.get("type") == TEXT_DISPLAY and isinstance(text, str):
+            yield text

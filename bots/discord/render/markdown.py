@@ -4,9 +4,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from bots.discord.limits import encodable, length
+from bots.discord.limits import remove_unsendable, utf16_length
 
-Draw = Callable[[list[str]], list[str]]
+RenderTable = Callable[[list[str]], list[str]]
 TABLE_WIDTH_MAX = 64
 """Columns of a code block that a phone shows without wrapping much."""
 
@@ -22,7 +22,7 @@ _DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
 
 
-def neutral(text: str) -> str:
+def neutralize_mentions(text: str) -> str:
     """The text with its mentions of everyone, here and roles broken by a zero-width joiner, outside inline code."""
     pieces: list[str] = []
     end = 0
@@ -32,12 +32,12 @@ def neutral(text: str) -> str:
     return "".join([*pieces, _unping(text[end:])])
 
 
-def drawn(markdown: str, *, length_max: int) -> str:
+def to_discord_markdown(markdown: str, *, length_max: int) -> str:
     """The Markdown rewritten for Discord; tables stay as they are where drawing them would not fit."""
-    source = encodable(markdown)
+    source = remove_unsendable(markdown)
     for table in (_aligned, _fenced, _raw):
         text = _rewritten(source, table)
-        if length(text) <= length_max:
+        if utf16_length(text) <= length_max:
             return text
     return source
 
@@ -46,7 +46,7 @@ def _unping(text: str) -> str:
     return _ROLE.sub("<@\u200d", _CROWD.sub("@\u200d", text))
 
 
-def _rewritten(source: str, table: Draw) -> str:
+def _rewritten(source: str, table: RenderTable) -> str:
     out: list[str] = []
     prose: list[str] = []
     fence = ""
@@ -67,7 +67,7 @@ def _rewritten(source: str, table: Draw) -> str:
     return "\n".join([*out, *_prose(prose, table)])
 
 
-def _prose(lines: list[str], table: Draw) -> list[str]:
+def _prose(lines: list[str], table: RenderTable) -> list[str]:
     out: list[str] = []
     index = 0
     while index < len(lines):
@@ -78,7 +78,7 @@ def _prose(lines: list[str], table: Draw) -> list[str]:
         else:
             out.append(_line(lines[index]))
             index += 1
-    return neutral("\n".join(out)).split("\n") if out else []
+    return neutralize_mentions("\n".join(out)).split("\n") if out else []
 
 
 def _line(line: str) -> str:
@@ -116,7 +116,7 @@ def _cells(line: str) -> list[str]:
 def _aligned(lines: list[str]) -> list[str]:
     head = _cells(lines[0])
     rows = [(_cells(line) + [""] * len(head))[: len(head)] for line in lines[2:]]
-    widths = [max(columns(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
+    widths = [max(display_width(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
     if sum(widths) + 2 * (len(widths) - 1) > TABLE_WIDTH_MAX:
         return _listed(head, rows)
     rights = [_is_right(cell) for cell in _cells(lines[1])]
@@ -153,12 +153,12 @@ def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:
     padded: list[str] = []
     for cell, width, is_right in zip(cells, widths, rights, strict=True):
         text = _plain(cell)
-        space = " " * (width - columns(text))
+        space = " " * (width - display_width(text))
         padded.append(space + text if is_right else text + space)
     return "  ".join(padded).rstrip()
 
 
-def columns(text: str) -> int:
+def display_width(text: str) -> int:
     """Columns of a fixed-width font: wide characters take two, combining ones none."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1

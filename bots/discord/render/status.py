@@ -1,8 +1,8 @@
 """The texts of a run's status message, newest matters first to stay, all within Discord's limits. Pure."""
 
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState
-from bots.discord.limits import clip, encodable, length, one_line
-from bots.discord.render.markdown import neutral
+from bots.discord.limits import remove_unsendable, to_single_line, truncate, utf16_length
+from bots.discord.render.markdown import neutralize_mentions
 from core.domain.events import ChecklistItem
 
 ACCENT: dict[ViewState, int] = {
@@ -38,19 +38,19 @@ PREVIEW_MAX = 330
 MESSAGE_MAX = 600
 
 
-def sections(view: RunView) -> list[str]:
+def status_sections(view: RunView) -> list[str]:
     """Header, checklist, tasks, preview and message, those that there are. Together under 4,000 characters."""
     texts = [_header(view), _checklist(view), _tasks(view), _preview(view), _message(view)]
-    return [neutral(text) for text in texts if text]
+    return [neutralize_mentions(text) for text in texts if text]
 
 
 def _header(view: RunView) -> str:
     header = f"**{TITLE[view.state]}**"
     if view.activity and view.state in ("queued", "working", "waiting"):
-        header += f" · {one_line(view.activity, 160)}"
+        header += f" · {to_single_line(view.activity, 160)}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"
-    return clip(header, HEADER_MAX)
+    return truncate(header, HEADER_MAX)
 
 
 def _checklist(view: RunView) -> str:
@@ -60,10 +60,10 @@ def _checklist(view: RunView) -> str:
     first = _first_open(items)
     start = max(0, min(first - 3, len(items) - CHECKLIST_SHOWN))
     shown = items[start : start + CHECKLIST_SHOWN]
-    lines = [f"**{one_line(view.checklist_title, 100) or 'Plan'}**"]
+    lines = [f"**{to_single_line(view.checklist_title, 100) or 'Plan'}**"]
     if start:
         lines.append(f"-# {start} done before")
-    lines += [f"{BOX[item.state]} {one_line(item.text, 120)}" for item in shown]
+    lines += [f"{BOX[item.state]} {to_single_line(item.text, 120)}" for item in shown]
     rest = len(items) - start - len(shown)
     if rest:
         lines.append(f"-# and {rest} more")
@@ -79,31 +79,31 @@ def _tasks(view: RunView) -> str:
         return ""
     shown_max = TASKS_SHOWN if view.state == "working" else TASKS_SHOWN_AT_END
     shown = view.tasks[-shown_max:]
-    while len(shown) > 1 and length("\n".join(map(_task, shown))) > TASKS_MAX - 40:
+    while len(shown) > 1 and utf16_length("\n".join(map(_task, shown))) > TASKS_MAX - 40:
         shown = shown[1:]
     earlier = view.tasks_dropped + len(view.tasks) - len(shown)
     lines = [f"-# {earlier} earlier step{'s' * (earlier != 1)}"] if earlier else []
-    return clip("\n".join([*lines, *map(_task, shown)]), TASKS_MAX)
+    return truncate("\n".join([*lines, *map(_task, shown)]), TASKS_MAX)
 
 
 def _task(task: Task) -> str:
-    line = f"{SIGN[task.state]} {one_line(task.title, 140) or 'A step'}"
-    detail = one_line(task.detail.replace("`", "'"), 120)
+    line = f"{SIGN[task.state]} {to_single_line(task.title, 140) or 'A step'}"
+    detail = to_single_line(task.detail.replace("`", "'"), 120)
     return f"{line}\n-# {detail}" if detail else line
 
 
 def _preview(view: RunView) -> str:
     if view.state != "working" or not view.preview.strip():
         return ""
-    text = encodable(view.preview).replace("```", "'''").strip()
-    return clip("\n".join(f"> {line}" for line in text.split("\n")[-4:]), PREVIEW_MAX)
+    text = remove_unsendable(view.preview).replace("```", "'''").strip()
+    return truncate("\n".join(f"> {line}" for line in text.split("\n")[-4:]), PREVIEW_MAX)
 
 
 def _message(view: RunView) -> str:
-    return clip(encodable(view.message).strip(), MESSAGE_MAX)
+    return truncate(remove_unsendable(view.message).strip(), MESSAGE_MAX)
 
 
 def _fitting(lines: list[str], length_max: int) -> str:
-    while len(lines) > 1 and length("\n".join(lines)) > length_max:
+    while len(lines) > 1 and utf16_length("\n".join(lines)) > length_max:
         lines = lines[:-1]
-    return clip("\n".join(lines), length_max)
+    return truncate("\n".join(lines), length_max)

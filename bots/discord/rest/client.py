@@ -3,32 +3,104 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import cast
 
 import aiohttp
 import discord
 from discord.http import HTTPClient, Route
 from pydantic import JsonValue
+from yarl import URL
 
 from bots.delivery.last_look import last_look
-from bots.discord.rest.rate_limits import Turns
+from bots.delivery.memory_rate_budget import MemoryRateBudget
+from bots.delivery.rate_limiter import Allowance, RateLimiter, owner_of
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.tasks import spawn
+from core.web_access.loopback import is_loopback
+
+WAIT_SECONDS_MAX = 30
+INTERVAL_SECONDS = 1 / 45
+BURST = 5
+"""With the interval never more than 50 in any second."""
+UNCOUNTED = ("/interactions/", "/webhooks/")
+
+
+def global_allowance(token: str, *, limits_proactively: bool) -> Allowance:
+    """What counts all calls of a bot; without `paces_ahead` nothing does before Discord has refused one."""
+    return Allowance(
+        owner=owner_of("discord", token),
+        name="global",
+        interval_seconds=INTERVAL_SECONDS,
+        burst=BURST,
+        always_kept=limits_proactively,
+    )
+
+
+class CallLimiter:
+    """The calls of one bot, each of which waits for its turn at `limiter`. `paces_ahead`: also before Discord has
+    refused any; None: unless a stand-in on this machine is called, which has limits of its own, or none."""
+
+    def __init__(self, http: HTTPClient) -> None:
+        self.limiter = RateLimiter(MemoryRateBudget())
+        self.limits_proactively: bool | None = None
+        self._http = http
+        # discord.py sits a refusal out and says nothing; the answer passes here
+        http.http_trace = http.http_trace or aiohttp.TraceConfig()
+        http.http_trace.on_request_end.append(self._answered)
+
+    async def wait(self, route: Route) -> None:
+        """Raises SurfaceRateLimited where that would take long."""
+        if not route.path.startswith(UNCOUNTED):
+            await self.limiter.admit(
+                [self._allowance()],
+                wait_seconds_max=WAIT_SECONDS_MAX,
+                oversleeps=route.method != "POST",
+            )
+
+    async def _answered(
+        self,
+        _session: aiohttp.ClientSession,
+        _context: SimpleNamespace,
+        params: aiohttp.TraceRequestEndParams,
+    ) -> None:
+        answer = params.response
+        is_global = answer.headers.get("X-RateLimit-Scope") == "global"
+        if answer.status != 429 or not (is_global or "X-RateLimit-Global" in answer.headers):
+            return
+        told = answer.headers.get("Retry-After", "")
+        seconds = float(told) if told.replace(".", "", 1).isdecimal() else 1.0
+        await self.limiter.refuse([self._allowance()], seconds=seconds)
+
+    def _allowance(self) -> Allowance:
+        is_ahead = (
+            not _is_local_url(Route.BASE)
+            if self.limits_proactively is None
+            else self.limits_proactively
+        )
+        return global_allowance(self._http.token or "", limits_proactively=is_ahead)
+
+
+@lru_cache(maxsize=4)
+def _is_local_url(base: str) -> bool:
+    return is_loopback(URL(base))
+
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_CHANNEL = "10003"
-NOT_THERE = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
+NOT_FOUND_CODES = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
 """Unknown channel, unknown message, or a channel that holds no messages (a forum)."""
 THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
-UPLOAD_PATIENCE = 20
+UPLOAD_TIMEOUT_FACTOR = 20
 """An upload may take so many times as long as another call."""
 
 
-class Rest:
+class RestClient:
     """Calls that outlive their caller: discord.py leaves its global rate limit locked when a call is cancelled while it
     waits for it, so a cancelled caller leaves the call to end by itself.
 
@@ -39,7 +111,7 @@ class Rest:
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
         self._http = http
         self.attempt_seconds = attempt_seconds
-        self.turns = Turns(http)
+        self.turns = CallLimiter(http)
 
     async def call(
         self,
@@ -75,7 +147,7 @@ class Rest:
             for index, file in enumerate(files)
         ]
         options: dict[str, object] = {
-            "timeout": self._timeout(UPLOAD_PATIENCE),
+            "timeout": self._timeout(UPLOAD_TIMEOUT_FACTOR),
             "files": files,
             "form": form,
         }
@@ -98,10 +170,10 @@ class Rest:
         try:
             return cast(JsonValue, await self._http.request(route, **options))  # pyright: ignore[reportArgumentType] - passed on to aiohttp
         except (discord.DiscordException, aiohttp.ClientError, OSError, RuntimeError) as error:
-            return translated(error)
+            return translate_error(error)
 
 
-def translated(error: Exception) -> SurfaceError:
+def translate_error(error: Exception) -> SurfaceError:
     """The one table from discord.py's errors to ours."""
     match error:
         case discord.RateLimited():
@@ -122,12 +194,12 @@ def translated(error: Exception) -> SurfaceError:
             return SurfaceUnclear(f"Discord did not answer: {type(error).__name__}.")
 
 
-def objects(value: JsonValue) -> list[JsonObject]:
+def get_objects(value: JsonValue) -> list[JsonObject]:
     """The objects of a JSON array; nothing for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text_of(value: JsonValue, key: str) -> str:
+def get_text(value: JsonValue, key: str) -> str:
     """A field of an object as text, empty when it is not there. Raises SurfaceUnclear where no object came."""
     if not isinstance(value, dict):
         raise SurfaceUnclear("Discord answered something that is no object.")

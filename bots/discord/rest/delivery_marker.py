@@ -18,36 +18,36 @@ from core.domain.messages import JsonObject
 _MARK = "\u2060"
 _DIGITS = "\u200b\u200c"
 _BITS = 31
-TEXT_LENGTH = _BITS + 2
+INVISIBLE_MARKER_LENGTH = _BITS + 2
 """Characters that the footprint adds to a plain text."""
 _CLOCKS_DIFFER_MS = 10 * 60_000
 _HIDDEN = re.compile(f"{_MARK}[{_DIGITS}]{{{_BITS}}}{_MARK}$")
 
 
-def nonce(delivery_id: str) -> str:
+def delivery_nonce(delivery_id: str) -> str:
     """24 characters that only this delivery has."""
     digest = hashlib.sha256(delivery_id.encode()).digest()
     return base64.b32encode(digest[:15]).decode().lower()
 
 
-def number(delivery_id: str) -> int:
+def marker_number(delivery_id: str) -> int:
     """A positive 31-bit number, fit for a component id."""
     digest = hashlib.sha256(b"component:" + delivery_id.encode()).digest()
     return (int.from_bytes(digest[:4], "big") >> 1) | (1 << 20)
 
 
-def hidden(delivery_id: str) -> str:
+def invisible_marker(delivery_id: str) -> str:
     """The number in invisible characters."""
-    bits = f"{number(delivery_id):0{_BITS}b}"
+    bits = f"{marker_number(delivery_id):0{_BITS}b}"
     return _MARK + "".join(_DIGITS[int(bit)] for bit in bits) + _MARK
 
 
-def tag(delivery_id: str) -> str:
+def readable_marker(delivery_id: str) -> str:
     """The number as readable text, for the description of a file."""
-    return f"ref {number(delivery_id):x}"
+    return f"ref {marker_number(delivery_id):x}"
 
 
-def is_older(message_id: int, delivery_id: str) -> bool:
+def is_older_than_delivery(message_id: int, delivery_id: str) -> bool:
     """Whether a message was there before the delivery, whose id tells when it was made; the clocks may differ."""
     try:
         made = uuid.UUID(delivery_id)
@@ -57,18 +57,18 @@ def is_older(message_id: int, delivery_id: str) -> bool:
     return made.version == 7 and sent_ms < (made.int >> 80) - _CLOCKS_DIFFER_MS
 
 
-def is_on(message: JsonObject, delivery_id: str) -> bool:
+def has_marker(message: JsonObject, delivery_id: str) -> bool:
     """Whether a fetched message is the one that was posted under the delivery id."""
     content = message.get("content")
     if isinstance(content, str):
         found = _HIDDEN.search(content)
-        if found and found.group() == hidden(delivery_id):
+        if found and found.group() == invisible_marker(delivery_id):
             return True
     for component in _objects(message.get("components")):
-        if component.get("id") == number(delivery_id):
+        if component.get("id") == marker_number(delivery_id):
             return True
     return any(
-        str(attachment.get("description") or "").endswith(tag(delivery_id))
+        str(attachment.get("description") or "").endswith(readable_marker(delivery_id))
         for attachment in _objects(message.get("attachments"))
     )
 

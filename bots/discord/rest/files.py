@@ -1,28 +1,37 @@
 """Opens what people attached in Discord: from Discord's own file hosts only, without any token."""
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import IO
 
 import aiohttp
+import discord
 from yarl import URL
 
-from bots.discord.rest.client import Rest, objects, text_of
-from core.domain.errors import AgentError, SurfaceError
+from bots.discord.limits import FILE_NAME_MAX, remove_unsendable, truncate
+from bots.discord.rest import delivery_marker
+from bots.discord.rest.client import TOO_LARGE, RestClient, get_objects, get_text
+from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
+from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
+from core.ports import OutgoingFile
 
 log = logging.getLogger(__name__)
 
 DOWNLOAD = Failpoint("discord.download")
 HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
-PIECE_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class AttachmentRef:
     """An attachment: its link, and where to find a fresh one."""
 
     channel: str
@@ -34,7 +43,7 @@ class Reference:
 class DiscordFiles:
     """FileSource for Discord. `api_url` adds the host of a local server to the allowed ones."""
 
-    def __init__(self, rest: Rest, *, api_url: str | None = None) -> None:
+    def __init__(self, rest: RestClient, *, api_url: str | None = None) -> None:
         self._rest = rest
         self._local = URL(api_url).origin() if api_url else None
         self._session: aiohttp.ClientSession | None = None
@@ -43,7 +52,7 @@ class DiscordFiles:
         """See FileSource. A link that has expired is looked up again once."""
         reference = _reference(file)
         if file.size_bytes is not None and file.size_bytes > bytes_max:
-            raise too_large(file, bytes_max)
+            raise download_too_large(file, bytes_max)
         try:
             with DOWNLOAD:
                 response = await self._get(file, reference.url)
@@ -81,7 +90,7 @@ class DiscordFiles:
             return True
         return url.scheme == "https" and url.host in HOSTS and url.port == 443
 
-    async def _fresh(self, file: IncomingFile, reference: Reference) -> str:
+    async def _fresh(self, file: IncomingFile, reference: AttachmentRef) -> str:
         if reference.message in ("", "0"):
             raise _gone(file, "the link has expired")
         try:
@@ -94,9 +103,9 @@ class DiscordFiles:
         except SurfaceError as error:
             raise _gone(file, str(error)) from error
         attachments = message.get("attachments") if isinstance(message, dict) else None
-        for attachment in objects(attachments):
-            if text_of(attachment, "id") == reference.attachment:
-                return text_of(attachment, "url")
+        for attachment in get_objects(attachments):
+            if get_text(attachment, "id") == reference.attachment:
+                return get_text(attachment, "url")
         raise _gone(file, "no longer attached")
 
 
@@ -104,22 +113,22 @@ async def _capped(
     response: aiohttp.ClientResponse, file: IncomingFile, bytes_max: int
 ) -> AsyncIterator[bytes]:
     size = 0
-    async for piece in response.content.iter_chunked(PIECE_BYTES):
+    async for piece in response.content.iter_chunked(CHUNK_BYTES):
         size += len(piece)
         if size > bytes_max:
-            raise too_large(file, bytes_max)
+            raise download_too_large(file, bytes_max)
         yield piece
 
 
-def _reference(file: IncomingFile) -> Reference:
+def _reference(file: IncomingFile) -> AttachmentRef:
     try:
         found: object = json.loads(file.file_ref)
     except ValueError as error:
         raise _gone(file, "unreadable reference") from error
     if not isinstance(found, dict):
         raise _gone(file, "unreadable reference")
-    return Reference(
-        *(text_of(found, key) for key in ("channel", "message", "attachment", "url"))  # pyright: ignore[reportUnknownArgumentType] - JSON
+    return AttachmentRef(
+        *(get_text(found, key) for key in ("channel", "message", "attachment", "url"))  # pyright: ignore[reportUnknownArgumentType] - JSON
     )
 
 
@@ -127,6 +136,60 @@ def _gone(file: IncomingFile, detail: str) -> AgentError:
     return AgentError(f"{file.name} is no longer to be had at Discord.", detail=detail)
 
 
-def too_large(file: IncomingFile, bytes_max: int) -> AgentError:
+def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
     """The sentence for a file over the limit."""
     return AgentError(f"{file.name} is larger than {bytes_max // (1024 * 1024)} MiB.")
+
+
+@asynccontextmanager
+async def prepare_upload(
+    file: OutgoingFile, *, bytes_max: int, delivery_id: str
+) -> AsyncGenerator[tuple[JsonObject, discord.File]]:
+    """The message body and the file for it. Raises SurfaceRefused `too_large` before a byte is sent."""
+    if file.size_bytes > bytes_max:
+        raise _upload_too_large(file, bytes_max)
+    name = safe_file_name(file.name)
+    with await asyncio.to_thread(tempfile.TemporaryFile) as spool:
+        await _spool_file(spool, file, bytes_max)
+        ready = discord.File(spool, filename=name)
+        try:
+            yield _upload_body(name, delivery_id), ready
+        finally:
+            ready.close()
+
+
+def safe_file_name(name: str) -> str:
+    """A name without folders, quotes and control characters, as a multipart header needs it."""
+    last = remove_unsendable(name).replace("\\", "/").rsplit("/", 1)[-1]
+    kept = "".join("_" if character in '"\n\t:' else character for character in last).strip()
+    stem, dot, ending = kept.rpartition(".")
+    if dot and len(ending) < 16:
+        return f"{truncate(stem, FILE_NAME_MAX - len(ending) - 1) or 'file'}.{ending}"
+    return truncate(kept, FILE_NAME_MAX) or "file"
+
+
+def _upload_body(name: str, delivery_id: str) -> JsonObject:
+    description = (
+        f"{truncate(name, 200)}, made by the agent, {delivery_marker.readable_marker(delivery_id)}"
+    )
+    return {
+        "attachments": [{"id": 0, "filename": name, "description": description}],
+        "allowed_mentions": {"parse": []},
+    }
+
+
+async def _spool_file(spool: IO[bytes], file: OutgoingFile, bytes_max: int) -> None:
+    size = 0
+    async for piece in file.pieces:
+        size += len(piece)
+        if size > bytes_max:
+            raise _upload_too_large(file, bytes_max)
+        await asyncio.to_thread(spool.write, piece)
+    spool.seek(0)
+
+
+def _upload_too_large(file: OutgoingFile, bytes_max: int) -> SurfaceRefused:
+    return SurfaceRefused(
+        f"{file.name} is larger than the {bytes_max // (1024 * 1024)} MiB that Discord takes here.",
+        code=TOO_LARGE,
+    )

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import discord
 
-from bots.discord.address import channel_of, is_direct
-from bots.discord.rest.client import Rest, objects, text_of
+from bots.discord.address import is_direct_message, message_channel_id
+from bots.discord.rest.client import RestClient, get_objects, get_text
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Heard, Person
@@ -19,17 +19,17 @@ PAGE_MAX = 100
 MENTION = re.compile(r"<@!?(\d+)>")
 
 
-class DiscordTalk:
+class DiscordThreadHistory:
     """ThreadTalk for Discord; what bots write is not counted as said."""
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: RestClient) -> None:
         self._rest = rest
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
     ) -> tuple[Heard, ...]:
         if (
-            not is_direct(address)
+            not is_direct_message(address)
             and discord.utils.snowflake_time(int(address.thread_key)) >= before
         ):
             return ()
@@ -50,32 +50,32 @@ class DiscordTalk:
                     "GET",
                     "/channels/{channel_id}/messages",
                     query=query,
-                    channel_id=channel_of(address),
+                    channel_id=message_channel_id(address),
                 )
         except SurfaceRefused as error:
             # a thread that is still to be opened
             if error.code == UNKNOWN_CHANNEL:
                 return []
             raise
-        return objects(answer)
+        return get_objects(answer)
 
     def _heard(self, message: JsonObject) -> Heard | None:
         author = message.get("author")
-        content = text_of(message, "content")
+        content = get_text(message, "content")
         if not isinstance(author, dict) or not content or author.get("bot"):
             return None
         return Heard(
-            author=Person(person_id=text_of(author, "id"), name=_name(author)),
+            author=Person(person_id=get_text(author, "id"), name=_name(author)),
             text=MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", content),
-            sent_at=datetime.fromisoformat(text_of(message, "timestamp")),
-            message_ref=text_of(message, "id"),
+            sent_at=datetime.fromisoformat(get_text(message, "timestamp")),
+            message_ref=get_text(message, "id"),
         )
 
 
 def _mentioned(message: JsonObject, person_id: str) -> str:
-    people = objects(message.get("mentions"))
+    people = get_objects(message.get("mentions"))
     return next((_name(one) for one in people if one.get("id") == person_id), "somebody")
 
 
 def _name(person: JsonObject) -> str:
-    return text_of(person, "global_name") or text_of(person, "username")
+    return get_text(person, "global_name") or get_text(person, "username")

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from bots.discord.limits import THREAD_NAME_MAX, one_line
-from bots.discord.rest.client import THREAD_EXISTS, Rest
+from bots.discord.limits import THREAD_NAME_MAX, to_single_line
+from bots.discord.rest.client import THREAD_EXISTS, RestClient
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.failpoints import Failpoint
@@ -14,13 +14,13 @@ OPEN_THREAD = Failpoint("discord.open_thread")
 ARCHIVE_MINUTES = 1440
 
 
-class Doors:
+class ThreadOpener:
     """The threads that this process is just opening; whoever posts into one of them waits for it.
 
     A thread that is opened under a message has the message's id, so its address is known before it exists.
     """
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: RestClient) -> None:
         self._rest = rest
         self._opening: dict[str, asyncio.Event] = {}
 
@@ -52,7 +52,7 @@ class Doors:
 
         Raises SurfaceError.
         """
-        name = one_line(title, THREAD_NAME_MAX) or "Agent"
+        name = to_single_line(title, THREAD_NAME_MAX) or "Agent"
         try:
             with OPEN_THREAD:
                 await self._rest.call(

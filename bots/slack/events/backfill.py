@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bots.inbound.decide import CommandCalled, IncomingMessage, StopWished
-from bots.slack.events.cursors import PLATFORM, Marks, Past, is_mark
-from bots.slack.events.handler import Doorway, guarded
-from bots.slack.events.history import History
-from bots.slack.events.parse import Known, parse_event
-from bots.slack.events.payload import text
-from bots.slack.events.unread_channels import Unheard
+from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
+from bots.slack.events.handler import EventHandler, parse_safely
+from bots.slack.events.parse import ParseContext, parse_event
+from bots.slack.events.payload import get_text
 from bots.slack.web_api.client import Identity
-from bots.slack.workspaces import Teams
+from bots.slack.web_api.history import ChannelHistory
+from bots.slack.workspaces import Workspace, Workspaces
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import JoinedThread
 from core.tasks import cancel, spawn
 
-AGE_SECONDS_MAX = 3 * 86_400
+log = logging.getLogger(__name__)
+
+MESSAGE_AGE_SECONDS_MAX = 3 * 86_400
 """Whoever asked longer ago does not wait for the answer any more."""
 OVERLAP_SECONDS = 600
 """Slack tries for some six minutes to deliver an event, so a later one may have come before it. Requests of that time
@@ -32,16 +33,14 @@ CHANNELS_MAX = 200
 THREADS_MAX = 200
 """Threads of one workspace that the agent is in, the last used first."""
 SCAN_SECONDS_MAX = 1800.0
-TEAMS_AT_ONCE = 4
+WORKSPACES_AT_ONCE = 4
 AWAY_SECONDS = 30.0
 """What is missed in a shorter absence Slack delivers again."""
 RETRY_SECONDS = 30.0
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class ChannelGap:
     """A channel that was heard until `mark`, and has to be read after `oldest`. `is_cut`: the age allows no more."""
 
     scope: str
@@ -52,7 +51,7 @@ class Gap:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tally:
+class _BackfillSummary:
     """What came of one workspace's gaps: messages behind the marks, those of them that ask for something, channels
     with more than was read, and channels that were not read, by the reason."""
 
@@ -67,29 +66,34 @@ class _Tally:
     def tell(self, team_id: str) -> None:
         """One line for each thing that an operator may want to know."""
         for reason, channels in self.skipped.items():
-            told = (len(channels), team_id, reason, _some(channels))
+            told = (len(channels), team_id, reason, _format_channel_ids(channels))
             log.warning("slack: %s channels of workspace %s are not caught up on (%s): %s", *told)
         if self.cut:
-            told = (len(self.cut), team_id, _some(self.cut))
+            told = (len(self.cut), team_id, _format_channel_ids(self.cut))
             log.warning("slack: in %s channels of workspace %s too much was missed: %s", *told)
         if self.heard:
             told = (team_id, self.heard, self.asked)
             log.info("slack: caught up in workspace %s: %s messages, %s for the agent", *told)
 
 
-class CatchUp:
+class Backfill:
     """Reads the gaps of all workspaces after a start and after each absence, beside the live events.
 
     Every message goes through the doorway as if it came now: its key tells whether it was taken before.
     """
 
     def __init__(
-        self, past: Past, marks: Marks, teams: Teams, *, away_seconds: float = AWAY_SECONDS
+        self,
+        past: InboxStore,
+        marks: ChannelCursors,
+        teams: Workspaces,
+        *,
+        away_seconds: float = AWAY_SECONDS,
     ) -> None:
         self._past = past
         self._marks = marks
         self._teams = teams
-        self._unheard = Unheard(past, teams)
+        self._unheard = UnreadChannels(past, teams)
         self._away_seconds = away_seconds
         self._seen_at: float | None = None
         self._is_away = False
@@ -135,26 +139,28 @@ class CatchUp:
             await cancel(earlier)
         gaps = await self._gaps()
         await self._marks.open([gap.scope for found in gaps.values() for gap in found])
-        seats = asyncio.Semaphore(TEAMS_AT_ONCE)
+        seats = asyncio.Semaphore(WORKSPACES_AT_ONCE)
         await asyncio.gather(*(self._guarded(team_id, gaps[team_id], seats) for team_id in gaps))
 
-    async def _gaps(self) -> Mapping[str, list[Gap]]:
+    async def _gaps(self) -> Mapping[str, list[ChannelGap]]:
         """By workspace, the channels that were heard last first."""
         while True:
             try:
                 cursors = await self._unheard.marked(
                     await self._past.cursors(PLATFORM),
-                    age_seconds_max=AGE_SECONDS_MAX - OVERLAP_SECONDS,
+                    age_seconds_max=MESSAGE_AGE_SECONDS_MAX - OVERLAP_SECONDS,
                 )
                 break
             except StorageUnavailable as error:
                 log.warning("slack: catching up waits for the database: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
-        return gaps_of(cursors, now=time.time())
+        return find_gaps(cursors, now=time.time())
 
-    async def _guarded(self, team_id: str, gaps: list[Gap], seats: asyncio.Semaphore) -> None:
+    async def _guarded(
+        self, team_id: str, gaps: list[ChannelGap], seats: asyncio.Semaphore
+    ) -> None:
         """One workspace that cannot be read keeps no other from being read."""
-        tally = _Tally()
+        tally = _BackfillSummary()
         async with seats:
             try:
                 async with asyncio.timeout(SCAN_SECONDS_MAX):
@@ -165,20 +171,22 @@ class CatchUp:
                 log.exception("slack: catching up in workspace %s failed", team_id)
         tally.tell(team_id)
 
-    async def _workspace(self, team_id: str, gaps: list[Gap], tally: _Tally) -> None:
+    async def _workspace(
+        self, team_id: str, gaps: list[ChannelGap], tally: _BackfillSummary
+    ) -> None:
         team = await self._teams.find(team_id)
-        if team is None or team.doorway is None:
+        if team is None or team.event_handler is None:
             return
         for gap in gaps[CHANNELS_MAX:]:
             tally.skip(f"more than {CHANNELS_MAX}", gap.channel_id)
             await self._marks.fill(gap.scope)
         joined = await self._past.joined(PLATFORM, team_id, limit=THREADS_MAX)
-        history = History.of(team.client)
-        retelling = Retelling(team.client.identity, team.doorway, self._marks, joined)
+        history = ChannelHistory.of(team.client)
+        replay = MessageReplay(team.client.identity, team.event_handler, self._marks, joined)
         newest = max(gap.mark for gap in gaps)
         for gap in gaps[:CHANNELS_MAX]:
             try:
-                read_until = await self._channel(gap, history, retelling, tally)
+                read_until = await self._channel(gap, history, replay, tally)
                 # where nothing was said, nothing is missed up to a moment that Slack has named
                 await self._marks.fill(gap.scope, read_until or newest)
             except SurfaceRefused as error:
@@ -188,12 +196,16 @@ class CatchUp:
                 tally.skip(f"{error}; tried again at the next start", gap.channel_id)
 
     async def _channel(
-        self, gap: Gap, history: History, retelling: "Retelling", tally: _Tally
+        self,
+        gap: ChannelGap,
+        history: ChannelHistory,
+        replay: "MessageReplay",
+        tally: _BackfillSummary,
     ) -> str:
-        said = await history.read(gap.channel_id, gap.oldest, retelling.threads_in(gap.channel_id))
+        said = await history.read(gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id))
         for event in said.messages:
-            was_retold = await retelling.retell(event, mark=gap.mark)
-            if text(event, "ts") > gap.mark:
+            was_retold = await replay.replay_message(event, mark=gap.mark)
+            if get_text(event, "ts") > gap.mark:
                 tally.heard += 1
                 tally.asked += was_retold
         if said.is_cut or gap.is_cut:
@@ -201,14 +213,14 @@ class CatchUp:
         return said.newest
 
 
-def gaps_of(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Gap]]:
+def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[ChannelGap]]:
     """What is to be read of each workspace, by how far its channels were heard."""
-    gaps: dict[str, list[Gap]] = defaultdict(list)
+    gaps: dict[str, list[ChannelGap]] = defaultdict(list)
     for scope, mark in sorted(cursors.items(), key=lambda item: item[1], reverse=True):
         team_id, _, channel_id = scope.partition(":")
-        if team_id and channel_id and is_mark(mark):
-            eldest = now - AGE_SECONDS_MAX
-            gap = Gap(
+        if team_id and channel_id and is_message_ts(mark):
+            eldest = now - MESSAGE_AGE_SECONDS_MAX
+            gap = ChannelGap(
                 scope=scope,
                 channel_id=channel_id,
                 mark=mark,
@@ -219,7 +231,7 @@ def gaps_of(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Gap]
     return gaps
 
 
-class Retelling:
+class MessageReplay:
     """Puts messages of the history through the doorway: only those that were for the agent when they were said.
 
     What was heard live and left alone comes again here, so a message needs more than live: in a thread it has to stand
@@ -229,12 +241,12 @@ class Retelling:
     def __init__(
         self,
         identity: Identity,
-        doorway: Doorway,
-        marks: Marks,
+        event_handler: EventHandler,
+        marks: ChannelCursors,
         joined: Sequence[JoinedThread],
     ) -> None:
-        self._known = Known(identity=identity)
-        self._doorway = doorway
+        self._known = ParseContext(identity=identity)
+        self._doorway = event_handler
         self._marks = marks
         self._joined = {(one.channel_id, one.thread_key): one for one in joined}
         self._opened: set[tuple[str, str]] = set()
@@ -242,14 +254,14 @@ class Retelling:
     def threads_in(self, channel_id: str) -> list[str]:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
-    async def retell(self, event: JsonObject, *, mark: str) -> bool:
+    async def replay_message(self, event: JsonObject, *, mark: str) -> bool:
         """False: it is not for the agent. Raises what the doorway raises."""
-        inbound, ts = guarded(partial(parse_event, event, self._known)), text(event, "ts")
+        inbound, ts = parse_safely(partial(parse_event, event, self._known)), get_text(event, "ts")
         match inbound:
             case IncomingMessage(is_addressed=True):
                 is_for_us = not await self._marks.is_left(inbound.dedupe_key)
                 if is_for_us:
-                    self._opened.add(_place(inbound))
+                    self._opened.add(_thread_of(inbound))
             case IncomingMessage() | StopWished():
                 is_for_us = ts > mark and self._belongs(inbound, ts)
             case CommandCalled():
@@ -261,15 +273,128 @@ class Retelling:
         return is_for_us
 
     def _belongs(self, inbound: IncomingMessage | StopWished, ts: str) -> bool:
-        joined = self._joined.get(_place(inbound))
+        joined = self._joined.get(_thread_of(inbound))
         if isinstance(inbound, StopWished):
             return joined is None or joined.last_ref < ts
-        return _place(inbound) in self._opened or bool(joined and joined.first_ref < ts)
+        return _thread_of(inbound) in self._opened or bool(joined and joined.first_ref < ts)
 
 
-def _place(inbound: IncomingMessage | StopWished) -> tuple[str, str]:
+def _thread_of(inbound: IncomingMessage | StopWished) -> tuple[str, str]:
     return inbound.address.channel_id, inbound.address.thread_key
 
 
-def _some(channels: Sequence[str]) -> str:
+def _format_channel_ids(channels: Sequence[str]) -> str:
     return ", ".join(channels[:5]) + (", ..." if len(channels) > 5 else "")
+
+
+CHANNEL_TYPES = ("im", "mpim", "private_channel", "public_channel")
+"""What is said to the agent alone goes first. Slack lists each kind by a scope of its own."""
+NEW_CHANNELS_MAX = 100
+"""Channels of a workspace at one start; the next start takes the next ones."""
+LISTING_SECONDS_MAX = 120.0
+LISTINGS_AT_ONCE = 4
+_MISSING_SCOPE = "missing_scope"
+_NOT_LISTED_MESSAGE = (
+    "slack: channels of workspace %s from which nothing was ever heard are not looked for (%s)"
+)
+
+
+class UnreadChannels:
+    """Whatever is said in a channel while the bot listens leaves a mark. So in one without a mark all is missed that
+    came since they were last looked for; a workspace keeps that moment as its own mark."""
+
+    def __init__(self, past: InboxStore, teams: Workspaces) -> None:
+        self._past = past
+        self._teams = teams
+
+    async def marked(
+        self, cursors: Mapping[str, str], *, age_seconds_max: float
+    ) -> Mapping[str, str]:
+        """The marks of all channels, these among them, none older than that. Raises StorageUnavailable."""
+        newest = newest_cursor_by_workspace(cursors)
+        eldest = _format_ts(time.time() - age_seconds_max)
+        found: dict[str, str] = {}
+        seats = asyncio.Semaphore(LISTINGS_AT_ONCE)
+
+        async def look(team_id: str) -> None:
+            since = last_listed_ts(team_id, cursors)
+            await self._past.forward(PLATFORM, f"{team_id}:", since or _format_ts(time.time()))
+            if not since:
+                return  # what was said before the first start is nobody's
+            async with seats:
+                is_whole = await self._look(team_id, max(since, eldest), cursors, found)
+            if is_whole and team_id in newest:
+                await self._past.forward(PLATFORM, f"{team_id}:", newest[team_id])
+
+        await asyncio.gather(*map(look, {*newest, *self._teams.active_ids}))
+        return {**cursors, **found}
+
+    async def _look(
+        self, team_id: str, mark: str, cursors: Mapping[str, str], found: dict[str, str]
+    ) -> bool:
+        """Whether all of them have a mark now. One workspace that cannot be listed keeps no other from being read."""
+        try:
+            team = await self._teams.find(team_id)
+            # an organisation's token lists channels that several of its workspaces share
+            if team is None or team.event_handler is None or team.is_organisations:
+                return True
+            async with asyncio.timeout(LISTING_SECONDS_MAX):
+                return await self._mark(team_id, team, mark, cursors, found)
+        except (SurfaceError, StorageUnavailable, TimeoutError) as error:
+            log.info(_NOT_LISTED_MESSAGE, team_id, str(error) or "no time is left")
+        except Exception:
+            log.exception("slack: listing the channels of workspace %s failed", team_id)
+        return False
+
+    async def _mark(
+        self,
+        team_id: str,
+        team: Workspace,
+        mark: str,
+        cursors: Mapping[str, str],
+        found: dict[str, str],
+    ) -> bool:
+        history = ChannelHistory.of(team.client)
+        left = NEW_CHANNELS_MAX
+        for kind in CHANNEL_TYPES:
+            try:
+                channels = await history.channels(kind)
+            except SurfaceRefused as error:
+                if error.code != _MISSING_SCOPE:
+                    raise
+                log.info(_NOT_LISTED_MESSAGE, team_id, f"{_MISSING_SCOPE} for the kind {kind}")
+                continue
+            scopes = [f"{team_id}:{channel_id}" for channel_id in channels]
+            for scope in [one for one in scopes if one not in cursors]:
+                if not left:
+                    log.info(
+                        _NOT_LISTED_MESSAGE,
+                        team_id,
+                        f"more than {NEW_CHANNELS_MAX}; at the next start",
+                    )
+                    return False
+                await self._past.forward(PLATFORM, scope, mark)
+                found[scope] = mark
+                left -= 1
+        return True
+
+
+def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:
+    """By workspace, the newest mark of its channels."""
+    newest: dict[str, str] = {}
+    for scope, mark in cursors.items():
+        team_id, _, channel_id = scope.partition(":")
+        if team_id and channel_id and is_message_ts(mark):
+            newest[team_id] = max(newest.get(team_id, ""), mark)
+    return newest
+
+
+def last_listed_ts(team_id: str, cursors: Mapping[str, str]) -> str:
+    """Since when channels without a mark may hold something unheard; empty for a workspace that is new. Marks of
+    channels are Slack's own times: a clock of ours that was ahead takes nothing away."""
+    known = (cursors.get(f"{team_id}:", ""), newest_cursor_by_workspace(cursors).get(team_id, ""))
+    return min(filter(is_message_ts, known), default="")
+
+
+def _format_ts(seconds: float) -> str:
+    return f"{seconds:017.6f}"

@@ -1,21 +1,117 @@
 """Bolt, put between Slack's payloads and the doorway of the workspace that they belong to."""
 
+import asyncio
+import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
-from bots.slack.events.origin import Origin, origin_of
-from bots.slack.events.payload import child, text
-from bots.slack.events.retry_buffer import Refused
-from bots.slack.events.uninstall import Leave, is_farewell, part
+from bots.slack.events.payload import Origin, get_object, get_strings, get_text, parse_origin
 from bots.slack.web_api.client import SlackClient
-from bots.slack.workspaces import Teams
+from bots.slack.workspaces import Workspace, Workspaces
 from core.domain.errors import StorageUnavailable
 from core.domain.messages import JsonObject
+from core.tasks import cancel, spawn
+
+RETRY_SECONDS = 2.0
+RETRY_EVENTS_MAX = 2_000
+
+ProcessEvent = Callable[[], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class RetryBuffer:
+    """Tries them again in the order in which they came, until they are taken. State: those events.
+
+    Slack is not told that they are taken, so another bot may take them, or the next start: whoever comes later finds
+    that it is done.
+    """
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[str, ProcessEvent] = OrderedDict()
+        self._trying: asyncio.Task[None] | None = None
+
+    def keep(self, event_id: str, take: ProcessEvent) -> None:
+        """`take` is what to try; a redelivery of the event changes nothing."""
+        if not event_id or event_id in self._events:
+            return
+        if len(self._events) == RETRY_EVENTS_MAX:
+            log.error("slack: event %s is dropped, so many wait for the database", event_id)
+            return
+        self._events[event_id] = take
+        if self._trying is None or self._trying.done():
+            log.warning("slack: events wait for the database")
+            self._trying = spawn(self._try_again(), name="slack refused events")
+
+    async def close(self) -> None:
+        if self._trying is not None:
+            await cancel(self._trying)
+
+    async def _try_again(self) -> None:
+        taken = 0
+        while self._events:
+            await asyncio.sleep(RETRY_SECONDS)
+            for event_id, take in tuple(self._events.items()):
+                try:
+                    await take()
+                except StorageUnavailable:
+                    break
+                except Exception:
+                    log.exception("slack: event %s is dropped", event_id)
+                del self._events[event_id]
+                taken += 1
+        log.info("slack: the database is back: %s events that waited for it", taken)
+
+
+OnUninstall = Callable[[str], Awaitable[None]]
+"""Told the workspace, or the organisation."""
+_UNINSTALL_EVENTS = frozenset({"app_uninstalled", "team_access_revoked", "tokens_revoked"})
+
+
+def is_uninstall_event(event: JsonObject) -> bool:
+    """Whether the event may end an installation."""
+    return get_text(event, "type") in _UNINSTALL_EVENTS
+
+
+async def handle_uninstall(
+    event: JsonObject, origin: Origin, teams: Workspaces, leave: OnUninstall
+) -> None:
+    """Lets everybody leave whose installation ends with the event. Raises StorageUnavailable.
+
+    Slack tells it more than once, in any order: what is over already is left out. What ends for one workspace ends
+    nothing for another that the same organisation's installation serves.
+    """
+    for one in await _uninstalled_ids(event, origin, teams):
+        await leave(one)
+
+
+async def _uninstalled_ids(event: JsonObject, origin: Origin, teams: Workspaces) -> Sequence[str]:
+    organisation_id = origin.organisation_id
+    if get_text(event, "type") == "team_access_revoked":
+        named = [(one, await teams.find(one)) for one in get_strings(event, "team_ids")]
+        served = [(one, team) for one, team in named if team and team.is_organisations]
+        # Slack does not always say which organisation it speaks of; a workspace belongs to one alone
+        return [one for one, team in served if organisation_id in ("", team.installed_by)]
+    place = origin.team_id or organisation_id
+    team = await teams.find(place)
+    if team is None or not _removes_bot(team, event):
+        return ()
+    is_whole = organisation_id != "" and team.installed_by == organisation_id
+    return (organisation_id,) if is_whole else (place,)
+
+
+def _removes_bot(team: Workspace, event: JsonObject) -> bool:
+    """Of tokens only the bot's own counts; people's may be revoked, too."""
+    if get_text(event, "type") == "app_uninstalled":
+        return True
+    return team.client.identity.user_id in get_strings(event, "tokens", "bot")
+
 
 _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]], object]]
 
@@ -30,7 +126,9 @@ class _Registers(Protocol):
     shortcut: _Register
 
 
-def bolt_app(client: SlackClient, teams: Teams, leave: Leave, refused: Refused) -> AsyncApp:
+def build_bolt_app(
+    client: SlackClient, teams: Workspaces, leave: OnUninstall, refused: RetryBuffer
+) -> AsyncApp:
     """Bolt, told to process before it responds: what raises is answered 500 and not acknowledged."""
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
@@ -53,31 +151,31 @@ def bolt_app(client: SlackClient, teams: Teams, leave: Leave, refused: Refused) 
         client=client.tokenless(),
         authorize=authorize,
         process_before_response=True,
-        request_verification_enabled=False,  # bots.slack.events.http does it, in Socket Mode nobody needs to
+        request_verification_enabled=False,  # bots.slack.events.transports does it, in Socket Mode nobody needs to
         attaching_conversation_kwargs_enabled=False,
     )
     _register(cast(_Registers, app), teams, leave, refused)
     return app
 
 
-def _register(on: _Registers, teams: Teams, leave: Leave, refused: Refused) -> None:
+def _register(on: _Registers, teams: Workspaces, leave: OnUninstall, refused: RetryBuffer) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        event, origin = child(payload, "event"), origin_of(payload, context.team_id or "")
-        if is_farewell(event):
-            await part(event, origin, teams, leave)
+        event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
+        if is_uninstall_event(event):
+            await handle_uninstall(event, origin, teams, leave)
             return
         try:
             await _take(event, origin, teams)
         except StorageUnavailable:
-            refused.keep(text(payload, "event_id"), partial(_take, event, origin, teams))
+            refused.keep(get_text(payload, "event_id"), partial(_take, event, origin, teams))
             raise
 
     async def on_click(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        team = await teams.heard_from(origin_of(payload, context.team_id or ""))
-        if team is not None and team.doorway is not None:
-            await team.doorway.on_click(payload)
+        team = await teams.find_for_origin(parse_origin(payload, context.team_id or ""))
+        if team is not None and team.event_handler is not None:
+            await team.event_handler.on_click(payload)
         await ack()
 
     async def on_other(ack: AsyncAck) -> None:
@@ -90,7 +188,7 @@ def _register(on: _Registers, teams: Teams, leave: Leave, refused: Refused) -> N
         register(anything)(on_other)
 
 
-async def _take(event: JsonObject, origin: Origin, teams: Teams) -> None:
-    team = await teams.heard_from(origin)
-    if team is not None and team.doorway is not None:
-        await team.doorway.on_event(event)
+async def _take(event: JsonObject, origin: Origin, teams: Workspaces) -> None:
+    team = await teams.find_for_origin(origin)
+    if team is not None and team.event_handler is not None:
+        await team.event_handler.on_event(event)

@@ -11,15 +11,15 @@ from core.domain.errors import StorageUnavailable
 from core.domain.threads import JoinedThread
 
 PLATFORM = "slack"
-CHATTER_SECONDS = 30.0
+UNADDRESSED_INTERVAL_SECONDS = 30.0
 """Messages that ask for nothing move a channel's mark at most this often."""
 _CHANNELS_REMEMBERED_MAX = 10_000
-_MARK = re.compile(r"\d{10}\.\d{6}")
+_MESSAGE_TS = re.compile(r"\d{10}\.\d{6}")
 
 log = logging.getLogger(__name__)
 
 
-class Past(Protocol):
+class InboxStore(Protocol):
     """The part of the store's inbox that is needed here."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
@@ -35,18 +35,18 @@ class Past(Protocol):
     ) -> tuple[JoinedThread, ...]: ...
 
 
-def is_mark(ts: str) -> bool:
+def is_message_ts(ts: str) -> bool:
     """Whether it is a time that Slack gives to messages; such times compare as text."""
-    return _MARK.fullmatch(ts) is not None
+    return _MESSAGE_TS.fullmatch(ts) is not None
 
 
-class Marks:
+class ChannelCursors:
     """The newest message heard of each `team:channel`.
 
     What is heard behind a gap is remembered here alone: the stored mark stays before the gap until that was read.
     """
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: InboxStore) -> None:
         self._past = past
         self._newest: OrderedDict[str, str] = OrderedDict()
         self._written_at: dict[str, float] = {}
@@ -55,15 +55,15 @@ class Marks:
         self._waiting: set[str] = set()
 
     async def heard(
-        self, team_id: str, channel_id: str, ts: str, *, is_chatter: bool = False
+        self, team_id: str, channel_id: str, ts: str, *, is_unaddressed: bool = False
     ) -> None:
         """A message of the channel was taken, or asks for nothing. Raises nothing."""
-        if not (channel_id and is_mark(ts)):
+        if not (channel_id and is_message_ts(ts)):
             return
         scope = f"{team_id}:{channel_id}"
         self._remember(scope, ts)
-        age = time.monotonic() - self._written_at.get(scope, -CHATTER_SECONDS)
-        is_due = not is_chatter or age >= CHATTER_SECONDS
+        age = time.monotonic() - self._written_at.get(scope, -UNADDRESSED_INTERVAL_SECONDS)
+        is_due = not is_unaddressed or age >= UNADDRESSED_INTERVAL_SECONDS
         if self._is_held:
             self._waiting.add(scope)
         elif is_due and scope not in self._gaps:
@@ -97,7 +97,7 @@ class Marks:
     async def fill(self, scope: str, ts: str = "") -> None:
         """The channel was read up to `ts`, or is not going to be. Raises nothing."""
         self._gaps.discard(scope)
-        if is_mark(ts):
+        if is_message_ts(ts):
             self._remember(scope, ts)
         if scope in self._newest and not self._is_held:
             await self._write(scope)

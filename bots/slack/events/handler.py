@@ -16,23 +16,62 @@ from bots.inbound.decide import (
     Standing,
     person_of,
 )
-from bots.slack.events.clicks import parse_click
-from bots.slack.events.cursors import Marks
-from bots.slack.events.dedup import Twins
-from bots.slack.events.parse import Ignored, Known, parse_event, people_in, stop_reaction
-from bots.slack.events.payload import children, text
+from bots.slack.events.cursors import ChannelCursors
+from bots.slack.events.parse import (
+    Ignored,
+    ParseContext,
+    find_stop_reaction,
+    parse_click,
+    parse_event,
+    user_ids_in,
+)
+from bots.slack.events.payload import get_objects, get_text
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.file_names import FileNames
-from bots.slack.web_api.files import introduced
-from bots.slack.web_api.notices import Notices
-from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People
-from bots.slack.web_api.user_groups import Groups
+from bots.slack.web_api.files import FileRefSigner, fetch_file_metadata
+from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
+from bots.slack.web_api.posting import NoticeSender
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 
+_STORED_MESSAGES_MAX = 2000
+
+MessageKey = tuple[str, str]
+
+
+class MentionDedup:
+    """The messages that were taken up a moment ago, by (channel, ts), and who waits for one."""
+
+    def __init__(self) -> None:
+        self._taken: OrderedDict[MessageKey, None] = OrderedDict()
+        self._waiting: dict[MessageKey, asyncio.Event] = {}
+
+    def took(self, channel: str, ts: str) -> None:
+        """Says that the message is stored."""
+        self._taken[channel, ts] = None
+        while len(self._taken) > _STORED_MESSAGES_MAX:
+            self._taken.popitem(last=False)
+        if event := self._waiting.get((channel, ts)):
+            event.set()
+
+    async def comes(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
+        """Whether the message was taken up, now or before the time is over."""
+        key = (channel, ts)
+        if key in self._taken:
+            return True
+        event = self._waiting.setdefault(key, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        finally:
+            if self._waiting.get(key) is event:
+                del self._waiting[key]
+        return True
+
+
 Receive = Callable[[Inbound], Awaitable[Outcome]]
 
-TWIN_SECONDS_MAX = 1.0
+SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 STANDING_SECONDS_MAX = 0.5
 """The lookup was begun with that of the name, so it has had its time."""
@@ -43,7 +82,7 @@ _THREADS_REMEMBERED_MAX = 5000
 log = logging.getLogger(__name__)
 
 
-class Doorway:
+class EventHandler:
     """Every payload passes here before Slack is acknowledged; what `receive` raises goes through to Bolt."""
 
     def __init__(
@@ -52,35 +91,35 @@ class Doorway:
         receive: Receive,
         groups: Sequence[str] = (),
         *,
-        file_names: FileNames | None = None,
-        marks: Marks | None = None,
+        file_ref_signer: FileRefSigner | None = None,
+        marks: ChannelCursors | None = None,
     ) -> None:
         """`file_names`: what files are called where there are several workspaces. `marks`: told what was heard."""
         self._client = client
         self._receive = receive
-        self._file_names = file_names
+        self._file_names = file_ref_signer
         self._marks = marks
         self._people = People(client)
-        self._groups = Groups(client, groups)
-        self._twins = Twins()
-        self._notices = Notices(client)
+        self._groups = UserGroups(client, groups)
+        self._twins = MentionDedup()
+        self._notices = NoticeSender(client)
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def on_event(self, event: JsonObject) -> None:
         """One event of the Events API."""
         is_ours = await self._on_event(event)
-        if self._marks is not None and text(event, "type") in {"message", "app_mention"}:
-            place = self._client.identity.team_id, text(event, "channel"), text(event, "ts")
-            await self._marks.heard(*place, is_chatter=not is_ours)
+        if self._marks is not None and get_text(event, "type") in {"message", "app_mention"}:
+            place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
+            await self._marks.heard(*place, is_unaddressed=not is_ours)
 
     async def _on_event(self, event: JsonObject) -> bool:
         """Whether it asked for something."""
-        if text(event, "type") == "app_mention":
+        if get_text(event, "type") == "app_mention":
             if await self._is_taken_up(event):
                 return True
             event = await self._whole_message(event)
         inbound = await self._parsed(event)
-        is_thread_open = text(event, "thread_ts") not in {"", text(event, "ts")}
+        is_thread_open = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
         await self._take(inbound, is_thread_open=is_thread_open)
         if isinstance(inbound, IncomingMessage | CommandCalled):
             self._took(event, inbound)
@@ -88,19 +127,19 @@ class Doorway:
 
     async def on_click(self, payload: JsonObject) -> None:
         """One `block_actions` payload."""
-        names = await self._people.names({text(payload, "user", "id")} - {""})
-        known = Known(identity=self._client.identity, names=names)
-        inbound = guarded(partial(parse_click, payload, known))
+        names = await self._people.names({get_text(payload, "user", "id")} - {""})
+        known = ParseContext(identity=self._client.identity, names=names)
+        inbound = parse_safely(partial(parse_click, payload, known))
         await self._take(inbound, is_thread_open=True, is_click=True)
 
     async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
-        reacted = stop_reaction(event)
-        known = Known(
+        reacted = find_stop_reaction(event)
+        known = ParseContext(
             identity=self._client.identity,
-            names=await self._people.names(people_in(event)),
+            names=await self._people.names(user_ids_in(event)),
             reacted_thread=await self._thread_of(*reacted) if reacted else "",
         )
-        return guarded(partial(parse_event, event, known))
+        return parse_safely(partial(parse_event, event, known))
 
     async def _take(
         self, inbound: Inbound | Ignored, *, is_thread_open: bool, is_click: bool = False
@@ -125,7 +164,9 @@ class Doorway:
     async def _whole_files(self, inbound: Inbound) -> Inbound:
         if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
             return inbound
-        whole = await asyncio.gather(*(introduced(self._client, file) for file in inbound.files))
+        whole = await asyncio.gather(
+            *(fetch_file_metadata(self._client, file) for file in inbound.files)
+        )
         return replace(inbound, files=tuple(whole))
 
     def _with_names(self, inbound: Inbound) -> Inbound:
@@ -141,8 +182,8 @@ class Doorway:
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = person_of(inbound).person_id
         standing, groups = await asyncio.gather(
-            self._people.standing(person_id, age_seconds_max=age, patience_seconds=patience),
-            self._groups.of(person_id, age_seconds_max=age, patience_seconds=patience),
+            self._people.standing(person_id, age_seconds_max=age, timeout_seconds=patience),
+            self._groups.of(person_id, age_seconds_max=age, timeout_seconds=patience),
         )
         return replace(
             standing,
@@ -153,7 +194,7 @@ class Doorway:
         )
 
     def _took(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
-        channel, ts = text(event, "channel"), text(event, "ts")
+        channel, ts = get_text(event, "channel"), get_text(event, "ts")
         self._threads[channel, ts] = inbound.address.thread_key
         while len(self._threads) > _THREADS_REMEMBERED_MAX:
             self._threads.popitem(last=False)
@@ -161,13 +202,13 @@ class Doorway:
             self._twins.took(channel, ts)
 
     async def _is_taken_up(self, mention: JsonObject) -> bool:
-        channel, ts = text(mention, "channel"), text(mention, "ts")
-        return await self._twins.comes(channel, ts, timeout_seconds=TWIN_SECONDS_MAX)
+        channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
+        return await self._twins.comes(channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX)
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
         """The mention with what its twin would have told; as it is where Slack does not tell."""
-        channel, ts = text(mention, "channel"), text(mention, "ts")
-        thread_ts = text(mention, "thread_ts") or ts
+        channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
+        thread_ts = get_text(mention, "thread_ts") or ts
         try:
             found = await self._fetch(channel, thread_ts, ts)
         except (SurfaceError, TimeoutError) as error:
@@ -189,7 +230,7 @@ class Doorway:
             return ""
         except TimeoutError as error:
             raise SurfaceUnclear("Slack took too long to tell a message") from error
-        return text(found, "thread_ts")
+        return get_text(found, "thread_ts")
 
     async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
         async with asyncio.timeout(FETCH_SECONDS_MAX):
@@ -204,7 +245,7 @@ class Doorway:
                     "limit": 2,
                 },
             )
-        found = [one for one in children(answer, "messages") if text(one, "ts") == ts]
+        found = [one for one in get_objects(answer, "messages") if get_text(one, "ts") == ts]
         return found[0] if found else {}
 
     async def close(self) -> None:
@@ -213,7 +254,7 @@ class Doorway:
         await self._people.close()
 
 
-def guarded(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
+def parse_safely(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
     """The parsed payload. One that breaks the parser would break it at each delivery: it is logged and let go."""
     try:
         return parse()

@@ -4,24 +4,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 from bots.inbound.decide import (
     PLAN_WORDS,
+    AskAnswered,
     CommandCalled,
     CommandName,
     Inbound,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
+    RunButtonPressed,
     StopWished,
     admin_word,
     named_agent,
 )
 from bots.slack.events import message_content
-from bots.slack.events.payload import child, text
-from bots.slack.render.mrkdwn import people_mentioned
-from bots.slack.render.rich_text import mrkdwn_of
+from bots.slack.events.payload import get_object, get_objects, get_text
+from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, IncomingFile, Person
@@ -44,7 +45,7 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ParseContext:
     """What a payload does not say: who the bot is, people's names by id, and the thread of the message reacted to."""
 
     identity: Identity
@@ -67,29 +68,29 @@ class Known:
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
-def people_in(event: JsonObject) -> set[str]:
+def user_ids_in(event: JsonObject) -> set[str]:
     """The ids of everybody whose name `parse_event` will ask for."""
-    message = child(event, "message") or event
+    message = get_object(event, "message") or event
     authors = {
-        text(event, "user"),
-        text(message, "user"),
-        text(event, "previous_message", "user"),
+        get_text(event, "user"),
+        get_text(message, "user"),
+        get_text(event, "previous_message", "user"),
     }
-    return {person for person in authors if person} | people_mentioned(mrkdwn_of(message))
+    return {person for person in authors if person} | mentioned_user_ids(message_mrkdwn(message))
 
 
-def stop_reaction(event: JsonObject) -> tuple[str, str] | None:
+def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
     """(channel, ts) of the message that somebody put a stop sign on: the thread has to be looked up."""
-    if text(event, "type") != "reaction_added" or text(event, "item", "type") != "message":
+    if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
-    if text(event, "reaction").partition("::")[0] not in STOP_REACTIONS:
+    if get_text(event, "reaction").partition("::")[0] not in STOP_REACTIONS:
         return None
-    return text(event, "item", "channel"), text(event, "item", "ts")
+    return get_text(event, "item", "channel"), get_text(event, "item", "ts")
 
 
-def parse_event(event: JsonObject, known: Known) -> Inbound | Ignored:
+def parse_event(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
     """What the `event` of an Events API payload asks for. Raises nothing, whatever the payload."""
-    match text(event, "type"):
+    match get_text(event, "type"):
         case "app_mention":
             return _message(event, known, is_addressed=True)
         case "message":
@@ -102,14 +103,14 @@ def parse_event(event: JsonObject, known: Known) -> Inbound | Ignored:
             return Ignored(reason=f"event {other[:40]}")
 
 
-def _message_event(event: JsonObject, known: Known) -> Inbound | Ignored:
-    match text(event, "subtype"):
+def _message_event(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    match get_text(event, "subtype"):
         case "message_changed":
             return _edit(event, known)
         case "message_deleted":
             return _deletion(event, known)
         case subtype if subtype in _WRITTEN:
-            is_addressed = text(event, "channel_type") == "im" or mentions_bot(
+            is_addressed = get_text(event, "channel_type") == "im" or mentions_bot(
                 event, known.identity
             )
             return _message(event, known, is_addressed=is_addressed)
@@ -118,19 +119,23 @@ def _message_event(event: JsonObject, known: Known) -> Inbound | Ignored:
 
 
 def mentions_bot(message: JsonObject, identity: Identity) -> bool:
-    return identity.user_id in people_mentioned(mrkdwn_of(message))
+    return identity.user_id in mentioned_user_ids(message_mrkdwn(message))
 
 
-def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound | Ignored:
-    channel, ts, thread_ts = text(event, "channel"), text(event, "ts"), text(event, "thread_ts")
+def _message(event: JsonObject, known: ParseContext, *, is_addressed: bool) -> Inbound | Ignored:
+    channel, ts, thread_ts = (
+        get_text(event, "channel"),
+        get_text(event, "ts"),
+        get_text(event, "thread_ts"),
+    )
     if (reason := _not_a_persons(event, known)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
-    words = message_content.message_text(event, known.names, bot=known.identity.user_id)
+    words = message_content.build_message_text(event, known.names, bot=known.identity.user_id)
     address = known.address(channel, thread_ts or ts)
-    person, key = known.person(text(event, "user")), known.key(channel, ts)
-    files = message_content.files(event)
+    person, key = known.person(get_text(event, "user")), known.key(channel, ts)
+    files = message_content.parse_files(event)
     name = words.strip(" .!").lower()
     if is_addressed and (command := _command(words, name, files)):
         return CommandCalled(
@@ -151,7 +156,7 @@ def _message(event: JsonObject, known: Known, *, is_addressed: bool) -> Inbound 
         message_ref=ts,
         author=person,
         text=request,
-        sent_at=moment(ts),
+        sent_at=parse_ts(ts),
         is_addressed=is_addressed,
         files=files,
         agent_id=agent_id,
@@ -173,66 +178,69 @@ def _command(
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 
-def _not_a_persons(message: JsonObject, known: Known) -> str:
+def _not_a_persons(message: JsonObject, known: ParseContext) -> str:
     """Why the message is no person's, or ""."""
-    user = text(message, "user")
+    user = get_text(message, "user")
     if user == known.identity.user_id:
         return "our own"
-    if text(message, "bot_id") or user in {"", "USLACKBOT"} or "bot_profile" in message:
+    if get_text(message, "bot_id") or user in {"", "USLACKBOT"} or "bot_profile" in message:
         return "a bot's"
     return ""
 
 
-def _edit(event: JsonObject, known: Known) -> Inbound | Ignored:
-    message, before = child(event, "message"), child(event, "previous_message")
-    channel, ts = text(event, "channel"), text(message, "ts")
-    if text(message, "subtype") == "tombstone":
+def _edit(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    message, before = get_object(event, "message"), get_object(event, "previous_message")
+    channel, ts = get_text(event, "channel"), get_text(message, "ts")
+    if get_text(message, "subtype") == "tombstone":
         # The root of a thread with replies is not removed but emptied.
         return _deletion({**event, "deleted_ts": ts}, known)
-    edited = text(message, "edited", "ts")
+    edited = get_text(message, "edited", "ts")
     if (reason := _not_a_persons(message, known)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    is_same_text = bool(before) and mrkdwn_of(before) == mrkdwn_of(message)
-    if not edited or edited == text(before, "edited", "ts") or is_same_text:
+    is_same_text = bool(before) and message_mrkdwn(before) == message_mrkdwn(message)
+    if not edited or edited == get_text(before, "edited", "ts") or is_same_text:
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, known):
         return Ignored(reason="not addressed")
-    words = message_content.message_text(message, known.names, bot=known.identity.user_id)
+    words = message_content.build_message_text(message, known.names, bot=known.identity.user_id)
     return MessageEdited(
-        address=known.address(channel, text(message, "thread_ts") or ts),
+        address=known.address(channel, get_text(message, "thread_ts") or ts),
         dedupe_key=known.key(channel, ts, "edit", edited),
         message_ref=ts,
-        author=known.person(text(message, "user")),
+        author=known.person(get_text(message, "user")),
         text=named_agent(words)[1],
-        sent_at=moment(edited),
+        sent_at=parse_ts(edited),
     )
 
 
-def _deletion(event: JsonObject, known: Known) -> Inbound | Ignored:
-    before = child(event, "previous_message")
-    channel, ts = text(event, "channel"), text(event, "deleted_ts") or text(before, "ts")
+def _deletion(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    before = get_object(event, "previous_message")
+    channel, ts = (
+        get_text(event, "channel"),
+        get_text(event, "deleted_ts") or get_text(before, "ts"),
+    )
     if (reason := _not_a_persons(before, known)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if _is_foreign(channel, before, before, known):
         return Ignored(reason="not addressed")
     return MessageDeleted(
-        address=known.address(channel, text(before, "thread_ts") or ts),
+        address=known.address(channel, get_text(before, "thread_ts") or ts),
         dedupe_key=known.key(channel, ts, "delete"),
         message_ref=ts,
-        author=known.person(text(before, "user")),
-        sent_at=moment(text(event, "event_ts") or ts),
+        author=known.person(get_text(before, "user")),
+        sent_at=parse_ts(get_text(event, "event_ts") or ts),
     )
 
 
-def _is_foreign(channel: str, message: JsonObject, before: JsonObject, known: Known) -> bool:
+def _is_foreign(channel: str, message: JsonObject, before: JsonObject, known: ParseContext) -> bool:
     """Whether the message stands at the top of a channel and never called the bot: no thread of ours begins there."""
-    is_top = text(message, "thread_ts") in {"", text(message, "ts")}
+    is_top = get_text(message, "thread_ts") in {"", get_text(message, "ts")}
     called = mentions_bot(message, known.identity) or mentions_bot(before, known.identity)
     return is_top and not called and not channel.startswith("D")
 
 
-def _reaction(event: JsonObject, known: Known) -> Inbound | Ignored:
-    target, user = stop_reaction(event), text(event, "user")
+def _reaction(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    target, user = find_stop_reaction(event), get_text(event, "user")
     if target is None:
         return Ignored(reason="reaction without meaning")
     channel, ts = target
@@ -242,24 +250,73 @@ def _reaction(event: JsonObject, known: Known) -> Inbound | Ignored:
         return Ignored(reason="malformed")
     return StopWished(
         address=known.address(channel, known.reacted_thread or ts),
-        dedupe_key=known.key(channel, ts, "reaction", user, text(event, "event_ts")),
+        dedupe_key=known.key(channel, ts, "reaction", user, get_text(event, "event_ts")),
         message_ref=ts,
         person=known.person(user),
     )
 
 
-def _session_stopped(event: JsonObject, known: Known) -> Inbound | Ignored:
-    channel, thread_ts, user = (text(event, key) for key in ("channel", "thread_ts", "user"))
+def _session_stopped(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
     if not (channel and user and _TS.fullmatch(thread_ts)):
         return Ignored(reason="malformed")
     return StopWished(
         address=known.address(channel, thread_ts),
-        dedupe_key=known.key(channel, thread_ts, "session", text(event, "event_ts")),
+        dedupe_key=known.key(channel, thread_ts, "session", get_text(event, "event_ts")),
         message_ref="",
         person=known.person(user),
     )
 
 
-def moment(ts: str) -> datetime:
+def parse_ts(ts: str) -> datetime:
     """A Slack timestamp as a time; the epoch where it is none."""
     return datetime.fromtimestamp(float(ts) if _TS.fullmatch(ts) else 0, UTC)
+
+
+ASK_PREFIX = "ask:"
+RUN_PREFIX = "run:"
+_RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
+
+
+def parse_click(payload: JsonObject, known: ParseContext) -> Inbound | Ignored:
+    """What a `block_actions` payload asks for. Raises nothing, whatever the payload."""
+    actions = get_objects(payload, "actions")
+    if not actions:
+        return Ignored(reason="no action")
+    action = actions[0]
+    action_id, user = get_text(action, "action_id"), get_text(payload, "user", "id")
+    channel = get_text(payload, "channel", "id") or get_text(payload, "container", "channel_id")
+    ts = get_text(payload, "message", "ts") or get_text(payload, "container", "message_ts")
+    if not (user and channel and ts):
+        return Ignored(reason="malformed")
+    thread_ts = get_text(payload, "message", "thread_ts") or get_text(
+        payload, "container", "thread_ts"
+    )
+    address = known.address(channel, thread_ts or ts)
+    key = known.key(channel, "action", ts, action_id, user, get_text(action, "action_ts"))
+    person = known.person(user)
+    value = get_text(action, "value") or get_text(get_object(action, "selected_option"), "value")
+    if action_id.startswith(ASK_PREFIX) and value:
+        return AskAnswered(
+            address=address,
+            dedupe_key=key,
+            ask_id=action_id.removeprefix(ASK_PREFIX).partition(":")[0],
+            value=value,
+            person=person,
+            sent_at=_clicked_at(action),
+        )
+    wish = action_id.removeprefix(RUN_PREFIX)
+    if action_id.startswith(RUN_PREFIX) and wish in _RUN_ACTIONS and value:
+        return RunButtonPressed(
+            address=address,
+            dedupe_key=key,
+            run_id=value,
+            action=cast(Literal["stop", "retry", "continue"], wish),
+            person=person,
+        )
+    return Ignored(reason="unknown action")
+
+
+def _clicked_at(action: JsonObject) -> datetime:
+    clicked = parse_ts(get_text(action, "action_ts"))
+    return clicked if clicked.timestamp() else datetime.now(UTC)

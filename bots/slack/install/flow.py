@@ -13,10 +13,15 @@ from typing import Protocol
 from aiohttp import web
 from yarl import URL
 
-from bots.slack.install.grants import Grant, facts_of, grant_of, workspaces_of
 from bots.slack.install.manifest import BOT_SCOPES, REDIRECT_PATH
-from bots.slack.install.oauth import OAuthClient
-from bots.slack.install.token_cipher import Vault
+from bots.slack.install.oauth import (
+    OAuthClient,
+    OAuthGrant,
+    fetch_bot_facts,
+    fetch_workspace_ids,
+    parse_grant,
+)
+from bots.slack.install.token_cipher import TokenCipher
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.installations import Installation, Installations
@@ -26,31 +31,31 @@ INSTALL_PATH = "/slack/install"
 COOKIE = "threadhand_slack_install"
 STATE_SECONDS = 600
 _STATE_CHARACTERS_MAX = 300
-STALE = "This link is used up or too old. Begin again at /slack/install."
-NOT_HERE = "This bot does not take workspaces that its operator has not named."
+LINK_EXPIRED = "This link is used up or too old. Begin again at /slack/install."
+NOT_ALLOWED = "This bot does not take workspaces that its operator has not named."
 FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
 DONE = "The bot is installed. You can close this page."
 DONE_EVERYWHERE = "The bot is installed in the organisation. It works in the workspaces that it is added to in Slack."
 DECLINED = "The bot was not installed."
-AWAY = "This cannot be kept just now. Try again in a moment."
+STORAGE_DOWN = "This cannot be kept just now. Try again in a moment."
 
 log = logging.getLogger(__name__)
 
 
-class Claims(Protocol):
+class ClaimStore(Protocol):
     async def claim(self, dedupe_key: str) -> bool:
         """False: claimed before."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class InstallFlow:
     """The two pages. `admits` says whether a workspace or organisation may install the bot; `secret` signs states."""
 
     oauth: OAuthClient
-    vault: Vault
+    token_cipher: TokenCipher
     installations: Installations
-    claims: Claims
+    claims: ClaimStore
     public_url: str
     secret: bytes
     admits: Callable[[str], bool]
@@ -66,7 +71,7 @@ class Install:
     async def begin(self, request: web.Request) -> web.StreamResponse:
         """Sends the browser to Slack's page, with a cookie that the way back must bring along."""
         browser, nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        state = signed_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
+        state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
         page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
             client_id=self.oauth.client_id,
             scope=",".join(BOT_SCOPES),
@@ -87,84 +92,84 @@ class Install:
 
     async def end(self, request: web.Request) -> web.StreamResponse:
         """The way back: 200 where the workspace has a token now, else why not."""
-        nonce = nonce_of(
+        nonce = verify_state(
             self.secret,
             request.query.get("state", ""),
             request.cookies.get(COOKIE, ""),
             now=time.time(),
         )
         if nonce is None:
-            return _page(STALE, 400)
+            return _html_page(LINK_EXPIRED, 400)
         try:
             if not await self.claims.claim(f"slack:install:{nonce}"):
-                return _page(STALE, 400)
+                return _html_page(LINK_EXPIRED, 400)
             if request.query.get("error") or not request.query.get("code"):
-                return _page(DECLINED, 200)
+                return _html_page(DECLINED, 200)
             return await self._exchanged(request.query["code"])
         except StorageUnavailable:
             log.exception("slack: an installation could not be kept")
-            return _page(AWAY, 503)
+            return _html_page(STORAGE_DOWN, 503)
 
     async def _exchanged(self, code: str) -> web.Response:
         try:
             answer = await self.oauth.exchange(code, self.redirect_uri)
         except SurfaceError as error:
             log.warning("slack: an installation was not confirmed: %s", error)
-            return _page(FAILED, 502)
-        grant = grant_of(answer)
+            return _html_page(FAILED, 502)
+        grant = parse_grant(answer)
         if grant is None:
-            return _page(FAILED, 502)
+            return _html_page(FAILED, 502)
         client = self.new_client(grant.token.access_token)
         client.connect()
         try:
             return await self._granted(grant, client)
         except SurfaceError as error:
             log.warning("slack: a new token does not work: %s", error)
-            return _page(FAILED, 502)
+            return _html_page(FAILED, 502)
         finally:
             await client.close()
 
-    async def _granted(self, grant: Grant, client: SlackClient) -> web.Response:
+    async def _granted(self, grant: OAuthGrant, client: SlackClient) -> web.Response:
         workspace_id = grant.workspace_id
-        facts = await facts_of(grant, client)
+        facts = await fetch_bot_facts(grant, client)
         if facts is None:
-            return _page(FAILED, 502)
+            return _html_page(FAILED, 502)
         if not await self._is_admitted(grant, client):
-            await _give_back(client)
+            await _revoke_token(client)
             log.warning("slack: workspace %s wanted to install the bot, and may not", workspace_id)
-            return _page(NOT_HERE, 403)
+            return _html_page(NOT_ALLOWED, 403)
         installation = Installation(
             platform="slack",
             workspace_id=workspace_id,
-            sealed_token=self.vault.seal(workspace_id, grant.token),
+            sealed_token=self.token_cipher.seal(workspace_id, grant.token),
             facts=facts,
         )
         by = Person(person_id=grant.installer_id, name=grant.installer_id)
         await self.installations.save(installation, by=by)
         log.info("slack: workspace %s has installed the bot", workspace_id)
-        return _page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
+        return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 
-    async def _is_admitted(self, grant: Grant, client: SlackClient) -> bool:
+    async def _is_admitted(self, grant: OAuthGrant, client: SlackClient) -> bool:
         """An organisation comes in with its own id, or with one of its workspaces, for which alone it then installs."""
         if self.admits(grant.workspace_id) or self.admits(grant.organisation_id):
             return True
-        return grant.is_organisation and any(map(self.admits, await workspaces_of(client)))
+        return grant.is_organisation and any(map(self.admits, await fetch_workspace_ids(client)))
 
 
-async def _give_back(client: SlackClient) -> None:
+async def _revoke_token(client: SlackClient) -> None:
     try:
         await client.write("auth.revoke", {})
     except SurfaceError as error:
         log.warning("slack: a token that nobody wants was not given back: %s", error)
 
 
-def signed_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:
+def sign_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:
     """A state that holds until then, in that browser alone."""
     words = f"{nonce}.{int(expires_at)}"
     return f"{words}.{_signature(secret, words, browser)}"
 
 
-def nonce_of(secret: bytes, state: str, browser: str, *, now: float) -> str | None:
+def verify_state(secret: bytes, state: str, browser: str, *, now: float) -> str | None:
     """The nonce of a state that holds; None for every other."""
     words, _, signature = state[:_STATE_CHARACTERS_MAX].rpartition(".")
     nonce, _, expires_at = words.rpartition(".")
@@ -185,7 +190,7 @@ _HEADERS = {
 }
 
 
-def _page(sentence: str, status: int) -> web.Response:
+def _html_page(sentence: str, status: int) -> web.Response:
     body = f"<!doctype html><meta charset=utf-8><title>Threadhand</title><p>{html.escape(sentence)}"
     response = web.Response(text=body, content_type="text/html", status=status, headers=_HEADERS)
     response.del_cookie(COOKIE, path="/slack")

@@ -2,7 +2,7 @@
 
 import yaml
 
-from bots.slack.events.http import EVENTS_PATH
+from bots.slack.events.transports import EVENTS_PATH
 from core.domain.messages import JsonObject
 
 REDIRECT_PATH = "/slack/oauth_redirect"
@@ -43,7 +43,7 @@ ORGANISATION_EVENTS = ("team_access_revoked",)
 DESCRIPTION = "A general AI agent that lives in chat threads."
 
 
-def manifest(
+def build_manifest(
     *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
 ) -> JsonObject:
     """The manifest for Socket Mode or, with the program's public https address, for HTTP mode."""
@@ -79,9 +79,9 @@ def manifest(
     }
 
 
-def manifest_text(
+def build_manifest_yaml(
     *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
 ) -> str:
     """The manifest as YAML."""
-    told = manifest(public_url=public_url, name=name, for_organisations=for_organisations)
+    told = build_manifest(public_url=public_url, name=name, for_organisations=for_organisations)
     return yaml.safe_dump(told, sort_keys=False)

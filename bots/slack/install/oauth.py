@@ -8,10 +8,16 @@ from typing import Protocol, cast
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bots.slack.events.payload import number, text
+from bots.slack.events.payload import (
+    get_int,
+    get_objects,
+    get_organisation_id,
+    get_text,
+    is_organisation_install,
+)
 from bots.slack.install.token_cipher import BotToken
 from bots.slack.web_api.client import SlackClient
-from core.domain.errors import SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 
@@ -51,7 +57,7 @@ class OAuthClient:
             with EXCHANGE:
                 answer = await calls.api_call("oauth.v2.access", data={**client, **arguments})
         except SlackApiError as error:
-            code = text(_object(cast(_Answer, error.response).data), "error")
+            code = get_text(_object(cast(_Answer, error.response).data), "error")
             raise SurfaceRefused(f"Slack refused ({code or 'unreadable'})", code=code) from error
         except (TimeoutError, aiohttp.ClientError, OSError, SlackClientError, ValueError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
@@ -62,11 +68,79 @@ def _object(value: object) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def token_in(answer: JsonObject) -> BotToken:
+def parse_bot_token(answer: JsonObject) -> BotToken:
     """The bot token of an answer; empty where there is none."""
-    seconds = number(answer, "expires_in")
+    seconds = get_int(answer, "expires_in")
     return BotToken(
-        access_token=text(answer, "access_token"),
-        refresh_token=text(answer, "refresh_token"),
+        access_token=get_text(answer, "access_token"),
+        refresh_token=get_text(answer, "refresh_token"),
         expires_at=time.time() + seconds if seconds else None,
     )
+
+
+NAME_CHARACTERS_MAX = 200
+SCOPE_CHARACTERS_MAX = 2000
+_WORKSPACES_PER_PAGE = 1000
+_PAGES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthGrant:
+    """`workspace_id` is the organisation's id where `is_organisation`; `installer_id` who installed it."""
+
+    workspace_id: str
+    organisation_id: str
+    is_organisation: bool
+    token: BotToken
+    name: str
+    scope: str
+    installer_id: str
+
+
+def parse_grant(answer: JsonObject) -> OAuthGrant | None:
+    """What oauth.v2.access has answered; None: no bot token, or nobody's."""
+    is_organisation, organisation_id = is_organisation_install(answer), get_organisation_id(answer)
+    owner = "enterprise" if is_organisation else "team"
+    grant = OAuthGrant(
+        workspace_id=get_text(answer, owner, "id"),
+        organisation_id=organisation_id,
+        is_organisation=is_organisation,
+        token=parse_bot_token(answer),
+        name=get_text(answer, owner, "name")[:NAME_CHARACTERS_MAX],
+        scope=get_text(answer, "scope")[:SCOPE_CHARACTERS_MAX],
+        installer_id=get_text(answer, "authed_user", "id"),
+    )
+    is_whole = grant.workspace_id and grant.token.access_token.startswith("xox")
+    return grant if is_whole else None
+
+
+async def fetch_bot_facts(grant: OAuthGrant, client: SlackClient) -> JsonObject | None:
+    """Who the bot is there, as Slack says for the very token; None: it is somebody else's. Raises SurfaceError."""
+    told = await client.read("auth.test", {})
+    if is_organisation_install(told) != grant.is_organisation:
+        return None
+    owner_id = get_text(told, "enterprise_id" if grant.is_organisation else "team_id")
+    if owner_id != grant.workspace_id:
+        return None
+    facts: JsonObject = {
+        "name": grant.name,
+        "bot_user_id": get_text(told, "user_id"),
+        "bot_id": get_text(told, "bot_id"),
+        "scope": grant.scope,
+    }
+    return {**facts, "organisation_id": grant.organisation_id} if grant.organisation_id else facts
+
+
+async def fetch_workspace_ids(client: SlackClient) -> tuple[str, ...]:
+    """The workspaces that an organisation's token reaches. Raises SurfaceError."""
+    found: list[str] = []
+    cursor = ""
+    for _ in range(_PAGES_MAX):
+        page: dict[str, str | int | bool] = {"limit": _WORKSPACES_PER_PAGE}
+        answer = await client.read(
+            "auth.teams.list", {**page, "cursor": cursor} if cursor else page
+        )
+        found += [get_text(one, "id") for one in get_objects(answer, "teams")]
+        if not (cursor := get_text(answer, "response_metadata", "next_cursor")):
+            return tuple(found)
+    raise SurfaceError("the organisation has more workspaces than can be looked through")

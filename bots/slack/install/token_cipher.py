@@ -14,7 +14,7 @@ BAD_KEY = (
 )
 
 
-class Unreadable(Exception):
+class UnreadableToken(Exception):
     """None of the keys opens it, or it belongs to another workspace."""
 
 
@@ -27,7 +27,7 @@ class BotToken:
     expires_at: float | None = None
 
 
-class Vault:
+class TokenCipher:
     """Seals tokens for the workspace or organisation that they belong to. `keys`: Fernet keys, the newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -53,9 +53,9 @@ class Vault:
         try:
             content = json.loads(self._fernet.decrypt(sealed.encode()))
         except (InvalidToken, ValueError) as error:
-            raise Unreadable("no key opens it") from error
+            raise UnreadableToken("no key opens it") from error
         if content["team"] != team_id:
-            raise Unreadable("it belongs to another workspace")
+            raise UnreadableToken("it belongs to another workspace")
         return BotToken(
             access_token=content["access"],
             refresh_token=content["refresh"],
@@ -70,5 +70,5 @@ class Vault:
             try:
                 return self._fernet.rotate(sealed.encode()).decode()
             except InvalidToken as error:
-                raise Unreadable("no key opens it") from error
+                raise UnreadableToken("no key opens it") from error
         return None

@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from bots.slack.events.payload import text
-from bots.slack.install.oauth import OAuthClient, token_in
-from bots.slack.install.token_cipher import BotToken, Unreadable, Vault
+from bots.slack.events.payload import get_text
+from bots.slack.install.oauth import OAuthClient, parse_bot_token
+from bots.slack.install.token_cipher import BotToken, TokenCipher, UnreadableToken
 from bots.slack.web_api.client import Identity
-from bots.slack.web_api.file_names import FileNames
+from bots.slack.web_api.files import FileRefSigner
 from core.domain.errors import SurfaceError
 from core.domain.installations import Installation, Installations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class WorkspaceToken:
     """A token that holds now, and who the bot is with it. `installed_by`: the workspace itself, or its organisation."""
 
     token: str
@@ -27,13 +27,13 @@ class Access:
     installed_by: str
 
 
-class Tokens(Protocol):
+class TokenSource(Protocol):
     @property
-    def file_names(self) -> FileNames:
+    def file_ref_signer(self) -> FileRefSigner:
         """What files of the workspaces are called."""
         ...
 
-    async def access(self, team_id: str) -> Access | None:
+    async def access(self, team_id: str) -> WorkspaceToken | None:
         """None: the workspace has not installed the bot, or its token is lost. Raises StorageUnavailable."""
         ...
 
@@ -47,31 +47,31 @@ class Tokens(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTokens:
+class TokenStore:
     """Tokens in the database. Several processes may refresh at once: whoever is second takes what the first stored."""
 
     installations: Installations
-    vault: Vault
+    token_cipher: TokenCipher
     oauth: OAuthClient
-    file_names: FileNames
+    file_ref_signer: FileRefSigner
 
-    async def access(self, team_id: str) -> Access | None:
+    async def access(self, team_id: str) -> WorkspaceToken | None:
         found = await self.installations.find("slack", team_id)
         if found is None:
             return None
         try:
-            token = self.vault.open(found.workspace_id, found.sealed_token)
-            newer = self.vault.renewed(found.sealed_token)
-        except Unreadable as error:
+            token = self.token_cipher.open(found.workspace_id, found.sealed_token)
+            newer = self.token_cipher.renewed(found.sealed_token)
+        except UnreadableToken as error:
             log.error("slack: the token of workspace %s cannot be read: %s", team_id, error)  # noqa: TRY400 - no traceback helps
             return None
         if token.expires_at is not None and token.expires_at < time.time() + REFRESH_SECONDS_BEFORE:
             token = await self._refreshed(found, token)
         elif newer is not None:
             await self.installations.reseal(found, newer)
-        return Access(
+        return WorkspaceToken(
             token=token.access_token,
-            identity=_identity_of(found, team_id),
+            identity=_build_identity(found, team_id),
             installed_by=found.workspace_id,
         )
 
@@ -85,13 +85,13 @@ class StoredTokens:
         """The old one where Slack does not answer: it holds for a while still."""
         owner_id = found.workspace_id
         try:
-            new = token_in(await self.oauth.refresh(old.refresh_token))
+            new = parse_bot_token(await self.oauth.refresh(old.refresh_token))
         except SurfaceError as error:
             log.warning("slack: the token of workspace %s is not refreshed: %s", owner_id, error)
             return await self._of_others(found, old)
         if not new.access_token:
             return old
-        if await self.installations.reseal(found, self.vault.seal(owner_id, new)):
+        if await self.installations.reseal(found, self.token_cipher.seal(owner_id, new)):
             return new
         return await self._of_others(found, new)
 
@@ -101,15 +101,15 @@ class StoredTokens:
         if now is None or now.sealed_token == found.sealed_token:
             return otherwise
         try:
-            return self.vault.open(found.workspace_id, now.sealed_token)
-        except Unreadable:
+            return self.token_cipher.open(found.workspace_id, now.sealed_token)
+        except UnreadableToken:
             return otherwise
 
 
-def _identity_of(found: Installation, team_id: str) -> Identity:
+def _build_identity(found: Installation, team_id: str) -> Identity:
     return Identity(
         team_id=team_id,
-        organisation_id=text(found.facts, "organisation_id"),
-        user_id=text(found.facts, "bot_user_id"),
-        bot_id=text(found.facts, "bot_id"),
+        organisation_id=get_text(found.facts, "organisation_id"),
+        user_id=get_text(found.facts, "bot_user_id"),
+        bot_id=get_text(found.facts, "bot_id"),
     )

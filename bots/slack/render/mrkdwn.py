@@ -1,23 +1,28 @@
 """Slack's mrkdwn text as plain words for the model, and the model's words made harmless for Slack."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+
+from bots.slack.events.payload import get_objects, get_text
+from core.domain.messages import JsonObject
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
-_CALL = re.compile(
+_MENTION_START = re.compile(
     r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|@[A-Za-z0-9]|#[CG][A-Z0-9])"
 )
-_CROWD = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGNORECASE)
+_BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGNORECASE)
 
 
-def people_mentioned(mrkdwn: str) -> set[str]:
+def mentioned_user_ids(mrkdwn: str) -> set[str]:
     """The ids of everybody whom the text mentions."""
     return set(_PERSON.findall(mrkdwn))
 
 
-def plain(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
+def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
     """The text as its writer saw it: mentions as @name, links as `label (url)`, entities resolved.
 
     Mentions of the person `without` are taken out.
@@ -33,15 +38,15 @@ def _resolved(match: re.Match[str], names: Mapping[str, str]) -> str:
     if match["entity"]:
         return _ENTITIES[match["entity"]]
     target, _, label = match["inside"].partition("|")
-    label = unescape(label)
-    kind, rest = target[:1], unescape(target[1:])
+    label = unescape_entities(label)
+    kind, rest = target[:1], unescape_entities(target[1:])
     if kind == "@":
         return f"@{names.get(rest) or label.lstrip('@') or rest}"
     if kind == "#":
         return f"#{label.lstrip('#') or rest}"
     if kind == "!":
         return label or f"@{rest.partition('^')[0]}"
-    return _link(unescape(target), label)
+    return _link(unescape_entities(target), label)
 
 
 def _link(target: str, label: str) -> str:
@@ -52,21 +57,84 @@ def _link(target: str, label: str) -> str:
     return f"{label} ({shown})"
 
 
-def unescape(mrkdwn: str) -> str:
+def unescape_entities(mrkdwn: str) -> str:
     """Resolves the three entities that Slack escapes."""
     return mrkdwn.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def escape(words: str) -> str:
+def escape_mrkdwn(words: str) -> str:
     """Words that stay words in a mrkdwn field: no control sequence survives, and no @here."""
-    return entities(_CROWD.sub("＠", words))
+    return escape_entities(_BROADCAST.sub("＠", words))
 
 
-def entities(words: str) -> str:
+def escape_entities(words: str) -> str:
     """The words with the three entities in place of what Slack escapes."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def harmless(markdown: str) -> str:
+def neutralize_mentions(markdown: str) -> str:
     """Markdown that can ping nobody: the signs that start a mention become look-alikes, the length stays."""
-    return _CROWD.sub("＠", _CALL.sub("‹", markdown))
+    return _BROADCAST.sub("＠", _MENTION_START.sub("‹", markdown))
+
+
+NODES_MAX = 5_000
+_LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
+
+
+def message_mrkdwn(message: JsonObject) -> str:
+    """Slack writes the text of what people type; what an app posts in somebody's name may have blocks alone."""
+    written = get_text(message, "text")
+    if written.strip():
+        return written
+    return "\n".join(line for line in _block_lines(get_objects(message, "blocks")) if line.strip())
+
+
+def _block_lines(blocks: list[JsonObject]) -> Iterator[str]:
+    pending: list[JsonValue] = list(reversed(blocks))
+    for _ in range(NODES_MAX):
+        if not pending:
+            return
+        node = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        kind = get_text(node, "type")
+        if kind in _LINE_TYPES:
+            yield "".join(_element_mrkdwn(part) for part in get_objects(node, "elements"))
+        elif kind in ("rich_text", "rich_text_list", "context"):
+            pending += reversed(get_objects(node, "elements"))
+        elif kind in ("section", "header"):
+            pending += [*reversed(get_objects(node, "fields")), node.get("text")]
+        else:
+            yield _text_object_mrkdwn(node)
+
+
+def _text_object_mrkdwn(node: JsonObject) -> str:
+    """A text object, or the markdown block."""
+    kind, words = get_text(node, "type"), get_text(node, "text")
+    if kind in ("plain_text", "markdown"):
+        return escape_entities(words)
+    return words if kind == "mrkdwn" else ""
+
+
+def _element_mrkdwn(part: JsonObject) -> str:
+    match get_text(part, "type"):
+        case "text":
+            return escape_entities(get_text(part, "text"))
+        case "user":
+            return f"<@{get_text(part, 'user_id')}>"
+        case "usergroup":
+            return f"<!subteam^{get_text(part, 'usergroup_id')}>"
+        case "channel":
+            return f"<#{get_text(part, 'channel_id')}>"
+        case "broadcast":
+            return f"<!{get_text(part, 'range')}>"
+        case "emoji":
+            return f":{get_text(part, 'name')}:"
+        case "link":
+            url, label = (
+                escape_entities(get_text(part, "url")),
+                escape_entities(get_text(part, "text")),
+            )
+            return f"<{url}|{label}>" if label else f"<{url}>"
+        case _:
+            return ""

@@ -8,15 +8,24 @@ from typing import Protocol, cast
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.http_retry.async_handler import AsyncRetryHandler
+from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
+from slack_sdk.http_retry.request import HttpRequest
+from slack_sdk.http_retry.response import HttpResponse
+from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
 from bots.delivery.last_look import last_look
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import RateLimiter
-from bots.slack.events.payload import text
-from bots.slack.web_api.rate_limits import STALE_WHEN_LATE, WAIT_SECONDS_MAX, Turns
-from bots.slack.web_api.retries import RepeatableRetry, UncountedRetry, retry_after
+from bots.slack.events.payload import get_text
+from bots.slack.web_api.rate_limits import (
+    IDEMPOTENT_METHODS,
+    NEVER_WAITING_METHODS,
+    WAIT_SECONDS_MAX,
+    CallLimiter,
+)
 from core.domain.errors import (
     ConfigurationError,
     SurfaceError,
@@ -26,6 +35,61 @@ from core.domain.errors import (
 )
 from core.domain.messages import JsonObject
 from core.web_access.loopback import is_loopback
+
+_TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
+"""Called without a token, so no token's budget counts them."""
+
+
+class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
+    """Waits as long as Slack asks, and sends again; a refused call was not carried out, so this repeats nothing."""
+
+    async def _can_retry_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        if (
+            response is None
+            or response.status_code != 429
+            or _method_name(request) not in _TOKENLESS_METHODS
+        ):
+            return False
+        return retry_after_seconds(response.headers) <= WAIT_SECONDS_MAX
+
+
+class IdempotentCallRetry(AsyncRetryHandler):
+    """Sends again after a lost connection or a server fault, where twice is the same as once."""
+
+    async def _can_retry_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        if _method_name(request) not in IDEMPOTENT_METHODS:
+            return False
+        if response is not None:
+            return response.status_code >= 500
+        return isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError)
+
+
+def retry_after_seconds(headers: Mapping[str, list[str] | str] | Mapping[str, str]) -> float:
+    """The seconds of `Retry-After`, at least one."""
+    for name, value in headers.items():
+        if name.lower() == "retry-after":
+            first = value if isinstance(value, str) else value[0]
+            return max(1.0, float(first)) if first.replace(".", "", 1).isdecimal() else 1.0
+    return 1.0
+
+
+def _method_name(request: HttpRequest) -> str:
+    return URL(request.url).name
+
 
 API_URL = "https://slack.com/api/"
 CALL_SECONDS_MAX = 15
@@ -86,12 +150,16 @@ class SlackClient:
         api_url: str = API_URL,
         trace: aiohttp.TraceConfig | None = None,
         limiter: RateLimiter | None = None,
-        paces_ahead: bool | None = None,
+        limits_proactively: bool | None = None,
     ) -> None:
         self._trace = trace
         self.api_url = URL(api_url)
-        is_ahead = not is_loopback(self.api_url) if paces_ahead is None else paces_ahead
-        self._turns = Turns(limiter or RateLimiter(MemoryRateBudget()), paces_ahead=is_ahead)
+        is_ahead = (
+            not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
+        )
+        self._turns = CallLimiter(
+            limiter or RateLimiter(MemoryRateBudget()), limits_proactively=is_ahead
+        )
         self.bot_token = bot_token
         self._identity: Identity | None = None
         self.web = AsyncWebClient(
@@ -99,8 +167,8 @@ class SlackClient:
             base_url=api_url,
             timeout=CALL_SECONDS_MAX,
             retry_handlers=[
-                UncountedRetry(max_retry_count=RATE_LIMIT_ATTEMPTS - 1),
-                RepeatableRetry(max_retry_count=2),
+                TokenlessCallRetry(max_retry_count=RATE_LIMIT_ATTEMPTS - 1),
+                IdempotentCallRetry(max_retry_count=2),
             ],
         )
         if is_loopback(self.api_url):
@@ -141,9 +209,9 @@ class SlackClient:
             await self.close()
             raise
         self._identity = Identity(
-            team_id=text(answer, "team_id"),
-            user_id=text(answer, "user_id"),
-            bot_id=text(answer, "bot_id"),
+            team_id=get_text(answer, "team_id"),
+            user_id=get_text(answer, "user_id"),
+            bot_id=get_text(answer, "bot_id"),
         )
         return self._identity
 
@@ -210,7 +278,7 @@ class SlackClient:
         channel = str((body or params or {}).get("channel", ""))
         counted = (token or self.bot_token, method, channel)
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        attempts = 1 if method in STALE_WHEN_LATE else RATE_LIMIT_ATTEMPTS
+        attempts = 1 if method in NEVER_WAITING_METHODS else RATE_LIMIT_ATTEMPTS
         while True:
             await self._turns.wait(*counted)
             if verb != "GET":
@@ -238,7 +306,7 @@ class SlackClient:
                 method, http_verb=verb, params=params, json=body, headers=headers
             )
         except SlackApiError as error:
-            raise _translated(cast(object, error.response)) from error
+            raise _translate_error(cast(object, error.response)) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
         except (SlackClientError, AttributeError, ValueError) as error:
@@ -249,14 +317,14 @@ class SlackClient:
         return _object(answer.data)
 
 
-def _translated(response: object) -> SurfaceError:
+def _translate_error(response: object) -> SurfaceError:
     if isinstance(response, aiohttp.ClientResponse):
         return SurfaceUnclear(f"Slack's answer is no JSON (status {response.status})")
     answer = cast(_Answer, response)
-    status, code = answer.status_code, text(_object(answer.data), "error")
+    status, code = answer.status_code, get_text(_object(answer.data), "error")
     if status == 429 or code in _RATE_CODES:
         return SurfaceRateLimited(
-            "Slack asks for patience", retry_after_seconds=retry_after(answer.headers)
+            "Slack asks for patience", retry_after_seconds=retry_after_seconds(answer.headers)
         )
     if status >= 500 or code in _UNCLEAR_CODES or not code:
         return SurfaceUnclear(f"Slack failed ({code or status})")

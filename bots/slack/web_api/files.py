@@ -1,30 +1,93 @@
 """Files that people attached, on their way from Slack: streamed, capped, and the token shown to Slack alone."""
 
 import asyncio
+import hashlib
+import hmac
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 import aiohttp
 from yarl import URL
 
-from bots.slack.events.message_content import files
-from bots.slack.events.payload import child, text
+from bots.slack.events.message_content import parse_files
+from bots.slack.events.payload import get_object, get_text
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
-from bots.slack.web_api.hosts import is_slacks
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
+from core.web_access.loopback import is_loopback
+
+_SIGNED_REF = re.compile(
+    r"(?P<team>T[A-Z0-9]{1,40})(\.(?P<seal>[0-9a-f]{64}))?/(?P<ref>.*)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceFile:
+    """`file` as its workspace calls it. `is_sealed`: the workspace was shown it, by our own seal."""
+
+    team_id: str
+    is_sealed: bool
+    file: IncomingFile
+
+
+class FileRefSigner:
+    """`keys` are secrets, the newest first: it seals, all of them are accepted."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = tuple(keys)
+
+    def named(self, team_id: str, file: IncomingFile) -> IncomingFile:
+        """The file of a workspace, as it is called from now on."""
+        seal = _sign(self._keys[0], team_id, file.file_ref)
+        return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
+
+    def read(self, file: IncomingFile) -> WorkspaceFile | None:
+        """Whose it is; None: the name is none of ours. Names without a seal are from before there was one."""
+        found = _SIGNED_REF.fullmatch(file.file_ref)
+        if found is None:
+            return None
+        team_id, ref, seal = found["team"], found["ref"], found["seal"] or ""
+        is_sealed = any(hmac.compare_digest(_sign(key, team_id, ref), seal) for key in self._keys)
+        if seal and not is_sealed:
+            return None
+        return WorkspaceFile(team_id=team_id, is_sealed=is_sealed, file=replace(file, file_ref=ref))
+
+
+def _sign(key: str, team_id: str, ref: str) -> str:
+    return hmac.new(
+        key.encode(), f"slack-file:{team_id}/{ref}".encode(), hashlib.sha256
+    ).hexdigest()
+
+
+_SLACK_DOMAINS = ("slack.com", "slack-files.com")
+
+
+def is_slack_url(url: URL, api_url: URL) -> bool:
+    """Whether the address is Slack's over TLS, or the very server that the API is configured to be on. This machine has
+    several names (localhost, 127.0.0.1), and a stand-in on it may use any."""
+    if not url.host or url.user or url.password:
+        return False
+    if url.origin() == api_url.origin():
+        return True
+    if is_loopback(url) and is_loopback(api_url):
+        return (url.scheme, url.port) == (api_url.scheme, api_url.port)
+    is_domain = any(url.host == name or url.host.endswith(f".{name}") for name in _SLACK_DOMAINS)
+    return is_domain and url.scheme == "https" and url.port == 443
+
 
 DOWNLOAD = Failpoint("slack.download")
-PIECE_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 REDIRECTS_MAX = 3
 LOOKUP_SECONDS_MAX = 0.8
 
 log = logging.getLogger(__name__)
 
 
-async def introduced(client: SlackClient, file: IncomingFile) -> IncomingFile:
+async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> IncomingFile:
     """The file with its name, type and size. A message of a shared channel tells its id alone, so they are asked for;
     where Slack does not tell in time, it stays as it is."""
     file_id, _, address = file.file_ref.partition(" ")
@@ -36,7 +99,7 @@ async def introduced(client: SlackClient, file: IncomingFile) -> IncomingFile:
     except (SurfaceError, TimeoutError) as error:
         log.info("slack does not tell what a file is: %s", error)
         return file
-    found = files({"files": [child(answer, "file")]})
+    found = parse_files({"files": [get_object(answer, "file")]})
     return found[0] if found else file
 
 
@@ -55,7 +118,7 @@ class SlackFiles:
                 async with self._answer(url, file) as answer:
                     _check(answer, file)
                     received = 0
-                    async for piece in answer.content.iter_chunked(PIECE_BYTES):
+                    async for piece in answer.content.iter_chunked(CHUNK_BYTES):
                         received += len(piece)
                         if received > bytes_max:
                             raise _too_large(file, bytes_max)
@@ -75,10 +138,10 @@ class SlackFiles:
                 raise _unavailable(file, f"files.info: {error.code}") from error
             except SurfaceError as error:
                 raise _unavailable(file, f"files.info: {error}") from error
-            found = child(answer, "file")
-            address = text(found, "url_private_download") or text(found, "url_private")
+            found = get_object(answer, "file")
+            address = get_text(found, "url_private_download") or get_text(found, "url_private")
         url = URL(address)
-        if not is_slacks(url, self._client.api_url):
+        if not is_slack_url(url, self._client.api_url):
             raise _unavailable(file, f"foreign host {url.host}")
         return url
 
@@ -101,7 +164,7 @@ class SlackFiles:
                     return
                 url = url.join(URL(answer.headers.get("Location", "")))
             headers = {}
-            if not is_slacks(url, self._client.api_url):
+            if not is_slack_url(url, self._client.api_url):
                 raise _unavailable(file, f"redirected to {url.host}")
         raise _unavailable(file, "redirected too often")
 

@@ -4,28 +4,28 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bots.inbound.decide import Standing
-from bots.slack.events.payload import child, strings, text
+from bots.slack.events.payload import get_object, get_strings, get_text
 from bots.slack.web_api.client import SlackClient
-from core.domain.errors import SurfaceError
+from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.tasks import spawn
+
+log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS_MAX = 0.8
 REMEMBERED_SECONDS = 3600
 STANDING_REMEMBERED_SECONDS = 60
 FAILURE_REMEMBERED_SECONDS = 60
 LOOKUPS_MAX = 10
-_REMEMBERED_MAX = 5000
-
-log = logging.getLogger(__name__)
+_CACHED_PEOPLE_MAX = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _CachedPerson:
     """`standing` is None where Slack did not tell; moments are those of the monotonic clock."""
 
     name: str
@@ -40,7 +40,7 @@ class People:
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedPerson] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def names(self, ids: Iterable[str]) -> dict[str, str]:
@@ -53,13 +53,13 @@ class People:
         return {person: self._known[person].name for person in wanted if person in self._known}
 
     async def standing(
-        self, person: str, *, age_seconds_max: float, patience_seconds: float
+        self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> Standing:
         """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
         oldest = time.monotonic() - age_seconds_max
         for _ in range(2):  # the first lookup may be one that was under way before
             if self._asked_at(person) < oldest:
-                await asyncio.wait([self._lookup(person)], timeout=patience_seconds)
+                await asyncio.wait([self._lookup(person)], timeout=timeout_seconds)
         known = self._known.get(person)
         if known is None or known.standing is None or known.asked_at < oldest:
             return Standing(is_known=False)
@@ -80,18 +80,18 @@ class People:
         asked_at = time.monotonic()
         standing: Standing | None = None
         try:
-            user = child(await self._client.read("users.info", {"user": person}), "user")
+            user = get_object(await self._client.read("users.info", {"user": person}), "user")
             name = _shown_name(user) or person
-            standing = standing_of(user, self._client.identity.team_id)
+            standing = parse_standing(user, self._client.identity.team_id)
             seconds = REMEMBERED_SECONDS
         except SurfaceError as error:
             log.info("slack does not tell who a person is: %s", error)
             name, seconds = person, FAILURE_REMEMBERED_SECONDS
         finally:
             del self._asking[person]
-        if len(self._known) >= _REMEMBERED_MAX:
+        if len(self._known) >= _CACHED_PEOPLE_MAX:
             del self._known[next(iter(self._known))]
-        self._known[person] = _Known(
+        self._known[person] = _CachedPerson(
             name=name,
             standing=standing,
             asked_at=asked_at,
@@ -106,26 +106,70 @@ class People:
             await asyncio.wait(list(self._asking.values()))
 
 
-def standing_of(user: JsonObject, team_id: str) -> Standing:
+def parse_standing(user: JsonObject, team_id: str) -> Standing:
     """What a `user` object says. In an organisation of several workspaces people belong to each that they are in.
 
     Slack names everybody's workspace; a stand-in that names none has no others, unless it says that this is a stranger.
     """
-    home = text(user, "team_id")
-    teams = strings(user, "enterprise_user", "teams")
+    home = get_text(user, "team_id")
+    teams = get_strings(user, "enterprise_user", "teams")
     is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True
     is_here = home == team_id or team_id in teams
     is_stranger = user.get("is_stranger") is True
     if not home:
-        return Standing(is_known=bool(text(user, "id")) and not is_stranger, is_guest=is_guest)
+        return Standing(is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest)
     is_stranger = is_stranger or not is_here
     return Standing(is_guest=is_guest, home_id=home if is_stranger else "")
 
 
 def _shown_name(user: JsonObject) -> str:
     return (
-        text(user, "profile", "display_name")
-        or text(user, "profile", "real_name")
-        or text(user, "real_name")
-        or text(user, "name")
+        get_text(user, "profile", "display_name")
+        or get_text(user, "profile", "real_name")
+        or get_text(user, "real_name")
+        or get_text(user, "name")
     ).strip()
+
+
+NO_SUCH_GROUP = "no_such_subteam"
+
+
+class UserGroups:
+    """The members of some user groups, by usergroups.users.list. A group of another workspace has nobody here."""
+
+    def __init__(self, client: SlackClient, group_ids: Sequence[str]) -> None:
+        self._client = client
+        self._group_ids = [one for one in group_ids if one.startswith("S")]
+        self._members: dict[str, tuple[frozenset[str], float]] = {}
+
+    async def of(
+        self, person: str, *, age_seconds_max: float, timeout_seconds: float
+    ) -> frozenset[str] | None:
+        """The groups that the person is in, as Slack told not longer ago than that; None: it did not tell."""
+        oldest = time.monotonic() - age_seconds_max
+        old = [
+            one for one in self._group_ids if one not in self._members or self._asked(one) < oldest
+        ]
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                for group_id in old:
+                    await self._ask(group_id)
+        except (SurfaceError, TimeoutError) as error:
+            log.warning("slack does not tell who is in a user group: %s", error)
+            return None
+        return frozenset(one for one in self._group_ids if person in self._members[one][0])
+
+    def _asked(self, group_id: str) -> float:
+        return self._members[group_id][1]
+
+    async def _ask(self, group_id: str) -> None:
+        asked_at = time.monotonic()
+        # which of its workspaces is meant, an organisation's token does not say; others ignore it
+        asked = {"usergroup": group_id, "team_id": self._client.identity.team_id}
+        try:
+            answer = await self._client.read("usergroups.users.list", asked)
+        except SurfaceRefused as error:
+            if error.code != NO_SUCH_GROUP:
+                raise
+            answer = {}
+        self._members[group_id] = frozenset(get_strings(answer, "users")), asked_at

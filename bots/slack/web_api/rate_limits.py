@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from bots.delivery.rate_limiter import Allowance, RateLimiter, owner_of
 
 WAIT_SECONDS_MAX = 30
-POSTING = "chat.postMessage"
+POST_MESSAGE = "chat.postMessage"
 POST_INTERVAL_SECONDS = 1.0
 POST_BURST = 3
 """Ours: Slack allows "short bursts", and says no number."""
@@ -25,18 +25,18 @@ _INTERVALS: Mapping[str, float] = {
     "files.completeUploadExternal": _TIER_4,
     "files.getUploadURLExternal": _TIER_4,
     "files.info": _TIER_4,
-    POSTING: _HUNDREDS,
+    POST_MESSAGE: _HUNDREDS,
     "reactions.remove": _TIER_2,
     "usergroups.users.list": _TIER_2,
     "users.info": _TIER_4,
 }
 
 # Newer content takes the place of what waits: the caller had better hear of the limit at once.
-STALE_WHEN_LATE = frozenset(
+NEVER_WAITING_METHODS = frozenset(
     {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
 )
 # Carried out twice they leave the same state as once, so an unclear end may be tried again here.
-REPEATABLE = frozenset(
+IDEMPOTENT_METHODS = frozenset(
     {
         "agents.sessions.setStatus",
         "apps.connections.open",
@@ -54,42 +54,42 @@ REPEATABLE = frozenset(
 )
 
 
-def allowances(
-    token: str, method: str, channel: str, *, paces_ahead: bool = True
+def allowances_for_call(
+    token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[Allowance, ...]:
     """What counts a call; without `paces_ahead` nothing does before Slack has refused one."""
     owner = owner_of("slack", token)
     whole = Allowance(
         owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1
     )
-    if method != POSTING:
+    if method != POST_MESSAGE:
         return (whole,)
     in_channel = Allowance(
         owner=owner,
         name=f"{method} {channel}",
         interval_seconds=POST_INTERVAL_SECONDS,
         burst=POST_BURST,
-        always_kept=paces_ahead,
+        always_kept=limits_proactively,
     )
     return whole, in_channel
 
 
-class Turns:
+class CallLimiter:
     """The calls of one client, each of which waits for its turn."""
 
-    def __init__(self, limiter: RateLimiter, *, paces_ahead: bool) -> None:
+    def __init__(self, limiter: RateLimiter, *, limits_proactively: bool) -> None:
         self._limiter = limiter
-        self._paces_ahead = paces_ahead
+        self._paces_ahead = limits_proactively
 
     async def wait(self, token: str, method: str, channel: str) -> None:
         """Raises SurfaceRateLimited where waiting is the caller's to plan."""
         await self._limiter.admit(
-            allowances(token, method, channel, paces_ahead=self._paces_ahead),
-            wait_seconds_max=0 if method in STALE_WHEN_LATE else WAIT_SECONDS_MAX,
-            oversleeps=method in REPEATABLE,
+            allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead),
+            wait_seconds_max=0 if method in NEVER_WAITING_METHODS else WAIT_SECONDS_MAX,
+            oversleeps=method in IDEMPOTENT_METHODS,
         )
 
     async def refused(self, token: str, method: str, channel: str, *, seconds: float) -> None:
         """Slack has refused a call: it takes none of that method for so long (`Retry-After`)."""
-        counted = allowances(token, method, channel, paces_ahead=self._paces_ahead)
+        counted = allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead)
         await self._limiter.refuse(counted, seconds=seconds)

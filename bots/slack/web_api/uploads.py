@@ -9,11 +9,11 @@ import aiohttp
 from yarl import URL
 
 from bots.slack import limits
-from bots.slack.events.payload import text
-from bots.slack.render.elements import cut
-from bots.slack.render.mrkdwn import escape
+from bots.slack.events.payload import get_text
+from bots.slack.render.block_kit import truncate
+from bots.slack.render.mrkdwn import escape_mrkdwn
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
-from bots.slack.web_api.hosts import is_slacks
+from bots.slack.web_api.files import is_slack_url
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -24,7 +24,7 @@ _REMEMBERED_MAX = 500
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
 
 
-class Uploads:
+class FileUploads:
     """Remembers which file it sent under which delivery id, for the case that the last answer got lost."""
 
     def __init__(self, client: SlackClient) -> None:
@@ -38,23 +38,23 @@ class Uploads:
     async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
         """Posts the file into the thread and answers its file id. Raises as ChatSurface.upload says."""
         _check_size(file)
-        name = safe_name(file.name)
+        name = safe_file_name(file.name)
         ticket = await self._client.write_form(
             "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}
         )
-        file_id = text(ticket, "file_id")
-        await self._send(URL(text(ticket, "upload_url")), file)
+        file_id = get_text(ticket, "file_id")
+        await self._send(URL(get_text(ticket, "upload_url")), file)
         self._remember(delivery_id, file_id)
         # `blocks` takes the place of an initial comment; its id is what tells this post from any other.
         note: JsonObject = {
             "type": "context",
             "block_id": delivery_block_id(delivery_id),
-            "elements": [{"type": "plain_text", "text": cut(name, limits.NOTE_TEXT_MAX)}],
+            "elements": [{"type": "plain_text", "text": truncate(name, limits.FILE_NOTE_MAX)}],
         }
         await self._client.write_form(
             "files.completeUploadExternal",
             {
-                "files": json.dumps([{"id": file_id, "title": escape(name)}]),
+                "files": json.dumps([{"id": file_id, "title": escape_mrkdwn(name)}]),
                 "channel_id": address.channel_id,
                 "thread_ts": address.thread_key,
                 "blocks": json.dumps([note]),
@@ -63,13 +63,13 @@ class Uploads:
         return file_id
 
     async def _send(self, url: URL, file: OutgoingFile) -> None:
-        if not is_slacks(url, self._client.api_url):
+        if not is_slack_url(url, self._client.api_url):
             raise SurfaceRefused("Slack named a foreign upload address", code="foreign_host")
         broken: list[Exception] = []
         try:
             async with self._client.session.post(
                 url,
-                data=_exactly(file, broken),
+                data=_checked_chunks(file, broken),
                 headers={
                     "Content-Length": str(file.size_bytes),
                     "Content-Type": "application/octet-stream",
@@ -102,7 +102,7 @@ def delivery_block_id(delivery_id: str) -> str:
     return f"delivery:{delivery_id}"[: limits.BLOCK_ID_MAX]
 
 
-def safe_name(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """The name without folders, control characters and direction marks."""
     clean = _UNSAFE.sub("_", name).strip(". ")
     if len(clean) <= NAME_CHARACTERS_MAX:
@@ -119,7 +119,7 @@ def _check_size(file: OutgoingFile) -> None:
         raise SurfaceRefused("Slack takes no empty file", code="empty_file")
 
 
-async def _exactly(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
+async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
     """The pieces, as long as they are what was announced: a changed file must not hang the connection.
 
     What goes wrong with them is noted in `broken`, as aiohttp would only tell of a lost connection.

@@ -6,7 +6,7 @@ import pytest
 
 from bots.delivery.content import AskPrompt, RunStatus
 from bots.delivery.run_view import RunView
-from bots.discord.render.components import SUPPRESS_EMBEDS, payload
+from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
 from bots.inbound.decide import (
     NOT_STORED,
     AskAnswered,
@@ -265,4 +265,4 @@ async def test_an_answered_question_has_no_controls_left(world) -> None:
     address = world.program.received[0].address
     await world.app.surface.edit(address, message_id, AskPrompt(ask=ask))
     assert controls(world.message(message_id)) == {}
-    assert "custom_id" not in str(payload(AskPrompt(ask=ask)))
+    assert "custom_id" not in str(render_content(AskPrompt(ask=ask)))

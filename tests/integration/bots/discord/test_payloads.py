@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bots.discord.interactions.commands import sync
+from bots.discord.interactions.commands import sync_commands
 from bots.inbound.decide import IncomingMessage, MessageEdited
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
@@ -73,5 +73,5 @@ class WithoutList:
 
 async def test_commands_are_registered_where_their_list_cannot_be_read(world):
     rest = WithoutList()
-    assert await sync(world.app.client.tree, rest, 1)
+    assert await sync_commands(world.app.client.tree, rest, 1)
     assert len(rest.written) == 1

@@ -4,8 +4,7 @@ import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
-from bots.discord.render.components import payload
-from bots.discord.render.fallback import plainer
+from bots.discord.render.components import render_content, simplify_message
 from bots.inbound.decide import AskAnswered, RunButtonPressed
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address, Ask
@@ -66,4 +65,4 @@ async def test_another_refusal_is_told_at_once(world):
 
 
 def test_an_ordinary_message_stays_as_it_is():
-    assert plainer(payload(AnswerPart(markdown="42"))) is None
+    assert simplify_message(render_content(AnswerPart(markdown="42"))) is None

@@ -10,7 +10,7 @@ from discord.http import Route
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import RateLimiter
 from bots.discord.app import DiscordApp
-from bots.discord.rest.rate_limits import allowance
+from bots.discord.rest.client import global_allowance
 from core.domain.errors import SurfaceRateLimited
 from core.tasks import cancel
 from simulator.discord import DiscordSettings, DiscordSimulator
@@ -23,7 +23,7 @@ CALLS = 120
 
 @asynccontextmanager
 async def signed_in(
-    discord: DiscordSimulator, limiter: RateLimiter, *, paces_ahead: bool
+    discord: DiscordSimulator, limiter: RateLimiter, *, limits_proactively: bool
 ) -> AsyncIterator[DiscordApp]:
     program = Program()
     app = DiscordApp(
@@ -33,7 +33,7 @@ async def signed_in(
         api_url=discord.api_url,
     )
     app.client.rest.turns.limiter = limiter
-    app.client.rest.turns.paces_ahead = paces_ahead
+    app.client.rest.turns.limits_proactively = limits_proactively
     scale, discord.settings.rate_limit_scale = discord.settings.rate_limit_scale, 0
     await app.sign_in()
     discord.settings.rate_limit_scale = scale
@@ -74,7 +74,7 @@ async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator
     limiter = RateLimiter(MemoryRateBudget())
     async with AsyncExitStack() as stack:
         apps = [
-            await stack.enter_async_context(signed_in(strict, limiter, paces_ahead=True))
+            await stack.enter_async_context(signed_in(strict, limiter, limits_proactively=True))
             for _ in range(4)
         ]
         await read(strict, apps)
@@ -86,7 +86,7 @@ async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator
 async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
     now = 100.0
     budget = MemoryRateBudget(clock=lambda: now)
-    counted = [allowance("token", paces_ahead=True)]
+    counted = [global_allowance("token", limits_proactively=True)]
     places: list[float] = []
     for pause in (0, 0.3, 2, 0.7, 0):
         now += pause
@@ -102,10 +102,10 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
     budget = MemoryRateBudget()
     limiter = RateLimiter(budget, waited=lambda platform, call, _s: waits.append((platform, call)))
     strict.settings.rate_limit_scale = 2.0
-    counted = allowance(strict.world.token, paces_ahead=False)
+    counted = global_allowance(strict.world.token, limits_proactively=False)
     async with (
-        signed_in(strict, limiter, paces_ahead=False) as one,
-        signed_in(strict, limiter, paces_ahead=False) as other,
+        signed_in(strict, limiter, limits_proactively=False) as one,
+        signed_in(strict, limiter, limits_proactively=False) as other,
     ):
         # a route without a limit of its own
         calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
@@ -123,8 +123,10 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
 
 async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -> None:
     budget = MemoryRateBudget()
-    await budget.refuse([allowance(strict.world.token, paces_ahead=True)], seconds=100)
-    async with signed_in(strict, RateLimiter(budget), paces_ahead=True) as app:
+    await budget.refuse(
+        [global_allowance(strict.world.token, limits_proactively=True)], seconds=100
+    )
+    async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
         turns = app.client.rest.turns
         for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
             async with asyncio.timeout(5):
@@ -143,9 +145,11 @@ async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimul
         await goes_on.wait()
 
     budget = MemoryRateBudget()
-    async with signed_in(strict, RateLimiter(budget, sleep=sleep), paces_ahead=True) as app:
+    async with signed_in(strict, RateLimiter(budget, sleep=sleep), limits_proactively=True) as app:
         before = len(strict.calls)
-        await budget.refuse([allowance(strict.world.token, paces_ahead=True)], seconds=0.4)
+        await budget.refuse(
+            [global_allowance(strict.world.token, limits_proactively=True)], seconds=0.4
+        )
         call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
         async with asyncio.timeout(20):
             await waits.wait()

@@ -4,14 +4,14 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bots.slack.install.tokens import Access
+from bots.slack.install.tokens import WorkspaceToken
 from bots.slack.web_api.client import Identity, SlackClient
-from bots.slack.web_api.file_names import FileNames
-from bots.slack.workspaces import Teams
+from bots.slack.web_api.files import FileRefSigner
+from bots.slack.workspaces import Workspaces
 
 
-def access_of(team_id: str, *, installed_by: str = "") -> Access:
-    return Access(
+def access_of(team_id: str, *, installed_by: str = "") -> WorkspaceToken:
+    return WorkspaceToken(
         token=f"xoxb-{team_id}",
         identity=Identity(team_id=team_id, user_id="U0", bot_id="B0"),
         installed_by=installed_by or team_id,
@@ -22,20 +22,20 @@ def access_of(team_id: str, *, installed_by: str = "") -> Access:
 class Shelf:
     """Tokens by workspace; those of `slow` come once `released` is set."""
 
-    known: dict[str, Access]
+    known: dict[str, WorkspaceToken]
     slow: set[str] = field(default_factory=set[str])
     released: asyncio.Event = field(default_factory=asyncio.Event)
     asked: Counter[str] = field(default_factory=Counter[str])
 
-    async def access(self, team_id: str) -> Access | None:
+    async def access(self, team_id: str) -> WorkspaceToken | None:
         self.asked[team_id] += 1
         if team_id in self.slow:
             await self.released.wait()
         return self.known.get(team_id)
 
     @property
-    def file_names(self) -> FileNames:
-        return FileNames(["secret"])
+    def file_ref_signer(self) -> FileRefSigner:
+        return FileRefSigner(["secret"])
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         return False
@@ -44,10 +44,10 @@ class Shelf:
         return False
 
 
-def teams_with(shelf: Shelf, **settings: float) -> Teams:
-    return Teams(
+def teams_with(shelf: Shelf, **settings: float) -> Workspaces:
+    return Workspaces(
         tokens=shelf,
         new_client=lambda token: SlackClient(bot_token=token, api_url="http://127.0.0.1:9/api/"),
-        new_doorway=lambda client: None,
+        new_event_handler=lambda client: None,
         **settings,
     )

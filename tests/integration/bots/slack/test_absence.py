@@ -9,14 +9,13 @@ from functools import partial
 
 import pytest
 
-from bots.slack.events.backfill import AGE_SECONDS_MAX, OVERLAP_SECONDS, CatchUp, gaps_of
-from bots.slack.events.bolt import bolt_app
-from bots.slack.events.cursors import Marks
-from bots.slack.events.handler import Doorway
-from bots.slack.events.retry_buffer import Refused
-from bots.slack.events.socket_mode import PING_SECONDS, Socket
+from bots.slack.events.backfill import MESSAGE_AGE_SECONDS_MAX, OVERLAP_SECONDS, Backfill, find_gaps
+from bots.slack.events.bolt import RetryBuffer, build_bolt_app
+from bots.slack.events.cursors import ChannelCursors
+from bots.slack.events.handler import EventHandler
+from bots.slack.events.transports import PING_SECONDS, SocketModeTransport
 from bots.slack.web_api.client import SlackClient
-from bots.slack.workspaces import Teams
+from bots.slack.workspaces import Workspaces
 from core import failpoints
 from core.domain.threads import Ignore
 from simulator.slack import SlackSimulator
@@ -42,10 +41,10 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 
 def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
     now = 1_800_000_000.0
-    fresh, old = f"{now - 60:.6f}", f"{now - AGE_SECONDS_MAX - 60:.6f}"
+    fresh, old = f"{now - 60:.6f}", f"{now - MESSAGE_AGE_SECONDS_MAX - 60:.6f}"
     marks = {"T1:C1": old, "T1:C2": fresh, "T2:C3": fresh, "T2:C4": "99", "C5": fresh}
 
-    gaps = gaps_of(marks, now=now)
+    gaps = find_gaps(marks, now=now)
 
     assert {team_id: [gap.channel_id for gap in found] for team_id, found in gaps.items()} == {
         "T1": ["C2", "C1"],
@@ -53,7 +52,7 @@ def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
     }
     newer, older = gaps["T1"]
     assert (float(newer.oldest), newer.is_cut) == (now - 60 - OVERLAP_SECONDS, False)
-    assert (float(older.oldest), older.is_cut) == (now - AGE_SECONDS_MAX, True)
+    assert (float(older.oldest), older.is_cut) == (now - MESSAGE_AGE_SECONDS_MAX, True)
 
 
 @pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])
@@ -123,9 +122,9 @@ async def test_two_programs_take_what_was_missed_once(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     client: SlackClient
-    teams: Teams
-    catch_up: CatchUp
-    doorway: Doorway
+    teams: Workspaces
+    catch_up: Backfill
+    event_handler: EventHandler
 
 
 @asynccontextmanager
@@ -133,20 +132,20 @@ async def unplugged(
     slack: SlackSimulator, office: Office, *, away_seconds: float
 ) -> AsyncGenerator[Parts, None]:
     """The parts without a socket: what is heard is what the test hands over."""
-    marks = Marks(office.inbox)
-    teams = Teams(
+    marks = ChannelCursors(office.inbox)
+    teams = Workspaces(
         tokens=None,
         new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-        new_doorway=lambda client: Doorway(client, office.receive, marks=marks),
+        new_event_handler=lambda client: EventHandler(client, office.receive, marks=marks),
     )
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
     identity = await client.open()
-    team = teams.team_with(client)
+    team = teams.build_workspace(client)
     teams.add(identity.team_id, team)
-    assert team.doorway is not None
-    catch_up = CatchUp(office.inbox, marks, teams, away_seconds=away_seconds)
+    assert team.event_handler is not None
+    catch_up = Backfill(office.inbox, marks, teams, away_seconds=away_seconds)
     try:
-        yield Parts(client=client, teams=teams, catch_up=catch_up, doorway=team.doorway)
+        yield Parts(client=client, teams=teams, catch_up=catch_up, event_handler=team.event_handler)
     finally:
         await catch_up.close()
         await teams.close()
@@ -154,13 +153,13 @@ async def unplugged(
 
 async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
     async with unplugged(slack, office, away_seconds=0.0) as parts:
-        catch_up, doorway = parts.catch_up, parts.doorway
-        await _hand_over(slack, doorway, "@threadhand begin")
+        catch_up, event_handler = parts.catch_up, parts.event_handler
+        await _hand_over(slack, event_handler, "@threadhand begin")
         before = await office.marks()
         catch_up.seen(is_connected=True)
         catch_up.seen(is_connected=False)
         await slack.say("alice", channel_of(slack), "@threadhand anybody?")
-        await _hand_over(slack, doorway, "@threadhand first again")
+        await _hand_over(slack, event_handler, "@threadhand first again")
         assert await office.marks() == before
         catch_up.seen(is_connected=True)
         await eventually(lambda: "anybody?" in office.taken)
@@ -171,11 +170,11 @@ async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
 
 async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, office: Office):
     async with unplugged(slack, office, away_seconds=60.0) as parts:
-        catch_up, doorway = parts.catch_up, parts.doorway
+        catch_up, event_handler = parts.catch_up, parts.event_handler
         catch_up.seen(is_connected=True)
         catch_up.seen(is_connected=False)
         catch_up.seen(is_connected=True)
-        await _hand_over(slack, doorway, "@threadhand begin")
+        await _hand_over(slack, event_handler, "@threadhand begin")
         assert list(await office.marks()) == [f"{FIRST}:{channel_of(slack)}"]
     assert calls_of(slack, "conversations.history") == 0
 
@@ -194,8 +193,8 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
         async def leave(team_id: str) -> None:
             raise AssertionError(team_id)
 
-        bolt = bolt_app(parts.client, parts.teams, leave, Refused())
-        socket = Socket(parts.client, bolt, slack.settings.app_token, seen)
+        bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer())
+        socket = SocketModeTransport(parts.client, bolt, slack.settings.app_token, seen)
         parts.catch_up.prepare()
         await socket.open()
         parts.catch_up.begin()
@@ -214,14 +213,14 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
             await socket.close()
 
 
-async def _hand_over(slack: SlackSimulator, doorway: Doorway, words: str) -> None:
+async def _hand_over(slack: SlackSimulator, event_handler: EventHandler, words: str) -> None:
     channel = slack.workspace.channels[channel_of(slack)]
     ts = await slack.say("alice", channel.channel_id, words)
-    await doorway.on_event(posted_event(slack.workspace, channel, channel.messages[ts]))
+    await event_handler.on_event(posted_event(slack.workspace, channel, channel.messages[ts]))
 
 
 async def test_marks_stay_before_a_gap_until_it_is_filled(office: Office):
-    marks = Marks(office.inbox)
+    marks = ChannelCursors(office.inbox)
     first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
     hear = partial(marks.heard, "T1", "C1")
     await hear(first)

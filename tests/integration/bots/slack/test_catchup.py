@@ -8,7 +8,7 @@ import pytest
 from bots.delivery.content import AnswerPart
 from bots.inbound.decide import IncomingMessage
 from bots.slack.app import SlackApp
-from bots.slack.events.history import PAGE, PAGES_MAX
+from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.interactions import BusyPeople
@@ -141,7 +141,7 @@ async def test_all_pages_are_read(
     caplog.set_level("INFO")
     await heard_once(slack, office)
     await slack.say("alice", channel_of(slack), "@threadhand the oldest")
-    for _ in range(PAGE + 1):
+    for _ in range(PAGE_SIZE + 1):
         await slack.say("bob", channel_of(slack), "chatter")
     async with listening(slack, office):
         await told(caplog, "caught up in workspace")
@@ -156,7 +156,7 @@ async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
     await heard_once(slack, office)
     channel = channel_of(slack)
     await slack.say("alice", channel, "@threadhand the oldest")
-    for _ in range(PAGE * PAGES_MAX):
+    for _ in range(PAGE_SIZE * CHANNEL_PAGES_MAX):
         await slack.say("bob", channel, "chatter")
     await slack.say("alice", channel, "@threadhand the newest")
     async with listening(slack, office):
@@ -166,7 +166,7 @@ async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
         f"slack: in 1 channels of workspace {FIRST} too much was missed: {channel}"
     )
     pages = [call for call in slack.calls if call.method == "conversations.history"]
-    assert sum(call.arguments["channel"] == channel for call in pages) == PAGES_MAX
+    assert sum(call.arguments["channel"] == channel for call in pages) == CHANNEL_PAGES_MAX
 
 
 async def test_a_channel_that_refuses_keeps_no_other_from_being_read(

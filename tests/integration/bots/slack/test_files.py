@@ -8,9 +8,9 @@ from aiohttp import web
 from yarl import URL
 
 from bots.slack.app import SlackApp
-from bots.slack.events.message_content import file_ref
-from bots.slack.web_api.hosts import is_slacks
-from bots.slack.web_api.uploads import safe_name
+from bots.slack.events.message_content import build_file_ref
+from bots.slack.web_api.files import is_slack_url
+from bots.slack.web_api.uploads import safe_file_name
 from core import server_shutdown
 from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.threads import Address, IncomingFile
@@ -85,7 +85,7 @@ async def test_a_file_that_slack_cannot_take_is_refused(
     ],
 )
 def test_names_of_files_are_made_safe(name: str, safe: str):
-    assert safe_name(name) == safe
+    assert safe_file_name(name) == safe
 
 
 async def test_a_file_whose_source_fails_raises_that(speaker: SlackApp, address: Address):
@@ -174,7 +174,7 @@ async def speaking(origin: URL) -> AsyncIterator[SlackApp]:
 
 def named(url: URL, mime_type: str = "text/plain", size: int | None = None) -> IncomingFile:
     return IncomingFile(
-        file_ref=file_ref("F1", str(url)), name="f", mime_type=mime_type, size_bytes=size
+        file_ref=build_file_ref("F1", str(url)), name="f", mime_type=mime_type, size_bytes=size
     )
 
 
@@ -249,4 +249,4 @@ async def test_an_upload_address_elsewhere_is_refused():
     ],
 )
 def test_only_slacks_own_hosts_count(url: str, is_own: bool):
-    assert is_slacks(URL(url), API) == is_own
+    assert is_slack_url(URL(url), API) == is_own

@@ -14,8 +14,8 @@ from yarl import URL
 
 from bots.inbound.decide import AskAnswered, IncomingMessage
 from bots.slack.app import SlackApp
-from bots.slack.events.http import is_signed
-from bots.slack.install.manifest import BOT_SCOPES, manifest, manifest_text
+from bots.slack.events.transports import is_signature_valid
+from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml
 from core import server_shutdown
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
@@ -113,8 +113,8 @@ def test_a_signature_holds_for_five_minutes():
     body = b"{}"
     headers = signed(body, at=1000)
     timestamp, signature = headers["X-Slack-Request-Timestamp"], headers["X-Slack-Signature"]
-    assert is_signed(body, timestamp, signature, SECRET.encode(), now=1300)
-    assert not is_signed(body, timestamp, signature, SECRET.encode(), now=1301)
+    assert is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1300)
+    assert not is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1301)
 
 
 async def test_slacks_question_for_the_address_is_answered(url: URL):
@@ -194,7 +194,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
 
 
 def test_the_manifest_fits_the_way_in():
-    by_socket, by_http = manifest(), manifest(public_url="https://bot.example.com/")
+    by_socket, by_http = build_manifest(), build_manifest(public_url="https://bot.example.com/")
     assert settings_of(by_socket)["socket_mode_enabled"] is True
     assert settings_of(by_http)["socket_mode_enabled"] is False
     for part in ("event_subscriptions", "interactivity"):
@@ -209,6 +209,6 @@ def settings_of(app_manifest: JsonObject) -> JsonObject:
 
 
 def test_the_manifest_is_printed_as_yaml_with_every_scope():
-    text = manifest_text(name="Helper")
+    text = build_manifest_yaml(name="Helper")
     assert "name: Helper" in text
     assert all(f"- {scope}" in text for scope in BOT_SCOPES)

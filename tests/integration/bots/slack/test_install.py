@@ -10,7 +10,7 @@ from yarl import URL
 
 from bots.delivery.content import AnswerPart
 from bots.inbound.decide import IncomingMessage
-from bots.slack.install.token_cipher import Vault
+from bots.slack.install.token_cipher import TokenCipher
 from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.interactions import BusyPeople
@@ -174,8 +174,8 @@ async def test_a_token_under_an_old_key_is_sealed_with_the_newest(shop: Shop) ->
     before = await shop.installs.tokens.access(FIRST)
     newest = Fernet.generate_key().decode()
     old = shop.installs.tokens
-    rotated = replace(old, vault=Vault([newest, KEY]))
+    rotated = replace(old, token_cipher=TokenCipher([newest, KEY]))
     assert await rotated.access(FIRST) == before
-    without = replace(old, vault=Vault([newest]))
+    without = replace(old, token_cipher=TokenCipher([newest]))
     assert await without.access(FIRST) == before
     assert await shop.installs.tokens.access(FIRST) is None

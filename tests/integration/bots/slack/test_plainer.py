@@ -10,8 +10,8 @@ from bots.delivery.content import AnswerPart, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.slack import limits
 from bots.slack.app import SlackApp
-from bots.slack.events.payload import children, text
-from bots.slack.render.fallback import plainer, words
+from bots.slack.events.payload import get_objects, get_text
+from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
 from core import server_shutdown
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
@@ -26,7 +26,7 @@ OLD = {"section", "divider", "image", "actions", "context", "input", "header", "
 
 
 def is_old(body: JsonObject) -> str:
-    kinds = {text(block, "type") for block in children(body, "blocks")}
+    kinds = {get_text(block, "type") for block in get_objects(body, "blocks")}
     return "" if kinds <= OLD else "invalid_blocks"
 
 
@@ -68,11 +68,11 @@ async def test_an_answer_comes_in_sections_where_its_block_is_not_known():
     async with speaking(is_old, taken) as app:
         assert await app.surface.post(THREAD, ANSWER, delivery_id="d1") == "1.000002"
     (body,) = taken
-    (section,) = children(body, "blocks")
-    assert text(section, "text", "text") == (
+    (section,) = get_objects(body, "blocks")
+    assert get_text(section, "text", "text") == (
         "*Sales*\n*Up* by 3 &amp; <https://example.com/a?b=1&amp;c=2|more> ‹!here&gt;"
     )
-    assert text(body, "metadata", "event_payload", "delivery_id") == "d1"
+    assert get_text(body, "metadata", "event_payload", "delivery_id") == "d1"
 
 
 async def test_a_status_keeps_its_button_where_its_steps_are_not_known():
@@ -80,7 +80,7 @@ async def test_a_status_keeps_its_button_where_its_steps_are_not_known():
     async with speaking(is_old, taken) as app:
         await app.surface.edit(THREAD, "1.000002", STATUS)
     (body,) = taken
-    assert [text(block, "type") for block in children(body, "blocks")] == [
+    assert [get_text(block, "type") for block in get_objects(body, "blocks")] == [
         "section",
         "section",
         "actions",
@@ -94,7 +94,7 @@ async def test_words_alone_are_what_is_left_where_no_block_is_taken(content: Con
     async with speaking(takes_none, taken) as app:
         await app.surface.post(THREAD, content, delivery_id="d1")
     (body,) = taken
-    assert (body["blocks"], bool(text(body, "text"))) == ([], True)
+    assert (body["blocks"], bool(get_text(body, "text"))) == ([], True)
 
 
 async def test_another_refusal_is_told_at_once():
@@ -113,11 +113,13 @@ async def test_another_refusal_is_told_at_once():
 @pytest.mark.parametrize("piece", ["word " * 20 + "\n", "x" * 7, "&", "a b&"])
 def test_a_long_text_is_cut_into_sections_and_none_of_it_is_lost(piece: str):
     written = (piece * limits.ANSWER_MAX)[: limits.ANSWER_MAX if "&" not in piece else 2_500]
-    sections = plainer([{"type": "markdown", "text": written}])
+    sections = simplify_blocks([{"type": "markdown", "text": written}])
     check_message_blocks(list(sections))
-    assert "".join(words(sections).split()) == "".join(written.replace("&", "&amp;").split())
+    assert "".join(blocks_to_mrkdwn(sections).split()) == "".join(
+        written.replace("&", "&amp;").split()
+    )
 
 
 def test_nothing_becomes_a_block_of_nothing():
-    (section,) = plainer([{"type": "markdown", "text": " "}])
-    assert text(section, "text", "text") == "…"
+    (section,) = simplify_blocks([{"type": "markdown", "text": " "}])
+    assert get_text(section, "text", "text") == "…"

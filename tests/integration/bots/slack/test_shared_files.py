@@ -3,7 +3,7 @@
 import pytest
 from yarl import URL
 
-from bots.slack.web_api.hosts import is_slacks
+from bots.slack.web_api.files import is_slack_url
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.scene import Desk, attached, read, running
 
@@ -42,4 +42,4 @@ async def test_a_file_that_slack_tells_nothing_of_is_known_by_its_id(desk: Desk)
     ],
 )
 def test_a_stand_in_on_this_machine_may_call_it_by_another_name(url: str, is_own: bool):
-    assert is_slacks(URL(url), URL("http://127.0.0.1:8080/api/")) == is_own
+    assert is_slack_url(URL(url), URL("http://127.0.0.1:8080/api/")) == is_own

@@ -10,7 +10,7 @@ import pytest
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import RateBudget, RateLimiter
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.rate_limits import POST_BURST, allowances
+from bots.slack.web_api.rate_limits import POST_BURST, allowances_for_call
 from core.domain.errors import SurfaceRateLimited
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
@@ -44,13 +44,13 @@ async def in_redis(url: str) -> AsyncIterator[RedisRateBudget]:
 
 @asynccontextmanager
 async def speaking(
-    slack: SlackSimulator, budget: RateBudget, *, paces_ahead: bool = False
+    slack: SlackSimulator, budget: RateBudget, *, limits_proactively: bool = False
 ) -> AsyncIterator[SlackClient]:
     client = SlackClient(
         bot_token=slack.settings.bot_token,
         api_url=slack.api_url,
         limiter=RateLimiter(budget),
-        paces_ahead=paces_ahead,
+        limits_proactively=limits_proactively,
     )
     client.connect()
     try:
@@ -91,7 +91,7 @@ async def test_two_bots_that_share_a_budget_are_never_refused(
         clients: list[SlackClient] = []
         for _ in range(2):
             budget = await stack.enter_async_context(in_redis(redis_url))
-            client = speaking(slack, budget, paces_ahead=True)
+            client = speaking(slack, budget, limits_proactively=True)
             clients.append(await stack.enter_async_context(client))
         began = time.monotonic()
         await post_by_turns(slack, *clients)
@@ -105,8 +105,8 @@ async def test_two_bots_that_share_a_budget_are_never_refused(
 @pytest.mark.slow
 async def test_two_bots_that_do_not_are_refused_and_lose_nothing(slack: SlackSimulator) -> None:
     async with (
-        speaking(slack, MemoryRateBudget(), paces_ahead=True) as one,
-        speaking(slack, MemoryRateBudget(), paces_ahead=True) as other,
+        speaking(slack, MemoryRateBudget(), limits_proactively=True) as one,
+        speaking(slack, MemoryRateBudget(), limits_proactively=True) as other,
     ):
         await post_by_turns(slack, one, other)
 
@@ -118,7 +118,7 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(
     slack: SlackSimulator, redis_url: str
 ) -> None:
     edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
-    counted = allowances(slack.settings.bot_token, "chat.update", channel_of(slack))
+    counted = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
     async with (
         in_redis(redis_url) as first,
         in_redis(redis_url) as second,
@@ -154,7 +154,7 @@ async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_tim
 
 @pytest.mark.parametrize("paces_ahead", [True, False])
 async def test_without_redis_messages_arrive_all_the_same(
-    slack: SlackSimulator, paces_ahead: bool
+    slack: SlackSimulator, limits_proactively: bool
 ) -> None:
     with redis() as url:
         pass
@@ -162,7 +162,9 @@ async def test_without_redis_messages_arrive_all_the_same(
         client = connect(url)
         stack.push_async_callback(client.aclose)
         budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget())
-        speaker = await stack.enter_async_context(speaking(slack, budget, paces_ahead=paces_ahead))
+        speaker = await stack.enter_async_context(
+            speaking(slack, budget, limits_proactively=limits_proactively)
+        )
         await post_by_turns(slack, speaker, speaker, posts=4)
     assert posted(slack) == [f"{number}" for number in range(4)]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bots.slack.events import unread_channels
-from bots.slack.events.history import PAGE
-from bots.slack.events.unread_channels import newest_of, since_of
+from bots.slack.events import backfill
+from bots.slack.events.backfill import last_listed_ts, newest_cursor_by_workspace
 from bots.slack.install.manifest import BOT_SCOPES
+from bots.slack.web_api.history import PAGE_SIZE
 from core import failpoints
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import SCOPES
@@ -103,14 +103,14 @@ async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start
     office: Office, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("INFO")
-    monkeypatch.setattr(unread_channels, "MARKED_MAX", PAGE + 5)
-    channels = ("general", "other", *(f"c{number}" for number in range(PAGE + 10)))
+    monkeypatch.setattr(backfill, "MARKED_MAX", PAGE_SIZE + 5)
+    channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
     settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
     async with SlackSimulator(settings=settings) as slack:
         await heard_once(slack, office)
         async with listening(slack, office):
             await eventually(lambda: calls_of(slack, "conversations.history") > 0)
-            await settled(office, 1 + PAGE + 5)
+            await settled(office, 1 + PAGE_SIZE + 5)
         assert calls_of(slack, "users.conversations") == 3 + 2
         async with listening(slack, office):
             await settled(office, len(slack.workspace.channels))
@@ -166,5 +166,10 @@ async def test_what_was_found_is_read_at_a_later_start_where_this_one_is_cut_off
 def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
     early, late = "1800000000.000000", "1800000009.000000"
     cursors = {"T1:C1": early, "T1:C2": "0", "T1:": late, "T2:": late, "T3:C1": late, "T3:": early}
-    assert [since_of(one, cursors) for one in ("T1", "T2", "T3", "T4")] == [early, late, early, ""]
-    assert newest_of({**cursors, ":C": late}) == {"T1": early, "T3": late}
+    assert [last_listed_ts(one, cursors) for one in ("T1", "T2", "T3", "T4")] == [
+        early,
+        late,
+        early,
+        "",
+    ]
+    assert newest_cursor_by_workspace({**cursors, ":C": late}) == {"T1": early, "T3": late}

@@ -3,8 +3,8 @@
 import discord
 import pytest
 
-from bots.discord.interactions.commands import build, is_same
-from bots.discord.interactions.responses import Interactions
+from bots.discord.interactions.commands import build_command_tree, is_equivalent
+from bots.discord.interactions.responses import InteractionHandler
 
 OURS = [
     {
@@ -33,15 +33,15 @@ THEIRS = [
 
 
 def test_what_discord_adds_leaves_out_or_sorts_otherwise_is_the_same() -> None:
-    assert is_same(OURS, THEIRS)
+    assert is_equivalent(OURS, THEIRS)
 
 
 def test_a_changed_word_a_missing_and_a_surplus_command_are_not() -> None:
     changed = [{**THEIRS[0], "description": "Halt"}, THEIRS[1]]
-    assert not is_same(OURS, changed)
-    assert not is_same(OURS, THEIRS[:1])
-    assert not is_same(OURS, [*THEIRS, {"name": "old", "type": 1}])
-    assert not is_same(OURS, "nonsense")
+    assert not is_equivalent(OURS, changed)
+    assert not is_equivalent(OURS, THEIRS[:1])
+    assert not is_equivalent(OURS, [*THEIRS, {"name": "old", "type": 1}])
+    assert not is_equivalent(OURS, "nonsense")
 
 
 @pytest.mark.parametrize(("count", "is_menu"), [(1, True), (25, True), (26, False), (0, False)])
@@ -50,7 +50,7 @@ def test_agents_are_a_menu_where_it_has_room_for_all(count: int, is_menu: bool) 
     client = discord.Client(intents=discord.Intents.none())
     (agent,) = [
         one.to_dict(tree)
-        for tree in [build(client, Interactions(None, None, None), agents)]
+        for tree in [build_command_tree(client, InteractionHandler(None, None, None), agents)]
         for one in tree.get_commands()
         if one.name == "agent"
     ]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
-from bots.discord.limits import length
-from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, payload
+from bots.discord.limits import utf16_length
+from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
@@ -96,9 +96,9 @@ def controls(component: object) -> list[dict]:
 @pytest.mark.slow
 @given(VIEWS)
 def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
-    body = payload(RunStatus(run_id=ASK_ID, view=view), delivery_id="d")
+    body = render_content(RunStatus(run_id=ASK_ID, view=view), delivery_id="d")
     assert refusals(body) is None
-    assert sum(length(text) for text in texts(body["components"])) <= 4000
+    assert sum(utf16_length(text) for text in texts(body["components"])) <= 4000
     assert all(text.strip() for text in texts(body["components"]))
     str(body["components"]).encode("utf-8")
 
@@ -108,7 +108,7 @@ def test_any_question_is_drawn_within_discords_limits(
     text: str, options: tuple[str, ...], answer: str
 ) -> None:
     ask = Ask(ask_id=ASK_ID, run_id="r", text=text, options=options)
-    assert refusals(payload(AskPrompt(ask=ask), delivery_id="d")) is None
+    assert refusals(render_content(AskPrompt(ask=ask), delivery_id="d")) is None
     answered = Ask(
         ask_id=ASK_ID,
         run_id="r",
@@ -118,7 +118,7 @@ def test_any_question_is_drawn_within_discords_limits(
         answer=answer,
         answered_by=Person(person_id="1", name=text),
     )
-    body = payload(AskPrompt(ask=answered))
+    body = render_content(AskPrompt(ask=answered))
     assert refusals(body) is None
     assert controls(body["components"]) == []
 
@@ -126,14 +126,14 @@ def test_any_question_is_drawn_within_discords_limits(
 @given(TEXT)
 @settings(deadline=None)
 def test_any_answer_fits_an_ordinary_message(text: str) -> None:
-    body = payload(AnswerPart(markdown=text), delivery_id="d")
+    body = render_content(AnswerPart(markdown=text), delivery_id="d")
     assert 0 < len(body["content"]) <= 2000
     assert body["allowed_mentions"] == {"parse": []}
 
 
 def test_a_working_run_can_be_stopped_and_a_failed_one_tried_again() -> None:
-    working = payload(RunStatus(run_id="r1", view=RunView(state="working")))
-    failed = payload(
+    working = render_content(RunStatus(run_id="r1", view=RunView(state="working")))
+    failed = render_content(
         RunStatus(
             run_id="r1", view=RunView(state="failed", can_stop=False, can_retry=True, message="No.")
         )
@@ -146,7 +146,7 @@ def test_a_working_run_can_be_stopped_and_a_failed_one_tried_again() -> None:
 
 def test_the_newest_tasks_are_shown_and_the_rest_is_counted() -> None:
     tasks = tuple(Task(call_id=str(n), title=f"Task {n}", state="done") for n in range(40))
-    body = payload(
+    body = render_content(
         RunStatus(run_id="r", view=RunView(state="working", tasks=tasks, tasks_dropped=3))
     )
     shown = "\n".join(texts(body["components"]))
@@ -158,14 +158,16 @@ def test_the_newest_tasks_are_shown_and_the_rest_is_counted() -> None:
 def test_a_failed_task_says_why() -> None:
     task = Task(call_id="1", title="Running `ls`", state="failed", detail="exit code 2")
     shown = texts(
-        payload(RunStatus(run_id="r", view=RunView(state="working", tasks=(task,))))["components"]
+        render_content(RunStatus(run_id="r", view=RunView(state="working", tasks=(task,))))[
+            "components"
+        ]
     )
     assert "✗ Running `ls`\n-# exit code 2" in shown
 
 
 def test_few_short_options_are_buttons_and_an_own_answer_is_always_possible() -> None:
     ask = Ask(ask_id="a", run_id="r", text="Which?", options=("red", "blue"))
-    found = controls(payload(AskPrompt(ask=ask))["components"])
+    found = controls(render_content(AskPrompt(ask=ask))["components"])
     assert [(c["custom_id"], c["label"]) for c in found] == [
         ("th:ask:a:0", "red"),
         ("th:ask:a:1", "blue"),
@@ -175,7 +177,7 @@ def test_few_short_options_are_buttons_and_an_own_answer_is_always_possible() ->
 
 def test_many_options_are_a_select() -> None:
     ask = Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"o{n}" for n in range(30)))
-    select, write = controls(payload(AskPrompt(ask=ask))["components"])
+    select, write = controls(render_content(AskPrompt(ask=ask))["components"])
     assert select["custom_id"] == "th:ask:a:pick"
     assert len(select["options"]) == 25
     assert select["options"][7] == {"label": "o7", "value": "7"}
@@ -185,7 +187,7 @@ def test_many_options_are_a_select() -> None:
 def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:
     long = "a very long option " * 10
     ask = Ask(ask_id="a", run_id="r", text="Which?", options=(long, "short"))
-    body = payload(AskPrompt(ask=ask))
+    body = render_content(AskPrompt(ask=ask))
     assert f"**1.** {long.strip()}" in texts(body["components"])
 
 
@@ -199,39 +201,41 @@ def test_an_answered_question_tells_who_answered_what() -> None:
         answer="red",
         answered_by=Person(person_id="1", name="alice"),
     )
-    body = payload(AskPrompt(ask=ask))
+    body = render_content(AskPrompt(ask=ask))
     assert texts(body["components"])[-1] == "✅ **alice** answered:\n> red"
 
 
 def test_an_answer_is_plain_text_without_link_previews_and_carries_its_footprint() -> None:
-    body = payload(AnswerPart(markdown="See https://example.com"), delivery_id="d1")
+    body = render_content(AnswerPart(markdown="See https://example.com"), delivery_id="d1")
     assert body["flags"] == SUPPRESS_EMBEDS
     assert body["content"].startswith("See https://example.com")
-    assert delivery_marker.is_on(body, "d1")
-    assert not delivery_marker.is_on(body, "d2")
+    assert delivery_marker.has_marker(body, "d1")
+    assert not delivery_marker.has_marker(body, "d2")
 
 
 def test_a_footprint_is_found_on_layouts_and_files_too() -> None:
-    layout = payload(RunStatus(run_id="r", view=RunView()), delivery_id="d1")
-    assert delivery_marker.is_on(layout, "d1")
-    assert not delivery_marker.is_on(layout, "d2")
+    layout = render_content(RunStatus(run_id="r", view=RunView()), delivery_id="d1")
+    assert delivery_marker.has_marker(layout, "d1")
+    assert not delivery_marker.has_marker(layout, "d2")
     file = {
-        "attachments": [{"description": f"a.csv, made by the agent, {delivery_marker.tag('d1')}"}]
+        "attachments": [
+            {"description": f"a.csv, made by the agent, {delivery_marker.readable_marker('d1')}"}
+        ]
     }
-    assert delivery_marker.is_on(file, "d1")
-    assert not delivery_marker.is_on(file, "d2")
-    assert len(delivery_marker.nonce("d1")) <= 25
+    assert delivery_marker.has_marker(file, "d1")
+    assert not delivery_marker.has_marker(file, "d2")
+    assert len(delivery_marker.delivery_nonce("d1")) <= 25
 
 
 def test_a_notice_shows_its_level() -> None:
-    assert payload(Notice(markdown="Careful.", level="warning"))["content"] == "⚠️ Careful."
+    assert render_content(Notice(markdown="Careful.", level="warning"))["content"] == "⚠️ Careful."
 
 
 APPROVAL = Ask(ask_id=ASK_ID, run_id="r", text="May I?", options=CHOICES, kind="approval")
 
 
 def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
-    body = payload(AskPrompt(ask=APPROVAL))
+    body = render_content(AskPrompt(ask=APPROVAL))
     found = controls(body["components"])
     assert [one["label"] for one in found] == [*CHOICES, "Deny with a reason"]
     assert [one["style"] for one in found] == [3, 2, 4, 2]
@@ -242,10 +246,12 @@ def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
 def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
     bob = Person(person_id="2", name="bob")
     answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
-    assert any(sign in text for text in texts(payload(AskPrompt(ask=answered))["components"]))
+    assert any(
+        sign in text for text in texts(render_content(AskPrompt(ask=answered))["components"])
+    )
 
 
 def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
-    body = payload(AskPrompt(ask=replace(APPROVAL, state="expired")))
+    body = render_content(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert controls(body["components"]) == []
     assert any("Nobody answered in time." in text for text in texts(body["components"]))

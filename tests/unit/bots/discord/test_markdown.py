@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from bots.discord.limits import clip, encodable, length
-from bots.discord.render.markdown import drawn, neutral
+from bots.discord.limits import remove_unsendable, truncate, utf16_length
+from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 
 
 def test_a_table_becomes_aligned_text() -> None:
     table = "Here:\n\n| Name | Count |\n|---|---:|\n| apples | 3 |\n| **pears** | 12 |\n\nEnd."
-    assert drawn(table, length_max=2000) == snapshot(
+    assert to_discord_markdown(table, length_max=2000) == snapshot(
         """\
 Here:
 
@@ -30,36 +30,36 @@ End.\
 def test_a_wide_table_becomes_a_list() -> None:
     wide = "w" * 40
     table = f"| Key | Left | Right |\n|---|---|---|\n| a | {wide} | {wide} |"
-    assert drawn(table, length_max=2000) == f"- **a** · Left: {wide} · Right: {wide}"
+    assert to_discord_markdown(table, length_max=2000) == f"- **a** · Left: {wide} · Right: {wide}"
 
 
 def test_a_table_that_would_grow_too_long_stays_as_it_was_written() -> None:
     table = "| a | b |\n|--:|--:|\n" + "\n".join(
         f"| {n} | {'x' * (40 if n == 0 else 1)} |" for n in range(40)
     )
-    assert drawn(table, length_max=len(table)) == table
-    assert drawn(table, length_max=len(table) + 8) == f"```\n{table}\n```"
+    assert to_discord_markdown(table, length_max=len(table)) == table
+    assert to_discord_markdown(table, length_max=len(table) + 8) == f"```\n{table}\n```"
 
 
 def test_a_table_inside_a_code_fence_is_code() -> None:
     fenced = "```\n| a | b |\n|---|---|\n| 1 | 2 |\n```"
-    assert drawn(fenced, length_max=2000) == fenced
+    assert to_discord_markdown(fenced, length_max=2000) == fenced
 
 
 def test_crowds_are_not_pinged() -> None:
-    assert drawn("@everyone and @here and <@&42>", length_max=2000) == (
+    assert to_discord_markdown("@everyone and @here and <@&42>", length_max=2000) == (
         "@\u200deveryone and @\u200dhere and <@\u200d&42>"
     )
 
 
 def test_code_is_left_as_it_is() -> None:
     code = "run `echo @everyone`\n```\n@here <@&1>\n```"
-    assert drawn(f"{code}\nand @here", length_max=2000) == f"{code}\nand @\u200dhere"
+    assert to_discord_markdown(f"{code}\nand @here", length_max=2000) == f"{code}\nand @\u200dhere"
 
 
 def test_what_discord_does_not_draw_is_written_otherwise() -> None:
     source = "#### Deep\n- [x] done\n- [ ] open\n![A chart](https://x.example/c.png)\n---"
-    assert drawn(source, length_max=2000) == snapshot(
+    assert to_discord_markdown(source, length_max=2000) == snapshot(
         """\
 **Deep**
 - ☑ done
@@ -73,21 +73,21 @@ def test_what_discord_does_not_draw_is_written_otherwise() -> None:
 @pytest.mark.parametrize("line", ["{}|x", "-{}|x", "|{}x|"])
 def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str) -> None:
     text = "a|b\n" + line.format(" " * 200_000)
-    assert drawn(text, length_max=len(text)) == text
+    assert to_discord_markdown(text, length_max=len(text)) == text
 
 
 @given(st.text(max_size=500), st.integers(1, 300))
 def test_clipping_keeps_to_the_limit(text: str, length_max: int) -> None:
-    assert length(clip(text, length_max)) <= max(length_max, 1)
+    assert utf16_length(truncate(text, length_max)) <= max(length_max, 1)
 
 
 @given(st.text(max_size=300))
 def test_neutral_text_has_no_live_crowd_mention_outside_code(text: str) -> None:
     if "`" not in text:
-        found = neutral(f"{text}@everyone")
+        found = neutralize_mentions(f"{text}@everyone")
         assert "@everyone" not in found
 
 
 @given(st.text(alphabet=st.characters(), max_size=100))
 def test_encodable_text_can_always_be_sent(text: str) -> None:
-    encodable(text + "\ud800\x00").encode()
+    remove_unsendable(text + "\ud800\x00").encode()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import discord
 import pytest
 
-from bots.discord.rest.client import translated
+from bots.discord.rest.client import translate_error
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 
 
@@ -28,7 +28,7 @@ def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPExceptio
     ],
 )
 def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> None:
-    found = translated(error)
+    found = translate_error(error)
     assert isinstance(found, SurfaceRefused)
     assert found.code == code
 
@@ -37,7 +37,7 @@ def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> N
     "error", [answered(500), answered(503), TimeoutError(), ConnectionResetError(), RuntimeError()]
 )
 def test_what_may_have_been_carried_out_is_unclear(error) -> None:
-    assert isinstance(translated(error), SurfaceUnclear)
+    assert isinstance(translate_error(error), SurfaceUnclear)
 
 
 def test_limits_say_how_long_they_last() -> None:
@@ -46,6 +46,6 @@ def test_limits_say_how_long_they_last() -> None:
         (answered(429, **{"Retry-After": "7"}), 7.0),
         (answered(429, **{"Retry-After": "soon"}), 60.0),
     ):
-        found = translated(error)
+        found = translate_error(error)
         assert isinstance(found, SurfaceRateLimited)
         assert found.retry_after_seconds == seconds

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.discord.rest.uploads import outgoing, safe_name
+from bots.discord.rest.files import prepare_upload, safe_file_name
 from core.domain.errors import SurfaceRefused
 from core.ports import OutgoingFile
 
 
 @given(st.text(max_size=400))
 def test_any_name_is_safe_in_a_header(name: str) -> None:
-    safe = safe_name(name)
+    safe = safe_file_name(name)
     assert safe
     assert len(safe.encode("utf-16-le")) // 2 <= 220
     assert not set(safe) & set('"/\\\r\n\t\x00')
 
 
 def test_a_name_keeps_its_ending() -> None:
-    assert safe_name("../../etc/report.csv") == "report.csv"
-    assert safe_name("x" * 500 + ".tar.gz").endswith(".gz")
+    assert safe_file_name("../../etc/report.csv") == "report.csv"
+    assert safe_file_name("x" * 500 + ".tar.gz").endswith(".gz")
 
 
 async def test_a_file_that_is_larger_than_it_said_is_refused() -> None:
@@ -31,6 +31,6 @@ async def test_a_file_that_is_larger_than_it_said_is_refused() -> None:
 
     file = OutgoingFile(name="a.bin", size_bytes=10, pieces=pieces())
     with pytest.raises(SurfaceRefused) as refused:
-        async with outgoing(file, bytes_max=20, delivery_id="d"):
+        async with prepare_upload(file, bytes_max=20, delivery_id="d"):
             pytest.fail("too large")
     assert refused.value.code == "too_large"

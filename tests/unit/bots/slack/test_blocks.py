@@ -12,10 +12,10 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.delivery.run_view import RunView, Task, ViewState, apply
 from bots.inbound.decide import AskAnswered, RunButtonPressed
 from bots.slack import limits
-from bots.slack.events.clicks import parse_click
-from bots.slack.events.payload import children, text
-from bots.slack.render.blocks import Drawing, draw
-from bots.slack.render.mrkdwn import harmless
+from bots.slack.events.parse import parse_click
+from bots.slack.events.payload import get_objects, get_text
+from bots.slack.render.messages import RenderedMessage, render_content
+from bots.slack.render.mrkdwn import neutralize_mentions
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
 from core.domain.messages import JsonObject
@@ -65,13 +65,13 @@ asks = st.builds(
 PING = re.compile(r"<[!@#]|(?<!\w)@(channel|here|everyone|group)\b", re.IGNORECASE)
 
 
-def checked(content: Content) -> Drawing:
-    drawing = draw(content)
+def checked(content: Content) -> RenderedMessage:
+    drawing = render_content(content)
     check_message_blocks(list(drawing.blocks))
     assert 0 < len(drawing.text) <= limits.FALLBACK_TEXT_MAX
     assert 0 < len(drawing.blocks) <= limits.BLOCKS_MAX
     assert "<" not in drawing.text
-    assert all(harmless(shown) == shown for shown in texts(list(drawing.blocks)))
+    assert all(neutralize_mentions(shown) == shown for shown in texts(list(drawing.blocks)))
     return drawing
 
 
@@ -83,16 +83,16 @@ def texts(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def kinds(drawing: Drawing) -> list[str]:
-    return [text(block, "type") for block in drawing.blocks]
+def kinds(drawing: RenderedMessage) -> list[str]:
+    return [get_text(block, "type") for block in drawing.blocks]
 
 
-def controls(drawing: Drawing) -> list[JsonObject]:
+def controls(drawing: RenderedMessage) -> list[JsonObject]:
     return [
         element
         for block in drawing.blocks
         if block["type"] == "actions"
-        for element in children(block, "elements")
+        for element in get_objects(block, "elements")
     ]
 
 
@@ -119,7 +119,7 @@ def test_any_notice_is_drawn_within_the_limits(markdown: str, level: str):
 def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
     markdown = "@channel " * (limits.ANSWER_MAX // 9)
     (block,) = checked(AnswerPart(markdown=markdown)).blocks
-    assert text(block, "text") == markdown.replace("@", "＠")
+    assert get_text(block, "text") == markdown.replace("@", "＠")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
 )
 def test_what_the_model_writes_pings_nobody(call: str):
     (block,) = checked(AnswerPart(markdown=f"Look {call} now")).blocks
-    assert not PING.search(text(block, "text"))
+    assert not PING.search(get_text(block, "text"))
 
 
 def test_addresses_and_code_stay_as_they_are():
     markdown = "mail a@here.org, see <https://example.com>, `@dataclass`, <!-- note -->, x <b>"
     (block,) = checked(AnswerPart(markdown=markdown)).blocks
-    assert text(block, "text") == markdown
+    assert get_text(block, "text") == markdown
 
 
 def test_a_run_under_way_shows_state_checklist_steps_and_stop():
@@ -159,12 +159,18 @@ def test_a_run_under_way_shows_state_checklist_steps_and_stop():
     drawing = checked(RunStatus(run_id="r-1", view=view))
     assert kinds(drawing) == ["section", "section", "plan", "context", "actions"]
     head, checklist, plan, _, _ = drawing.blocks
-    assert text(head, "text", "text") == ":gear: *Working* · Running `ls &lt;x&gt;`"
-    assert text(checklist, "text", "text") == "*Plan*\n☑ Look\n▸ Do"
-    assert text(plan, "title") == "Steps (3 earlier ones are not shown)"
-    assert [text(card, "status") for card in children(plan, "tasks")] == ["complete", "error"]
-    assert [text(card, "task_id") for card in children(plan, "tasks")] == ["step-4", "step-5"]
-    assert [text(one, "action_id") for one in controls(drawing)] == ["run:stop"]
+    assert get_text(head, "text", "text") == ":gear: *Working* · Running `ls &lt;x&gt;`"
+    assert get_text(checklist, "text", "text") == "*Plan*\n☑ Look\n▸ Do"
+    assert get_text(plan, "title") == "Steps (3 earlier ones are not shown)"
+    assert [get_text(card, "status") for card in get_objects(plan, "tasks")] == [
+        "complete",
+        "error",
+    ]
+    assert [get_text(card, "task_id") for card in get_objects(plan, "tasks")] == [
+        "step-4",
+        "step-5",
+    ]
+    assert [get_text(one, "action_id") for one in controls(drawing)] == ["run:stop"]
     assert drawing.text == "Working: Running `ls &lt;x&gt;`"
 
 
@@ -177,7 +183,7 @@ def test_a_run_that_ended_badly_offers_the_way_on(
 ):
     view = replace(RunView(state=state, can_stop=False, message="No luck."), **allowed)
     drawing = checked(RunStatus(run_id="r-1", view=view))
-    assert [(text(one, "action_id"), text(one, "value")) for one in controls(drawing)] == [
+    assert [(get_text(one, "action_id"), get_text(one, "value")) for one in controls(drawing)] == [
         (f"run:{action}", "r-1")
     ]
     assert "No luck." in drawing.text
@@ -192,11 +198,11 @@ def ask(*options: str) -> AskPrompt:
     return AskPrompt(ask=Ask(ask_id="a-1", run_id="r-1", text="Which **one**?", options=options))
 
 
-def chosen(drawing: Drawing, at: int) -> str:
+def chosen(drawing: RenderedMessage, at: int) -> str:
     """What a click on the option says, by way of a payload as Slack makes it of the message."""
     found = controls(drawing)
     if found[0]["type"] == "static_select":
-        option = children(found[0], "options")[at]
+        option = get_objects(found[0], "options")[at]
         action: JsonObject = {"action_id": found[0]["action_id"], "selected_option": option}
     else:
         action = {"action_id": found[at]["action_id"], "value": found[at]["value"]}
@@ -209,7 +215,7 @@ def chosen(drawing: Drawing, at: int) -> str:
 def test_few_short_options_are_buttons():
     drawing = checked(ask("Red", "Blue", "Blue", " "))
     assert kinds(drawing) == ["markdown", "actions", "context"]
-    assert [text(one, "text", "text") for one in controls(drawing)] == ["Red", "Blue"]
+    assert [get_text(one, "text", "text") for one in controls(drawing)] == ["Red", "Blue"]
     assert chosen(drawing, 1) == "Blue"
     assert "replying in this thread" in str(drawing.blocks[-1])
 
@@ -222,14 +228,14 @@ def test_many_options_are_a_select():
 
 def test_more_options_than_a_select_takes_are_counted():
     drawing = checked(ask(*(f"Option {number}" for number in range(130))))
-    assert len(children(controls(drawing)[0], "options")) == 100
+    assert len(get_objects(controls(drawing)[0], "options")) == 100
     assert "30 more options" in str(drawing.blocks)
 
 
 def test_long_options_are_written_out_and_chosen_by_number():
     options = [f"{number} " + "long " * 40 for number in range(7)]
     drawing = checked(ask(*options))
-    assert [text(one, "text", "text") for one in controls(drawing)] == list("1234567")
+    assert [get_text(one, "text", "text") for one in controls(drawing)] == list("1234567")
     assert chosen(drawing, 6) == options[6].strip()
 
 

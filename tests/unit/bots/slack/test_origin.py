@@ -2,8 +2,8 @@
 
 import pytest
 
-from bots.slack.events.origin import Origin, origin_of
-from bots.slack.events.uninstall import is_farewell, part
+from bots.slack.events.bolt import handle_uninstall, is_uninstall_event
+from bots.slack.events.payload import Origin, parse_origin
 from core.domain.messages import JsonObject, JsonValue
 from tests.integration.bots.slack.shelf import Shelf, access_of, teams_with
 
@@ -107,7 +107,7 @@ SHAPES: list[tuple[str, JsonObject, str, Origin]] = [
 
 @pytest.mark.parametrize(("body", "team_id", "expected"), [shape[1:] for shape in SHAPES])
 def test_a_payload_comes_from(body: JsonObject, team_id: str, expected: Origin) -> None:
-    assert origin_of(body, team_id) == expected
+    assert parse_origin(body, team_id) == expected
 
 
 async def left_by(event: JsonObject, where: Origin) -> list[str]:
@@ -118,8 +118,8 @@ async def left_by(event: JsonObject, where: Origin) -> list[str]:
     async def leave(one: str) -> None:
         left.append(one)
 
-    assert is_farewell(event)
-    await part(event, where, teams, leave)
+    assert is_uninstall_event(event)
+    await handle_uninstall(event, where, teams, leave)
     await teams.close()
     return left
 

@@ -13,7 +13,7 @@ from bots.inbound.decide import (
     MessageEdited,
     StopWished,
 )
-from bots.slack.events.parse import Ignored, Known, parse_event, people_in
+from bots.slack.events.parse import Ignored, ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, IncomingFile, Person
@@ -21,7 +21,7 @@ from tests.paths import FIXTURES
 
 SLACK_FIXTURES = FIXTURES / "slack"
 IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")
-KNOWN = Known(identity=IDENTITY, names={"U1": "alice", "U2": "bob"})
+KNOWN = ParseContext(identity=IDENTITY, names={"U1": "alice", "U2": "bob"})
 ALICE = Person(person_id="U1", name="alice")
 ROOT = "1700000000.000100"
 REPLY = "1700000002.000100"
@@ -64,8 +64,8 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
 
 
 def test_people_whose_names_are_needed():
-    assert people_in(fixture("message_with_file")) == {"U0", "U1", "U2"}
-    assert people_in(fixture("message_edited")) == {"U0", "U1"}
+    assert user_ids_in(fixture("message_with_file")) == {"U0", "U1", "U2"}
+    assert user_ids_in(fixture("message_edited")) == {"U0", "U1"}
 
 
 def test_a_mention_and_its_message_have_the_same_key():
@@ -264,7 +264,7 @@ def reaction(name: str, user: str = "U1") -> JsonObject:
 
 @pytest.mark.parametrize("name", ["x", "no_entry", "octagonal_sign"])
 def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
-    known = Known(identity=IDENTITY, names=KNOWN.names, reacted_thread=ROOT)
+    known = ParseContext(identity=IDENTITY, names=KNOWN.names, reacted_thread=ROOT)
     assert parse_event(reaction(name), known) == StopWished(
         address=thread(),
         dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",

@@ -3,7 +3,7 @@
 import pytest
 
 from bots.inbound.decide import Standing
-from bots.slack.web_api.people import standing_of
+from bots.slack.web_api.people import parse_standing
 from core.domain.messages import JsonObject
 
 
@@ -22,4 +22,4 @@ from core.domain.messages import JsonObject
     ],
 )
 def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, standing: Standing):
-    assert standing_of(user, "T1") == standing
+    assert parse_standing(user, "T1") == standing

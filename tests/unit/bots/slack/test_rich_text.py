@@ -1,11 +1,13 @@
 """Messages that say with blocks what others say with their text."""
 
 from bots.inbound.decide import IncomingMessage
-from bots.slack.events.parse import Known, parse_event, people_in
+from bots.slack.events.parse import ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 
-KNOWN = Known(identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"})
+KNOWN = ParseContext(
+    identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"}
+)
 
 
 def message(text: str, blocks: list[JsonObject]) -> JsonObject:
@@ -37,7 +39,7 @@ def test_blocks_without_a_text_say_what_they_show():
         {"type": "header", "text": "broken"},
     ]
     written = message("", blocks)
-    assert people_in(written) == {"U0", "U1", "U2"}
+    assert user_ids_in(written) == {"U0", "U1", "U2"}
     parsed = parse_event(written, KNOWN)
     assert isinstance(parsed, IncomingMessage)
     assert parsed.is_addressed

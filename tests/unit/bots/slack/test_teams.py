@@ -4,19 +4,19 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
-from bots.slack.events.handler import Doorway
-from bots.slack.workspaces import Team, Teams
+from bots.slack.events.handler import EventHandler
+from bots.slack.workspaces import Workspace, Workspaces
 from tests.integration.bots.slack.shelf import Shelf, access_of, teams_with
 
 WAIT_SECONDS = 5.0
 
 
-def is_open(team: Team) -> bool:
+def is_open(team: Workspace) -> bool:
     session = team.client.web.session
     return session is not None and not session.closed
 
 
-async def found(teams: Teams, team_id: str) -> Team:
+async def found(teams: Workspaces, team_id: str) -> Workspace:
     async with asyncio.timeout(WAIT_SECONDS):
         team = await teams.find(team_id)
     assert team is not None
@@ -40,7 +40,7 @@ async def test_a_workspace_that_another_process_let_go_is_closed() -> None:
     shelf = Shelf({"T1": access_of("T1")})
     teams = teams_with(shelf)
     team = await found(teams, "T1")
-    team.looked_at = float("-inf")
+    team.token_read_at = float("-inf")
     shelf.known.clear()
     assert await teams.find("T1") is None
     assert not is_open(team)
@@ -51,7 +51,7 @@ async def test_a_workspace_that_installed_the_bot_anew_has_its_new_identity() ->
     shelf = Shelf({"T1": access_of("T1")})
     teams = teams_with(shelf)
     team = await found(teams, "T1")
-    team.looked_at = float("-inf")
+    team.token_read_at = float("-inf")
     old = shelf.known["T1"]
     shelf.known["T1"] = replace(old, token="xoxb-2", identity=replace(old.identity, user_id="U9"))
     again = await found(teams, "T1")
@@ -65,8 +65,8 @@ async def test_a_workspace_that_is_silent_for_long_is_let_go() -> None:
     teams = teams_with(shelf, idle_seconds=100.0)
     silent = await found(teams, "T0")
     busy = await found(teams, "T1")
-    assert silent.looked_at is not None
-    silent.looked_at -= 101
+    assert silent.token_read_at is not None
+    silent.token_read_at -= 101
     await found(teams, "T2")
     assert (is_open(silent), is_open(busy)) == (False, True)
     assert is_open(await found(teams, "T0")), "it comes back when it speaks"
@@ -90,10 +90,10 @@ async def test_a_workspace_that_speaks_while_others_are_let_go_is_kept() -> None
     teams = teams_with(shelf, idle_seconds=100.0)
     silent = [await found(teams, one) for one in ("T0", "T1")]
     for team in silent:
-        assert team.looked_at is not None
-        team.looked_at -= 101
+        assert team.token_read_at is not None
+        team.token_read_at -= 101
     lingering = Lingering()
-    silent[0].doorway = cast(Doorway, lingering)
+    silent[0].event_handler = cast(EventHandler, lingering)
     newcomer = asyncio.ensure_future(teams.find("T2"))
     async with asyncio.timeout(WAIT_SECONDS):
         await lingering.is_closing.wait()

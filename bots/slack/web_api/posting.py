@@ -1,26 +1,54 @@
-"""What a person is told at once: in private as an ephemeral message, else in the thread."""
+"""Sending what was drawn: in plainer blocks, and at last in words alone, where Slack does not take it as it is."""
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from bots.delivery.content import Notice
 from bots.inbound.decide import Inbound, IncomingMessage, MessageDeleted, MessageEdited, Outcome
-from bots.slack.render.blocks import draw
+from bots.slack import limits
+from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks, truncate
+from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.writing import write
-from core.domain.errors import SurfaceError
+from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
 from core.failpoints import Failpoint
 from core.tasks import spawn
 
+log = logging.getLogger(__name__)
+
+_BLOCK_ERRORS = frozenset(
+    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"}
+)
+
+
+async def post_with_fallback(
+    client: SlackClient, method: str, body: JsonObject, drawing: RenderedMessage
+) -> JsonObject:
+    """Calls the method with the body and the drawing. Raises as SlackClient.write does.
+
+    A refused message was not posted, so another form of it is no second one.
+    """
+    blocks: Sequence[JsonObject] = drawing.blocks
+    for _ in ("as drawn", "plainer"):
+        whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
+        try:
+            return await client.write(method, whole)
+        except SurfaceRefused as refusal:
+            if refusal.code not in _BLOCK_ERRORS:
+                raise
+            log.warning("slack does not take a message in its blocks: %s", refusal.code)
+            blocks = simplify_blocks(blocks)
+    said = truncate(blocks_to_mrkdwn(blocks) or drawing.text, limits.PLAIN_MESSAGE_MAX)
+    return await client.write(method, {**body, "text": said, "blocks": []})
+
+
 CLOSE_SECONDS_MAX = 5.0
 NOTICE = Failpoint("slack.notice")
 
-log = logging.getLogger(__name__)
 
-
-class Notices:
+class NoticeSender:
     """Sends beside the acknowledgement, which must not wait for it."""
 
     def __init__(self, client: SlackClient) -> None:
@@ -37,7 +65,7 @@ class Notices:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, inbound: Inbound, outcome: Outcome, is_thread_open: bool) -> None:
-        drawing = draw(Notice(markdown=outcome.notice))
+        drawing = render_content(Notice(markdown=outcome.notice))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
         # Nobody else reads a direct message, and there the ephemeral kind would be gone after a reload.
@@ -53,7 +81,7 @@ class Notices:
             )
         try:
             with NOTICE:
-                await write(self._client, method, body, drawing)
+                await post_with_fallback(self._client, method, body, drawing)
         except SurfaceError as error:
             log.warning("a notice could not be shown: %s", error)
 

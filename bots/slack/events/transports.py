@@ -1,29 +1,94 @@
-"""Socket Mode: one connection that is made again whenever it is lost."""
+"""HTTP mode: signed requests of Slack, checked before a byte of them is read as anything else."""
 
 import asyncio
+import hashlib
+import hmac
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol, cast
+from urllib.parse import parse_qs
 
+from aiohttp import web
+from slack_bolt.adapter.aiohttp import to_aiohttp_response
 from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 from slack_bolt.async_app import AsyncApp
+from slack_bolt.request.async_request import AsyncBoltRequest
 
-from bots.slack.events.payload import text
+from bots.slack import limits
+from bots.slack.events.payload import get_text
 from bots.slack.web_api.client import SlackClient
 from core.tasks import cancel, spawn
 
-PING_SECONDS = 5.0
-
 log = logging.getLogger(__name__)
 
+EVENTS_PATH = "/slack/events"
 
-class _Loose(Protocol):
+
+class HttpTransport:
+    """The one route that takes events, clicks and Slack's own checks."""
+
+    def __init__(self, signing_secret: str) -> None:
+        self._secret = signing_secret.encode()
+        self._bolt: AsyncApp | None = None
+
+    def serve(self, bolt: AsyncApp) -> None:
+        self._bolt = bolt
+
+    def stop(self) -> None:
+        self._bolt = None
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answers 200 only for what is stored; 401 unsigned, 503 while the app is not up (Slack delivers again)."""
+        raw = await request.read()
+        if is_ssl_check(raw):
+            return web.Response()
+        headers = request.headers
+        timestamp = headers.get("X-Slack-Request-Timestamp", "")
+        signature = headers.get("X-Slack-Signature", "")
+        if not is_signature_valid(raw, timestamp, signature, self._secret, now=time.time()):
+            log.warning("slack: a request with a wrong or old signature was refused")
+            return web.Response(status=401)
+        if self._bolt is None:
+            return web.Response(status=503)
+        try:
+            taken = AsyncBoltRequest(
+                body=raw.decode(), query=request.query_string, headers=dict(headers)
+            )
+        except (ValueError, AttributeError, TypeError, KeyError, IndexError):
+            # Bolt looks into the body at once, and expects objects where JSON may have anything.
+            return web.Response(status=400)
+        return await to_aiohttp_response(await self._bolt.async_dispatch(taken))
+
+
+def is_signature_valid(
+    raw: bytes, timestamp: str, signature: str, secret: bytes, *, now: float
+) -> bool:
+    """Whether Slack signed the body within the last five minutes; compared in constant time."""
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
+        return False
+    if abs(now - int(timestamp)) > limits.EVENT_AGE_SECONDS_MAX:
+        return False
+    base = b"v0:" + timestamp.encode() + b":" + raw
+    expected = "v0=" + hmac.new(secret, base, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(expected.encode(), signature.encode())
+
+
+def is_ssl_check(raw: bytes) -> bool:
+    """Slack's look at the certificate, which is not signed and asks for nothing."""
+    return len(raw) < 1000 and parse_qs(raw.decode(errors="replace")).get("ssl_check") == ["1"]
+
+
+PING_SECONDS = 5.0
+
+
+class _SdkTasks(Protocol):
     message_processor: asyncio.Future[None] | None
     message_receiver: asyncio.Future[None] | None
     current_session_monitor: asyncio.Future[None] | None
 
 
-class Socket:
+class SocketModeTransport:
     """Bolt's Socket Mode connection, with a watch over what the SDK would try for ever in vain.
 
     `seen` is told every few seconds whether it is there.
@@ -49,7 +114,7 @@ class Socket:
         )
         connection = self._handler.client
         connection.proxy = self._client.proxy
-        connection.wss_uri = text(answer, "url")
+        connection.wss_uri = get_text(answer, "url")
         await self._handler.connect_async()
         self._watch = spawn(self._keep_fresh(), name="slack-socket-watch")
 
@@ -74,7 +139,7 @@ class Socket:
         if self._handler:
             await self._handler.close_async()
             # `close` cancels the SDK's tasks without waiting for their end.
-            loose = cast(_Loose, self._handler.client)
+            loose = cast(_SdkTasks, self._handler.client)
             tasks = (
                 loose.message_processor,
                 loose.message_receiver,

@@ -1,0 +1,196 @@
+"""What people said in a Slack thread beside the agent."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bots.slack import limits
+from bots.slack.events.cursors import is_message_ts
+from bots.slack.events.payload import get_objects, get_text
+from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn, mrkdwn_to_text
+from bots.slack.web_api.client import Parameters, SlackClient
+from bots.slack.web_api.people import People
+from core.domain.errors import SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, Heard, Person
+from core.failpoints import Failpoint
+from core.web_access.loopback import is_loopback
+
+READ = Failpoint("slack.read_talk")
+THREAD_PAGES_MAX = 5
+"""conversations.replies starts at the oldest message: of a longer thread only the first pages are looked through."""
+
+
+class SlackThreadHistory:
+    """ThreadTalk of one workspace."""
+
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
+        self._people = People(client)
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> tuple[Heard, ...]:
+        if float(address.thread_key) >= before.timestamp():
+            return ()
+        messages = [one for one in await self._replies(address, before, after) if self._counts(one)]
+        newest = messages[-limit:]
+        ids = {get_text(one, "user") for one in newest}
+        for one in newest:
+            ids |= mentioned_user_ids(message_mrkdwn(one))
+        names = await self._people.names(ids - {""})
+        return tuple(
+            Heard(
+                author=Person(
+                    person_id=get_text(one, "user"),
+                    name=names.get(get_text(one, "user"), get_text(one, "user")),
+                ),
+                text=mrkdwn_to_text(message_mrkdwn(one), names),
+                sent_at=datetime.fromtimestamp(float(get_text(one, "ts")), UTC),
+                message_ref=get_text(one, "ts"),
+            )
+            for one in newest
+        )
+
+    async def _replies(
+        self, address: Address, before: datetime, after: datetime | None
+    ) -> list[JsonObject]:
+        found: list[JsonObject] = []
+        parameters: dict[str, str | int | bool] = {
+            "channel": address.channel_id,
+            "ts": address.thread_key,
+            "latest": f"{before.timestamp():.6f}",
+            "oldest": f"{after.timestamp():.6f}" if after else "0",
+            "limit": limits.THREAD_PAGE_MAX,
+        }
+        for _ in range(THREAD_PAGES_MAX):
+            with READ:
+                page = await self._client.read("conversations.replies", parameters)
+            found += get_objects(page, "messages")
+            cursor = get_text(page, "response_metadata", "next_cursor")
+            if not cursor:
+                break
+            parameters["cursor"] = cursor
+        # the first message of the thread comes with every page, whatever the moments asked for
+        earliest = after.timestamp() if after else 0.0
+        unique = {get_text(one, "ts"): one for one in found if get_text(one, "ts")}
+        return [
+            one for ts, one in sorted(unique.items()) if earliest < float(ts) < before.timestamp()
+        ]
+
+    def _counts(self, message: JsonObject) -> bool:
+        is_own = get_text(message, "user") == self._client.identity.user_id
+        is_said = get_text(message, "subtype") in ("", "file_share", "thread_broadcast")
+        return (
+            is_said
+            and not is_own
+            and bool(message_mrkdwn(message))
+            and bool(get_text(message, "user"))
+        )
+
+
+PAGE_SIZE = 200
+CHANNEL_PAGES_MAX = 5
+"""Of a channel, and of each thread."""
+NEW_THREADS_MAX = 50
+"""Threads of a channel that began after the moment and that the agent is not in as yet."""
+PAUSE_SECONDS = 2.0
+"""Between two calls: Slack allows some fifty a minute, and live events need theirs."""
+_GONE = frozenset({"thread_not_found", "message_not_found"})
+_CATCH_UP = Failpoint("slack.catch_up")
+_LIST = Failpoint("slack.list_channels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedMessages:
+    """`messages` are `message` events, oldest first. `is_cut`: there was more than may be read."""
+
+    messages: tuple[JsonObject, ...]
+    is_cut: bool
+
+    @property
+    def newest(self) -> str:
+        """ "" where nothing was said."""
+        return get_text(self.messages[-1], "ts") if self.messages else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelHistory:
+    """The history of one workspace's channels, with `pause_seconds` before each call."""
+
+    client: SlackClient
+    pause_seconds: float
+
+    @classmethod
+    def of(cls, client: SlackClient) -> "ChannelHistory":
+        """At a pace that leaves live events their share of Slack's limits."""
+        return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
+
+    async def channels(self, kind: str) -> list[str]:
+        """The channels of that kind which the bot is in, as far as so many pages go. Raises SurfaceError."""
+        asked = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
+        found, _ = await self._pages("users.conversations", "channels", asked, place=_LIST)
+        return [channel_id for one in found if (channel_id := get_text(one, "id"))]
+
+    async def read(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
+        """What was said after `oldest` at the top, in these threads, and in those that began since.
+        Raises SurfaceError."""
+        asked: dict[str, str | int | bool] = {
+            "channel": channel_id,
+            "oldest": oldest,
+            "limit": PAGE_SIZE,
+        }
+        top, is_cut = await self._pages("conversations.history", "messages", asked)
+        found = {get_text(one, "ts"): one for one in top}
+        for thread_key in _threads_of(top, oldest, threads):
+            try:
+                replies, is_more = await self._pages(
+                    "conversations.replies", "messages", {**asked, "ts": thread_key}
+                )
+            except SurfaceRefused as error:
+                if error.code not in _GONE:
+                    raise
+                continue
+            is_cut = is_cut or is_more
+            found |= {get_text(one, "ts"): one for one in replies}
+        kept = sorted(ts for ts in found if is_message_ts(ts) and ts > oldest)
+        return MissedMessages(
+            messages=tuple(_event(found[ts], channel_id) for ts in kept), is_cut=is_cut
+        )
+
+    async def _pages(
+        self, method: str, what: str, asked: Parameters, *, place: Failpoint = _CATCH_UP
+    ) -> tuple[list[JsonObject], bool]:
+        """Of a channel Slack gives the newest first, of a thread the root and then the earliest; and whether there was
+        more."""
+        found: list[JsonObject] = []
+        for _ in range(CHANNEL_PAGES_MAX):
+            await asyncio.sleep(self.pause_seconds)
+            with place:
+                answer = await self.client.read(method, asked)
+            found += get_objects(answer, what)
+            cursor = get_text(answer, "response_metadata", "next_cursor")
+            if not cursor:
+                return found, False
+            asked = {**asked, "cursor": cursor}
+        return found, True
+
+
+def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -> list[str]:
+    """Those that may hold something new: the joined ones but where the root tells of nothing, and others."""
+    latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
+    here = [one for one in joined if is_message_ts(one) and latest.get(one, "~") > oldest]
+    others = [one for one, reply in latest.items() if reply > oldest and one not in joined]
+    return [*here, *others[:NEW_THREADS_MAX]]
+
+
+def _event(message: JsonObject, channel_id: str) -> JsonObject:
+    """The history leaves out what is the same in all of it."""
+    return {
+        **message,
+        "type": "message",
+        "channel": channel_id,
+        "channel_type": "im" if channel_id.startswith("D") else "channel",
+        "event_ts": get_text(message, "ts"),
+    }
