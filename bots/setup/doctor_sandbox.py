@@ -12,7 +12,7 @@ from bots.setup.findings import Finding
 from core.domain.errors import ConfigurationError
 from sandbox.local.probe import ProbeResult
 
-HOW_TO_DEPLOY = "See docs/modal-deployment.md."
+HOW_TO_DEPLOY = "See docs/operators/modal.md."
 
 
 async def sandbox_finding(settings: Settings) -> Finding:

@@ -31,7 +31,7 @@ _WEIGHTS: Mapping[bytes, int] = {
     b".0": 1130,
 }
 """Thousandths of a token per character of a class, and per meeting of two classes: fitted to the texts that the
-tokenizers o200k_base and cl100k_base make of prose, code, data and logs in many scripts (docs/adr/0006)."""
+tokenizers o200k_base and cl100k_base make of prose, code, data and logs in many scripts (docs/developers/adr/0006)."""
 _PAIRS = tuple(_WEIGHTS.items())
 _MARGIN_PERCENT = 105
 SHORT_CHARACTERS_MAX = 100

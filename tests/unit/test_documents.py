@@ -50,7 +50,7 @@ def features() -> dict[str, list[str]]:
 
 def settings_rows() -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
-    for row in rows("docs/settings.md"):
+    for row in rows("docs/operators/settings.md"):
         if row[0].startswith(f"`{PREFIX}"):
             name, default, *meaning = [cell.strip() for cell in " | ".join(row).split("|")]
             assert name.strip("`") not in found, name
@@ -101,12 +101,12 @@ def test_every_route_is_named(tmp_path: Path) -> None:
         for route in api.router.routes()
         if route.resource is not None and route.method != "HEAD"
     }
-    told = re.findall(r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/http-api.md"), re.MULTILINE)
+    told = re.findall(r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/developers/http-api.md"), re.MULTILINE)
     assert sorted(told) == sorted(served)
 
 
 def test_every_status_type_and_finish_reason_is_named() -> None:
-    document = text_of("docs/http-api.md")
+    document = text_of("docs/developers/http-api.md")
     table = document[document.index("| status_type |") :]
     kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/domain/wire.py")))
     kinds |= {"tool_started", "tool_completed", "tool_failed", "tool_error"}
@@ -116,23 +116,23 @@ def test_every_status_type_and_finish_reason_is_named() -> None:
 
 
 def test_every_status_of_a_run_is_named() -> None:
-    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/http-api.md"), re.MULTILINE)
+    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE)
     assert told is not None
     for word in get_args(RunStatus):
         assert f"`{word}`" in told[1], word
 
 
 def test_every_tool_is_named_with_when_it_is_offered() -> None:
-    table = text_of("docs/tools.md").partition("## What there is")[2].partition("\n## ")[0]
+    table = text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(catalogue())
 
 
 def test_the_tool_that_is_shown_is_one() -> None:
     """Word by word, as somebody would paste it into a file of the tools' folder."""
-    shown = re.search(r"```python\n(.+?)```", text_of("docs/tools.md"), re.DOTALL)
+    shown = re.search(r"```python\n(.+?)```", text_of("docs/developers/tools.md"), re.DOTALL)
     assert shown is not None
     module = ModuleType("core.tools.shown")
-    exec(compile(shown[1], "docs/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
+    exec(compile(shown[1], "docs/developers/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
     (tool,) = tools_of(module)
     assert tool.example is not None
     assert prepare(tool.name, tool.example, Toolbox({tool.name: tool})).title.endswith("Oslo")
@@ -166,7 +166,7 @@ def test_links_lead_to_files_that_are_there(document: Path) -> None:
             assert path.is_relative_to(REPOSITORY), target
 
 
-@pytest.mark.parametrize("document", ["README.md", "AGENTS.md", "docs/usage.md"])
+@pytest.mark.parametrize("document", ["README.md", "AGENTS.md", "docs/users/threads.md"])
 def test_scripts_and_paths_that_are_named_are_there(document: str) -> None:
     text = text_of(document)
     for script in re.findall(r"(?<![\w/.])scripts/[\w-]+", text):

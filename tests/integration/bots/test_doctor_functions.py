@@ -38,7 +38,7 @@ async def test_a_function_that_is_not_deployed_is_told_with_how(tmp_path: Path) 
         (finding,) = await found(tmp_path)
     assert finding.state == "fail"
     assert "has no function execute_run: `modal deploy sandbox/modal_app.py`" in finding.fact
-    assert finding.remedy == "See docs/modal-deployment.md."
+    assert finding.remedy == "See docs/operators/modal.md."
 
 
 async def test_a_token_that_modal_refuses_is_told_and_not_shown(

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md for a backup and its return, as they stand there."""
+"""The commands of docs/operators/operations.md for a backup and its return, as they stand there."""
 
 import asyncio
 import os
