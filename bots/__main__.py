@@ -53,16 +53,16 @@ def up(
 ) -> None:
     """Serve Slack, Discord and the HTTP API, as configured."""
     settings = _settings()
-    from bots.bootstrap.program import up as serve
+    from bots.bootstrap.program import serve as serve_mcp
 
-    _run(serve(settings, with_worker=worker))
+    _run(serve_mcp(settings, with_worker=worker))
 
 
 @app.command()
 def worker() -> None:
     """Run agents for bots that run elsewhere. Needs THREADHAND_REDIS_URL and a PostgreSQL database."""
     settings = _settings()
-    from bots.bootstrap.program import worker as work
+    from bots.bootstrap.program import serve_worker as work
 
     _run(work(settings))
 
@@ -82,7 +82,7 @@ def demo(
     """Show the agent at work in a simulated chat."""
     settings = _settings()
     try:
-        from bots.demo.performance import run
+        from bots.demo.runner import run_demo
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "simulator":
             raise
@@ -91,7 +91,7 @@ def demo(
             "Install them: pip install 'threadhand[demo]'"
         ) from error
 
-    raise typer.Exit(_run(run(settings, headless=headless, port=port)))
+    raise typer.Exit(_run(run_demo(settings, headless=headless, port=port)))
 
 
 @app.command()
@@ -108,9 +108,9 @@ def mcp(
 ) -> None:
     """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
     settings = _settings()
-    from bots.mcp.server import serve
+    from bots.mcp.server import serve_mcp
 
-    _run(serve(settings, http_port=http))
+    _run(serve_mcp(settings, http_port=http))
 
 
 @app.command()
@@ -121,9 +121,9 @@ def audit(
 ) -> None:
     """Show who did what, without what was said. The last entries of the audit log, the oldest first."""
     settings = _settings()
-    from bots.setup.audit_report import report
+    from bots.setup.audit_report import print_findings
 
-    for line in _run(report(settings, limit=limit)):
+    for line in _run(print_findings(settings, limit=limit)):
         print(line)
 
 
@@ -164,13 +164,13 @@ def manifest(
 @app.command()
 def setup() -> None:
     """Ask for keys, test each, and write `.env`."""
-    from bots.setup.wizard import Terminal, set_up
+    from bots.setup.wizard import Terminal, run_wizard
 
     if not sys.stdin.isatty():
         raise ConfigurationError(
             "`threadhand setup` asks questions: run it in a terminal, or write the settings to .env yourself."
         )
-    _run(set_up(Terminal(), Path(".env")))
+    _run(run_wizard(Terminal(), Path(".env")))
 
 
 @app.command()
@@ -180,23 +180,22 @@ def doctor(
     ] = False,
 ) -> None:
     """Check what is configured, with a remedy for what fails."""
-    from bots.setup.doctor import examine, setting_lines
-    from bots.setup.findings import report
+    from bots.setup.doctor import list_settings, print_findings, run_checks
 
     if settings:
-        print("\n".join(setting_lines()))
+        print("\n".join(list_settings()))
         return
-    raise typer.Exit(report(_run(examine(Path(".env")))))
+    raise typer.Exit(print_findings(_run(run_checks(Path(".env")))))
 
 
 def _settings() -> "Settings":
-    from bots.observability.logs import configure, log_uncaught
-    from bots.settings import load_process, secret_values
+    from bots.observability.logs import configure_logging, log_uncaught_errors
+    from bots.settings import load_process_settings, secret_values
     from core.failpoints import arm
 
-    settings = load_process()
-    configure(settings.log_level, secret_values(settings), settings.log_format)
-    log_uncaught()
+    settings = load_process_settings()
+    configure_logging(settings.log_level, secret_values(settings), settings.log_format)
+    log_uncaught_errors()
     try:
         arm(settings.failpoints)
     except ValueError as error:

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 
-from bots.bootstrap.modal_queue import OneRunQueue
-from bots.bootstrap.program import running
-from bots.bootstrap.sandboxes import machines
-from bots.observability.logs import configure
-from bots.settings import Settings, load_process, secret_values
+from bots.bootstrap.modal_queue import SingleRunQueue
+from bots.bootstrap.program import run_program
+from bots.bootstrap.sandboxes import build_sandboxes
+from bots.observability.logs import configure_logging
+from bots.settings import Settings, load_process_settings, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxes
 from storage.redis.handovers import RedisHandovers
@@ -38,10 +38,10 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
     settings = settings or _shared()
     database = await open_database(settings.storage_url)
     try:
-        book = _Book(database, run_id)
+        book = _RunRecord(database, run_id)
         if await book.is_of_others(""):
             return
-        async with running(settings, with_front=False, queue=OneRunQueue(run_id)) as program:
+        async with run_program(settings, with_front=False, queue=SingleRunQueue(run_id)) as program:
             while not await book.is_of_others(program.worker_id):
                 await book.until_of_others(program.worker_id)
                 await _end_handover(settings, run_id)
@@ -50,12 +50,12 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
         await database.close()
 
 
-async def tidy(settings: Settings | None = None) -> None:
+async def sweep_sandboxes(settings: Settings | None = None) -> None:
     """One round over the sandboxes of this database. Raises ConfigurationError."""
     settings = settings or _shared()
     database = await open_database(settings.storage_url)
     try:
-        found = await machines(settings, SqlSandboxRecords(database))
+        found = await build_sandboxes(settings, SqlSandboxRecords(database))
         if not isinstance(found.provider, ModalSandboxes):
             raise ConfigurationError("The janitor is for Modal: set THREADHAND_SANDBOX=modal.")
         try:
@@ -68,7 +68,7 @@ async def tidy(settings: Settings | None = None) -> None:
         await database.close()
 
 
-class _Book:
+class _RunRecord:
     """What is on record of a run."""
 
     def __init__(self, database: Database, run_id: str) -> None:
@@ -112,8 +112,8 @@ async def _end_handover(settings: Settings, run_id: str) -> None:
 
 
 def _shared() -> Settings:
-    settings = load_process()
-    configure(settings.log_level, secret_values(settings), settings.log_format)
+    settings = load_process_settings()
+    configure_logging(settings.log_level, secret_values(settings), settings.log_format)
     if not settings.database_url.startswith("postgres"):
         raise ConfigurationError(SHARED)
     return settings

@@ -43,6 +43,6 @@ async def execute_run(run_id: str) -> None:
 )
 async def janitor() -> None:
     """Stops idle sandboxes, archives old ones, and ends those that nobody remembers."""
-    from bots.modal_worker import tidy
+    from bots.modal_worker import sweep_sandboxes
 
-    await tidy()
+    await sweep_sandboxes()

@@ -30,7 +30,7 @@ class _Source:
     size_bytes: int
 
 
-class AgentKnowledge:
+class AgentKnowledgeSync:
     """Keeps what the library knows for each agent true to its files."""
 
     def __init__(self, files: AgentFiles, library: Library) -> None:

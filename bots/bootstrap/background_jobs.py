@@ -45,12 +45,12 @@ class Approvals(Protocol):
     async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]: ...
 
 
-async def beat(hearts: Hearts, worker_id: str) -> None:
+async def send_heartbeats(hearts: Hearts, worker_id: str) -> None:
     """A process that shows runs is alive too; a worker's heart beats by itself."""
     await _ever(lambda: hearts.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
 
 
-async def put_left(claims: Claims, queue: RunQueue) -> None:
+async def requeue_orphaned_runs(claims: Claims, queue: RunQueue) -> None:
     """What nobody executes is put in the queue again, where no worker is that would see it."""
 
     async def put() -> None:
@@ -60,7 +60,7 @@ async def put_left(claims: Claims, queue: RunQueue) -> None:
     await _ever(put, LEFT_PAUSE_SECONDS, "runs that were left were not found")
 
 
-async def sweep_events(events: Events) -> None:
+async def delete_old_events(events: Events) -> None:
     """Streams are kept for a day after the run's end."""
     await _ever(
         _until_none(lambda: events.sweep_events(older_than_hours=EVENTS_KEPT_HOURS)),
@@ -69,7 +69,7 @@ async def sweep_events(events: Events) -> None:
     )
 
 
-async def sweep_keys(inbox: Aging) -> None:
+async def delete_old_dedupe_keys(inbox: Aging) -> None:
     """Long after any platform tells again, or any caller repeats, what they were claimed for."""
     await _ever(
         _until_none(lambda: inbox.sweep(older_than_days=KEYS_KEPT_DAYS)),
@@ -78,7 +78,7 @@ async def sweep_keys(inbox: Aging) -> None:
     )
 
 
-async def sweep_audit(audit: Aging, days: int) -> None:
+async def delete_old_audit_entries(audit: Aging, days: int) -> None:
     """0 days: entries are kept for ever."""
     if days:
         await _ever(
@@ -88,12 +88,12 @@ async def sweep_audit(audit: Aging, days: int) -> None:
         )
 
 
-async def bury_sessions(sessions: Sessions) -> None:
+async def delete_dead_mcp_sessions(sessions: Sessions) -> None:
     """What clients of tools have left whose session was killed."""
     await _ever(sessions.bury, SESSIONS_PAUSE_SECONDS, "killed sessions were not cleared away")
 
 
-async def expire_approvals(approvals: Approvals, hours: float) -> None:
+async def expire_old_approvals(approvals: Approvals, hours: float) -> None:
     """A sweeper of the workers finds the runs that are queued by it."""
     await _ever(
         lambda: approvals.expire_approvals(older_than_hours=hours),

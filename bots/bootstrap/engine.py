@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bots.bootstrap.agent_knowledge import AgentKnowledge
-from bots.bootstrap.known_models import KnownModels
-from bots.bootstrap.mcp_servers import ToolServers
-from bots.bootstrap.model_clients import Brain
-from bots.bootstrap.sandboxes import Machines, prompt
+from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
+from bots.bootstrap.mcp import McpTools
+from bots.bootstrap.model_clients import ModelClient, ModelSpecs
+from bots.bootstrap.sandboxes import SandboxDeps, render_system_prompt
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.web_access import offered, outside_services
+from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core.agents.roster import Roster
 from core.loop.policy import LoopPolicy
@@ -21,39 +20,39 @@ from core.tools.tool import Toolbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class EngineDeps:
     """What the program is made of, besides its platforms."""
 
     settings: Settings
     stores: Stores
-    sandboxes: Machines
-    mind: Brain
-    servers: ToolServers
-    known: KnownModels
+    sandboxes: SandboxDeps
+    mind: ModelClient
+    servers: McpTools
+    known: ModelSpecs
     roster: Roster
-    agent_knowledge: AgentKnowledge
+    agent_knowledge: AgentKnowledgeSync
     figures: Figures = NO_FIGURES
 
 
-def no_takeover(_thread_id: str) -> str | None:
+def no_takeover_url(_thread_id: str) -> str | None:
     """Where there is no browser, or no page on which to take it over."""
     return None
 
 
-def new_engine(
-    parts: Parts,
+def build_engine(
+    parts: EngineDeps,
     *,
     worker_id: str,
     file_sources: Mapping[str, FileSource],
     thread_talks: Mapping[str, ThreadTalk],
     preview_url: Callable[[str, str], str | None],
-    takeover_url: Callable[[str], str | None] = no_takeover,
+    takeover_url: Callable[[str], str | None] = no_takeover_url,
     port_url: Callable[[str, int], str | None],
 ) -> Engine:
     """The sources and talks of platforms may be added later."""
     settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
-    outside = outside_services(settings)
-    tools = offered(
+    outside = build_web_services(settings)
+    tools = build_toolbox(
         outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
     )
     return replace(
@@ -73,12 +72,12 @@ def new_engine(
         thread_talks=thread_talks,
         preview_url=preview_url,
         port_url=port_url,
-        takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover,
+        takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover_url,
     )
 
 
 def _bare_engine(
-    parts: Parts, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
+    parts: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
 ) -> Engine:
     """What no engine can do without."""
     settings, stores = parts.settings, parts.stores
@@ -93,7 +92,7 @@ def _bare_engine(
         file_sources=file_sources,
         file_bytes_max=settings.file_bytes_max,
         model=settings.model,
-        system_prompt=partial(prompt, parts.sandboxes),
+        system_prompt=partial(render_system_prompt, parts.sandboxes),
         dialect=parts.mind.dialect,
         toolbox=tools,
         policy=_policy(settings),

@@ -17,7 +17,7 @@ from core.ports import FileSource, SandboxProvider
 log = logging.getLogger(__name__)
 
 
-def policy_of(settings: Settings) -> Policy:
+def build_access_policy(settings: Settings) -> Policy:
     """Who may talk."""
     return Policy(
         workspaces=settings.allowed_workspaces,
@@ -30,14 +30,16 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-async def leave(platform: str, workspace_id: str, reception: Reception, stores: Stores) -> None:
+async def handle_uninstall(
+    platform: str, workspace_id: str, reception: Reception, stores: Stores
+) -> None:
     """A workspace took the bot away: its token goes, and its runs end."""
     active = await stores.installations.leave(platform, workspace_id)
     stopped = await stop_all(reception, active)
     log.warning("%s: the bot was taken out of %s; %d runs stopped", platform, workspace_id, stopped)
 
 
-def new_reception(
+def build_reception(
     settings: Settings,
     stores: Stores,
     *,
@@ -49,7 +51,7 @@ def new_reception(
 ) -> Reception:
     """`sources` may be filled later, by platform; `roster` are the agents that can be asked for; `charge` prices what
     models are used for beside runs."""
-    policy = policy_of(settings)
+    policy = build_access_policy(settings)
     return Reception(
         inbox=stores.inbox,
         stops=stores.stops,

@@ -19,7 +19,7 @@ from core.domain.threads import Address
 from core.metrics import Figures
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Reaction
 
-Called = Callable[[str, str, int, float], None]
+RecordPlatformCall = Callable[[str, str, int, float], None]
 """Told of each call of a platform: the platform, the method, the status (0: no answer) and the seconds."""
 
 _SLACK_METHOD = re.compile(r"/api/([a-z][A-Za-z.]{2,60})")
@@ -28,7 +28,7 @@ _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookout:
+class ObservabilityDeps:
     """`figures` is what runs tell; `watch` what is answered. Checks of further parts may be added to it. At `limiter`
     calls of the platforms wait for their turn."""
 
@@ -41,7 +41,7 @@ class Lookout:
         return self.watch.metrics
 
 
-class WatchedModel:
+class InstrumentedModel:
     """Another model adapter, each of whose calls is timed."""
 
     def __init__(self, llm: LLM, figures: Figures) -> None:
@@ -65,7 +65,7 @@ class WatchedModel:
             yield last
 
 
-class WatchedSurface:
+class InstrumentedSurface:
     """Another chat surface, whose posts, edits, uploads, looks and reactions are timed."""
 
     def __init__(self, platform: str, surface: Surface, figures: Figures) -> None:
@@ -109,12 +109,12 @@ class WatchedSurface:
         return self._surface.typing(address)
 
 
-def call_trace(platform: str, called: Called) -> aiohttp.TraceConfig:
+def build_http_trace(platform: str, called: RecordPlatformCall) -> aiohttp.TraceConfig:
     """For a platform's own client: tells of each attempt of each call, also of those that its SDK repeats by itself."""
 
     def told(params_url: URL, method: str, status: int, context: SimpleNamespace) -> None:
         seconds = time.monotonic() - getattr(context, "start", time.monotonic())
-        called(platform, method_of(platform, method, params_url), status, seconds)
+        called(platform, platform_call_label(platform, method, params_url), status, seconds)
 
     async def on_start(
         _session: aiohttp.ClientSession,
@@ -144,7 +144,7 @@ def call_trace(platform: str, called: Called) -> aiohttp.TraceConfig:
     return trace
 
 
-def method_of(platform: str, method: str, url: URL) -> str:
+def platform_call_label(platform: str, method: str, url: URL) -> str:
     """The call as a pattern: Slack's method, Discord's route with `*` for ids and tokens; `other` for files."""
     if platform == "slack":
         found = _SLACK_METHOD.fullmatch(url.path)

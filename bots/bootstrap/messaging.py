@@ -18,23 +18,23 @@ from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-NEEDS_SERVERS = (
+SHARED_SERVERS_REQUIRED = (
     "Workers of their own need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
     "to a PostgreSQL database; or run `threadhand up`, which does all the work in one process."
 )
-FUNCTIONS_NEED = (
+MODAL_WORKER_REQUIREMENTS = (
     "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and need what they reach too: set "
     "THREADHAND_DATABASE_URL to a PostgreSQL database, THREADHAND_REDIS_URL, and THREADHAND_SANDBOX to modal or none; "
     "or take that setting away."
 )
-NO_WORKER_BESIDE = (
+MODAL_WORKER_CONFLICT = (
     "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and a worker would get none: start "
     "`threadhand up --no-worker` alone, or take that setting away."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wires:
+class Messaging:
     """None of them is the truth: what is lost on them is found again in the database. `ping` raises where the
     server between them does not answer; None: they need none."""
 
@@ -45,20 +45,22 @@ class Wires:
     ping: Callable[[], Awaitable[object]] | None = None
 
 
-def require_servers(settings: Settings) -> None:
+def require_shared_servers(settings: Settings) -> None:
     """Raises ConfigurationError where several processes could not work on the same runs."""
     if not _has_servers(settings):
-        raise ConfigurationError(FUNCTIONS_NEED if settings.modal_worker_app else NEEDS_SERVERS)
+        raise ConfigurationError(
+            MODAL_WORKER_REQUIREMENTS if settings.modal_worker_app else SHARED_SERVERS_REQUIRED
+        )
 
 
-def require_fit(settings: Settings, *, with_worker: bool) -> None:
+def check_worker_settings(settings: Settings, *, with_worker: bool) -> None:
     """Raises ConfigurationError where functions are to execute the runs and cannot, or where a worker is to as well."""
     if not settings.modal_worker_app:
         return
     if with_worker:
-        raise ConfigurationError(NO_WORKER_BESIDE)
+        raise ConfigurationError(MODAL_WORKER_CONFLICT)
     if not _has_servers(settings) or settings.sandbox not in ("modal", "none"):
-        raise ConfigurationError(FUNCTIONS_NEED)
+        raise ConfigurationError(MODAL_WORKER_REQUIREMENTS)
 
 
 def _has_servers(settings: Settings) -> bool:
@@ -67,10 +69,12 @@ def _has_servers(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def wires(settings: Settings, queue: RunQueue | None = None) -> AsyncGenerator[Wires, None]:
+async def open_messaging(
+    settings: Settings, queue: RunQueue | None = None
+) -> AsyncGenerator[Messaging, None]:
     """`queue`: not that of the settings. Raises ConfigurationError where the Redis of the settings does not answer."""
     if not settings.redis_url:
-        yield Wires(queue=queue or MemoryRunQueue())
+        yield Messaging(queue=queue or MemoryRunQueue())
         return
     # only where it is set: its import costs 5 MB and 0.15 s
     from redis.exceptions import RedisError
@@ -96,7 +100,7 @@ async def wires(settings: Settings, queue: RunQueue | None = None) -> AsyncGener
         await stack.enter_async_context(signals.listening())
         rates = RedisRateBudget(client, streams, MemoryRateBudget())
         await stack.enter_async_context(rates.listening())
-        yield Wires(
+        yield Messaging(
             bus=RedisEventBus(client, streams),
             queue=queue or await _queue(settings, client, stack),
             signals=signals,
@@ -110,8 +114,8 @@ async def _queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> 
         from storage.redis.run_queue import RedisRunQueue
 
         return RedisRunQueue(client)
-    from bots.bootstrap.modal_queue import modal_run_queue
+    from bots.bootstrap.modal_queue import open_modal_run_queue
     from storage.redis.handovers import RedisHandovers
 
-    handing_over = modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
+    handing_over = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
     return await stack.enter_async_context(handing_over)

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import modal
 import modal.exception
 
-from bots.observability.logs import keep_out
+from bots.observability.logs import add_log_secrets
 from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
@@ -68,7 +68,7 @@ class ModalRunQueue:
     async def check(self) -> None:
         """Raises ConfigurationError for what does not pass by itself; a Modal that does not answer may, later."""
         try:
-            self._function = await deployed(self._account)
+            self._function = await look_up_worker_function(self._account)
         except SDK_ERRORS as error:
             self._failed(error)
 
@@ -112,7 +112,7 @@ class ModalRunQueue:
             log.info("Modal takes runs again")
 
 
-async def deployed(account: ModalAccount) -> modal.Function[..., object, object]:
+async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., object, object]:
     """The function, looked up at Modal. Raises ConfigurationError for what does not pass by itself, and the SDK's
     errors for a Modal that does not answer."""
     try:
@@ -132,7 +132,7 @@ async def _named(account: ModalAccount) -> modal.Function[..., object, object]:
     return cast(modal.Function[..., object, object], function)
 
 
-class OneRunQueue:
+class SingleRunQueue:
     """`core.ports.RunQueue` of a function: what its worker finds besides has functions of its own."""
 
     def __init__(self, run_id: str) -> None:
@@ -148,10 +148,12 @@ class OneRunQueue:
 
 
 @asynccontextmanager
-async def modal_run_queue(app: str, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
+async def open_modal_run_queue(
+    app: str, handovers: Handovers
+) -> AsyncGenerator[ModalRunQueue, None]:
     """Raises ConfigurationError where the account has no such function, or there is no account."""
     account = ModalAccount(app)
-    keep_out(account.secrets)
+    add_log_secrets(account.secrets)
     queue = ModalRunQueue(account, handovers)
     try:
         await queue.check()

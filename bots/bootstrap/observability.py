@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bots.bootstrap.instrumentation import Lookout
-from bots.bootstrap.messaging import Wires
+from bots.bootstrap.instrumentation import ObservabilityDeps
+from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import Platforms
-from bots.bootstrap.readiness import database_check, discord_check, slack_check, wires_checks
+from bots.bootstrap.readiness import database_check, discord_check, messaging_checks, slack_check
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
-from bots.observability.tracing import Both, traces
+from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
 from bots.web.app import served, watched_app
 from bots.web.health import Watch
@@ -22,9 +22,9 @@ from storage.sql.stores.conversations import SqlConversations
 
 
 @asynccontextmanager
-async def lookout(
-    settings: Settings, database: Database, signals: Wires
-) -> AsyncGenerator[Lookout]:
+async def open_observability(
+    settings: Settings, database: Database, signals: Messaging
+) -> AsyncGenerator[ObservabilityDeps]:
     """Measures while entered. Raises ConfigurationError where traces are wanted and cannot be made."""
     metrics = Metrics(
         models=(settings.model, *settings.fallback_models, settings.embedding_model),
@@ -32,7 +32,7 @@ async def lookout(
     )
     checks = {
         "database": database_check(SqlConversations(database)),
-        **wires_checks(signals),
+        **messaging_checks(signals),
     }
     watch = Watch(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
@@ -40,12 +40,14 @@ async def lookout(
         stack.push_async_callback(cancel, lag)
         figures: Figures = metrics
         if settings.otel_endpoint:
-            figures = Both(metrics, await stack.enter_async_context(traces(settings.otel_endpoint)))
+            figures = CombinedMetrics(
+                metrics, await stack.enter_async_context(open_tracing(settings.otel_endpoint))
+            )
         limiter = RateLimiter(signals.rates, waited=metrics.waited)
-        yield Lookout(figures=figures, watch=watch, limiter=limiter)
+        yield ObservabilityDeps(figures=figures, watch=watch, limiter=limiter)
 
 
-def check_platforms(tower: Lookout, platforms: Platforms) -> None:
+def add_platform_checks(tower: ObservabilityDeps, platforms: Platforms) -> None:
     """This process listens to them: it is ready only while it hears them."""
     if platforms.slack is not None:
         tower.watch.checks["slack"] = slack_check(platforms.slack)
@@ -54,7 +56,7 @@ def check_platforms(tower: Lookout, platforms: Platforms) -> None:
 
 
 @asynccontextmanager
-async def worker_answering(tower: Lookout, settings: Settings) -> AsyncGenerator[int]:
+async def serve_worker_health(tower: ObservabilityDeps, settings: Settings) -> AsyncGenerator[int]:
     """A worker tells its health and figures where a port is set; yields the port, or 0. Raises ConfigurationError."""
     if settings.worker_http_port is None:
         yield 0

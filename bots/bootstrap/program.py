@@ -8,23 +8,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from yarl import URL
+
 from bots.bootstrap import background_jobs
-from bots.bootstrap.agent_knowledge import AgentKnowledge
-from bots.bootstrap.engine import Parts, new_engine
-from bots.bootstrap.inbound import leave, new_reception
-from bots.bootstrap.instrumentation import Lookout
-from bots.bootstrap.known_models import known_models
-from bots.bootstrap.mcp_servers import tool_servers
-from bots.bootstrap.mcp_sessions import mcp_sessions
-from bots.bootstrap.messaging import require_fit, require_servers
-from bots.bootstrap.model_clients import brain, unreachable
-from bots.bootstrap.observability import check_platforms, lookout, worker_answering
+from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
+from bots.bootstrap.engine import EngineDeps, build_engine
+from bots.bootstrap.inbound import build_reception, handle_uninstall
+from bots.bootstrap.instrumentation import ObservabilityDeps
+from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
+from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
+from bots.bootstrap.model_clients import build_model_client, load_model_specs, missing_key_warnings
+from bots.bootstrap.observability import (
+    add_platform_checks,
+    open_observability,
+    serve_worker_health,
+)
 from bots.bootstrap.platforms import Platforms, add_discord, add_slack
 from bots.bootstrap.readiness import worker_check
-from bots.bootstrap.sandboxes import machines
-from bots.bootstrap.startup_warnings import remarks, worker_remarks
-from bots.bootstrap.stores import stocked
-from bots.bootstrap.worker_locks import enlisted, new_worker_id
+from bots.bootstrap.sandboxes import build_sandboxes
+from bots.bootstrap.stores import open_stores
+from bots.bootstrap.worker_locks import new_worker_id, register_worker
 from bots.delivery.poster import Showroom
 from bots.delivery.run_delivery import RunDelivery
 from bots.discord.app import DiscordApp
@@ -42,15 +45,16 @@ from core.model_usage import till
 from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
+from core.web_access.loopback import is_loopback
 from storage.sql.open_database import migrate as migrate_database
 
 log = logging.getLogger(__name__)
 
-OVER_HTTP = Person(person_id="api", name="HTTP API")
+HTTP_API_PERSON = Person(person_id="api", name="HTTP API")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningProgram:
     """The program as it runs. `sandbox` names the provider in use; `lacks` says in sentences what is off."""
 
     http_port: int
@@ -61,12 +65,12 @@ class Running:
     worker_id: str
 
 
-async def up(settings: Settings, *, with_worker: bool) -> None:
+async def serve(settings: Settings, *, with_worker: bool) -> None:
     """Serves whatever is configured until it is cancelled. Raises ConfigurationError."""
     if not with_worker:
-        require_servers(settings)
-    async with running(settings, with_worker=with_worker) as program:
-        for sentence in (*program.lacks, *remarks(settings)):
+        require_shared_servers(settings)
+    async with run_program(settings, with_worker=with_worker) as program:
+        for sentence in (*program.lacks, *startup_warnings(settings)):
             log.warning(sentence)
         _spare_collections()
         if program.discord is not None:
@@ -80,11 +84,11 @@ def _spare_collections() -> None:
     gc.freeze()
 
 
-async def worker(settings: Settings) -> None:
+async def serve_worker(settings: Settings) -> None:
     """Executes runs that other processes take in and show, until it is cancelled. Raises ConfigurationError."""
-    require_servers(settings)
-    async with running(settings, with_front=False) as program:
-        for sentence in (*program.lacks, *worker_remarks(settings)):
+    require_shared_servers(settings)
+    async with run_program(settings, with_front=False) as program:
+        for sentence in (*program.lacks, *worker_startup_warnings(settings)):
             log.warning(sentence)
         _spare_collections()
         await asyncio.Event().wait()
@@ -96,34 +100,36 @@ async def migrate(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def running(
+async def run_program(
     settings: Settings,
     *,
     with_worker: bool = True,
     with_front: bool = True,
     queue: RunQueue | None = None,
-) -> AsyncGenerator[Running, None]:
+) -> AsyncGenerator[RunningProgram, None]:
     """The program while entered: what executes runs, and what takes them in and shows them.
     `queue`: not that of the settings. Raises ConfigurationError with one sentence for what keeps it from starting.
     """
-    require_fit(settings, with_worker=with_worker and queue is None)
+    check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
     async with AsyncExitStack() as stack:
-        stores = await stack.enter_async_context(stocked(settings, queue))
-        sandboxes = await machines(settings, stores.sandboxes)
+        stores = await stack.enter_async_context(open_stores(settings, queue))
+        sandboxes = await build_sandboxes(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
-        tower = await stack.enter_async_context(lookout(settings, stores.database, stores.wires))
-        mind = brain(settings, tower.figures)
+        tower = await stack.enter_async_context(
+            open_observability(settings, stores.database, stores.wires)
+        )
+        mind = build_model_client(settings, tower.figures)
         stack.push_async_callback(mind.close)
-        servers = tool_servers(settings)
+        servers = build_mcp_tools(settings)
         stack.push_async_callback(servers.close)
-        known = await known_models(settings)
+        known = await load_model_specs(settings)
         roster = new_roster(settings, stores.agents, servers.names)
         charge = till(known.price_of, tower.figures)
-        agent_knowledge = AgentKnowledge(roster.files, stores.library.charged_to(charge))
+        agent_knowledge = AgentKnowledgeSync(roster.files, stores.library.charged_to(charge))
         stack.push_async_callback(agent_knowledge.close)
-        parts = Parts(
+        parts = EngineDeps(
             settings=settings,
             stores=stores,
             sandboxes=sandboxes,
@@ -134,14 +140,14 @@ async def running(
             agent_knowledge=agent_knowledge,
             figures=tower.figures,
         )
-        program = _Assembly(parts, tower)
+        program = _ProgramBuilder(parts, tower)
         yield await program.start(stack, with_worker=with_worker, with_front=with_front)
 
 
-class _Assembly:
+class _ProgramBuilder:
     """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
 
-    def __init__(self, parts: Parts, tower: Lookout) -> None:
+    def __init__(self, parts: EngineDeps, tower: ObservabilityDeps) -> None:
         self._parts = parts
         self._tower = tower
         self._settings = settings = parts.settings
@@ -155,16 +161,18 @@ class _Assembly:
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
-    async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_front: bool) -> Running:
+    async def start(
+        self, stack: AsyncExitStack, *, with_worker: bool, with_front: bool
+    ) -> RunningProgram:
         """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
-        await stack.enter_async_context(enlisted(folder, self._worker_id, claims))
+        await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
         platforms = self._connect_platforms()
         if with_front:
-            check_platforms(self._tower, platforms)
+            add_platform_checks(self._tower, platforms)
             port = await self._serve(stack, platforms.slack)
         else:
-            port = await stack.enter_async_context(worker_answering(self._tower, self._settings))
+            port = await stack.enter_async_context(serve_worker_health(self._tower, self._settings))
         self._execute(stack, with_worker=with_worker)
         for platform in (platforms.slack, platforms.discord):
             if platform is not None:
@@ -175,16 +183,18 @@ class _Assembly:
             drain_seconds = self._settings.drain_seconds
             stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
         asks, patience_hours = self._stores.asks, self._settings.approval_hours
-        self._ever(stack, background_jobs.sweep_events(self._stores.journal), "event sweeper")
+        self._ever(stack, background_jobs.delete_old_events(self._stores.journal), "event sweeper")
         audit, days = self._stores.audit, self._settings.audit_days
-        self._ever(stack, background_jobs.sweep_audit(audit, days), "audit sweeper")
-        self._ever(stack, background_jobs.sweep_keys(self._stores.inbox), "sweeper of keys")
-        left = mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
-        self._ever(stack, background_jobs.bury_sessions(left), "sweeper of sessions")
+        self._ever(stack, background_jobs.delete_old_audit_entries(audit, days), "audit sweeper")
         self._ever(
-            stack, background_jobs.expire_approvals(asks, patience_hours), "approval sweeper"
+            stack, background_jobs.delete_old_dedupe_keys(self._stores.inbox), "sweeper of keys"
         )
-        return Running(
+        left = build_mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
+        self._ever(stack, background_jobs.delete_dead_mcp_sessions(left), "sweeper of sessions")
+        self._ever(
+            stack, background_jobs.expire_old_approvals(asks, patience_hours), "approval sweeper"
+        )
+        return RunningProgram(
             http_port=port,
             sandbox=self._sandboxes.name,
             lacks=self._lacks(),
@@ -201,17 +211,21 @@ class _Assembly:
             stack.push_async_callback(runs.close, drain_seconds=self._settings.drain_seconds)
             return
         stores = self._stores
-        self._ever(stack, background_jobs.beat(stores.claims, self._worker_id), "heartbeat")
+        self._ever(
+            stack, background_jobs.send_heartbeats(stores.claims, self._worker_id), "heartbeat"
+        )
         if self._settings.modal_worker_app:
             self._ever(
-                stack, background_jobs.put_left(stores.claims, stores.queue), "look for runs"
+                stack,
+                background_jobs.requeue_orphaned_runs(stores.claims, stores.queue),
+                "look for runs",
             )
 
     def _connect_platforms(self) -> Platforms:
         settings, receive, platforms = self._settings, self._reception.receive, self._platforms
         latest = self._parts.roster.files.latest
         agents = {agent_id: agent.description for agent_id, agent in latest.items()}
-        left = partial(leave, reception=self._reception, stores=self._stores)
+        left = partial(handle_uninstall, reception=self._reception, stores=self._stores)
         add_slack(platforms, settings, receive, self._tower, self._stores, left)
         inbox = self._stores.inbox
         add_discord(platforms, settings, receive, inbox, agents, self._tower, left)
@@ -237,7 +251,7 @@ class _Assembly:
         parts = self._parts
         parts.servers.warm()
         parts.agent_knowledge.warm()
-        engine = new_engine(
+        engine = build_engine(
             parts,
             worker_id=self._worker_id,
             file_sources=self._platforms.sources,
@@ -250,7 +264,7 @@ class _Assembly:
 
     def _lacks(self) -> tuple[str, ...]:
         parts = self._parts
-        agents = unreachable(parts.roster.files.latest.values(), self._settings)
+        agents = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
         return (*parts.sandboxes.lacks, *parts.known.lacks, *agents)
 
     def _showroom(self) -> Showroom:
@@ -267,7 +281,7 @@ class _Assembly:
         )
 
     def _front(self) -> Reception:
-        return new_reception(
+        return build_reception(
             self._settings,
             self._stores,
             sandboxes=self._sandboxes.provider,
@@ -294,4 +308,45 @@ class _Assembly:
         )
 
     async def _stop(self, run_id: str) -> bool:
-        return not (await self._reception.stop(run_id, by=OVER_HTTP)).is_ignored
+        return not (await self._reception.stop(run_id, by=HTTP_API_PERSON)).is_ignored
+
+
+NO_LINKS = (
+    "This worker makes no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to where people reach"
+    " the bot's HTTP server."
+)
+UNSHARED = (
+    "Links are signed with the secret of this data folder and open only where it is shared: set THREADHAND_LINK_SECRET"
+    " to the same text for every process."
+)
+OPEN_BEHIND_A_PROXY = (
+    "What leads people to THREADHAND_PUBLIC_URL may hide who asks: set THREADHAND_API_TOKEN, or let the proxy pass"
+    " nothing on that begins with /api/ or /metrics."
+)
+
+
+def startup_warnings(settings: Settings) -> list[str]:
+    """Settings that leave the program without people, or open to too many."""
+    is_live = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
+    told = [
+        settings.allow_notice
+        if is_live
+        else "Neither Slack nor Discord is set up: only the HTTP API serves."
+    ]
+    return [one for one in (*told, _proxy_remark(settings), _secret_remark(settings)) if one]
+
+
+def worker_startup_warnings(settings: Settings) -> list[str]:
+    """The same for a process that only works."""
+    no_links = "" if settings.public_url else NO_LINKS
+    return [one for one in (no_links, _secret_remark(settings)) if one]
+
+
+def _proxy_remark(settings: Settings) -> str:
+    is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
+    return OPEN_BEHIND_A_PROXY if is_public and not settings.api_token.get_secret_value() else ""
+
+
+def _secret_remark(settings: Settings) -> str:
+    shares = settings.redis_url and not settings.link_secret.get_secret_value()
+    return UNSHARED if shares else ""

@@ -1,6 +1,6 @@
 """What has to work for this process to be of use, part by part; each answers what is wrong, or nothing."""
 
-from bots.bootstrap.messaging import Wires
+from bots.bootstrap.messaging import Messaging
 from bots.discord.app import DiscordApp
 from bots.slack.app import SlackApp
 from bots.web.health import Check
@@ -19,7 +19,7 @@ def database_check(conversations: Conversations) -> Check:
     return check
 
 
-def wires_checks(wires: Wires) -> dict[str, Check]:
+def messaging_checks(wires: Messaging) -> dict[str, Check]:
     ping = wires.ping
     if ping is None:
         return {}

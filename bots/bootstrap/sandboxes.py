@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from bots.observability.logs import keep_out
+from bots.observability.logs import add_log_secrets
 from bots.settings import Settings
-from bots.settings.value_types import endpoint
+from bots.settings.validation import parse_endpoint
 from core.domain.errors import ConfigurationError
 from core.domain.sandbox_records import SandboxRecords
 from core.ports import SandboxProvider
@@ -47,7 +47,7 @@ IDLE_MARGIN_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
+class SandboxDeps:
     """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
 
     `has_browser`: a browser was found for its sandboxes, or their image is not made without one. `found` says in
@@ -62,7 +62,7 @@ class Machines:
     found: Callable[[], str] = str
 
 
-async def machines(settings: Settings, records: SandboxRecords) -> Machines:
+async def build_sandboxes(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     """`records` is where sandboxes that outlive this process are remembered.
 
     Raises ConfigurationError for a sandbox that this version does not have."""
@@ -77,49 +77,49 @@ async def machines(settings: Settings, records: SandboxRecords) -> Machines:
                 return _local(jails, egress.policy)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-            return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+            return SandboxDeps(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
         case "unsafe-process":
             warning = (
                 "THE SANDBOX IS OFF: commands of the model run as plain processes of this machine, "
                 "with all rights of this user. Use this for trying things out only."
             )
-            return Machines(
+            return SandboxDeps(
                 name="unsafe-process",
                 provider=UnsafeProcesses(folder),
                 lacks=(warning,),
                 for_the_model=IN_SANDBOX.format(network=OF_THE_MACHINE),
             )
         case "none":
-            return Machines(name="none", provider=None, for_the_model=NO_SANDBOX)
+            return SandboxDeps(name="none", provider=None, for_the_model=NO_SANDBOX)
         case "modal":
             return await _modal(settings, records)
         case "docker":
             return await _docker(settings)
 
 
-def _local(jails: LocalJails, policy: EgressPolicy) -> Machines:
+def _local(jails: LocalJails, policy: EgressPolicy) -> SandboxDeps:
     told = IN_SANDBOX.format(network=_way_out(policy))
     if not jails.browser_lack:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
         told = f"{told} {browser}"
-        return Machines(name="local", provider=jails, for_the_model=told, has_browser=True)
+        return SandboxDeps(name="local", provider=jails, for_the_model=told, has_browser=True)
     off = f"The browser tools are off: {jails.browser_lack}"
-    return Machines(name="local", provider=jails, lacks=(off,), for_the_model=told)
+    return SandboxDeps(name="local", provider=jails, lacks=(off,), for_the_model=told)
 
 
-async def _docker(settings: Settings) -> Machines:
-    provider = containers(settings)
+async def _docker(settings: Settings) -> SandboxDeps:
+    provider = build_docker_sandboxes(settings)
     tried = await provider.probe()
     if tried.ok:
         await provider.begin()
         told = IN_SANDBOX.format(network=NO_WAY_OUT)
-        return Machines(name="docker", provider=provider, for_the_model=told)
+        return SandboxDeps(name="docker", provider=provider, for_the_model=told)
     await provider.close()
     off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-    return Machines(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+    return SandboxDeps(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
 
 
-def containers(settings: Settings) -> DockerContainers:
+def build_docker_sandboxes(settings: Settings) -> DockerContainers:
     """The provider `docker`; nothing is started."""
     plan = DockerPlan(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
@@ -132,7 +132,7 @@ def _egress(settings: Settings) -> Egress:
         policy = egress_policy(settings.sandbox_egress)
     except ValueError as error:
         raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
-    allowed = frozenset(map(endpoint, settings.sandbox_egress_allow))
+    allowed = frozenset(map(parse_endpoint, settings.sandbox_egress_allow))
     return Egress(policy=policy, guard=Guard(allowed))
 
 
@@ -145,17 +145,17 @@ def _way_out(policy: EgressPolicy) -> str:
     return THROUGH_THE_PROXY.format(places=places)
 
 
-async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
+async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     """Stays on where Modal does not answer just now: it may at the first need."""
     from sandbox.modal.provider import ModalSandboxes  # half a second, for those who use it
 
-    provider = ModalSandboxes(modal_plan(settings), records)
-    keep_out(provider.secrets)
+    provider = ModalSandboxes(build_modal_plan(settings), records)
+    add_log_secrets(provider.secrets)
     tried = await provider.probe()
     if tried.ok:
         provider.warm()
     lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
-    return Machines(
+    return SandboxDeps(
         name="modal",
         provider=provider,
         lacks=() if tried.ok else (lack,),
@@ -168,7 +168,7 @@ async def _modal(settings: Settings, records: SandboxRecords) -> Machines:
     )
 
 
-def modal_plan(settings: Settings) -> ModalPlan:
+def build_modal_plan(settings: Settings) -> ModalPlan:
     """What the settings want of Modal's sandboxes."""
     return ModalPlan(
         app=settings.modal_app,
@@ -220,7 +220,7 @@ def _browser(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
     return [HAS_BROWSER.format(pages=pages) if has_browser else NO_BROWSER]
 
 
-def prompt(sandboxes: Machines) -> str:
+def render_system_prompt(sandboxes: SandboxDeps) -> str:
     """The system prompt as of today."""
     told = f"{sandboxes.for_the_model} {sandboxes.found()}".strip()
     return system_prompt(today=datetime.now(UTC).date(), sandbox=told)

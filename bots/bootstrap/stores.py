@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bots.bootstrap.embeddings import semantics
-from bots.bootstrap.messaging import Wires, wires
+from bots.bootstrap.messaging import Messaging, open_messaging
+from bots.bootstrap.model_clients import open_semantic_search
 from bots.settings import Settings
 from core.knowledge.run_knowledge import Library
 from core.knowledge.semantics import Semantics
@@ -31,10 +31,13 @@ class Stores:
     """Every role of the database, and the wires beside it."""
 
     def __init__(
-        self, database: Database, wires: Wires, semantics: Semantics | None = None
+        self,
+        database: Database,
+        open_messaging: Messaging,
+        open_semantic_search: Semantics | None = None,
     ) -> None:
         self.database = database
-        self.wires = wires
+        self.wires = open_messaging
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
         self.claims = SqlRunClaims(database)
@@ -49,18 +52,18 @@ class Stores:
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
-        self.library = Library(store=SqlKnowledge(database), semantics=semantics)
-        self.bus = wires.bus
-        self.queue = wires.queue
-        self.signals = wires.signals
+        self.library = Library(store=SqlKnowledge(database), semantics=open_semantic_search)
+        self.bus = open_messaging.bus
+        self.queue = open_messaging.queue
+        self.signals = open_messaging.signals
 
 
 @asynccontextmanager
-async def stocked(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
+async def open_stores(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
     """`queue`: not that of the settings. Raises ConfigurationError."""
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        carrying = await stack.enter_async_context(wires(settings, queue))
-        meaning = await stack.enter_async_context(semantics(settings, database))
+        carrying = await stack.enter_async_context(open_messaging(settings, queue))
+        meaning = await stack.enter_async_context(open_semantic_search(settings, database))
         yield Stores(database, carrying, meaning)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from bots.settings import Settings
-from bots.settings.value_types import endpoint
+from bots.settings.validation import parse_endpoint
 from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import Toolbox
@@ -21,9 +21,9 @@ from core.web_access.services import Outside
 DRAWING_SECONDS = 300.0
 
 
-def outside_services(settings: Settings) -> Outside:
+def build_web_services(settings: Settings) -> Outside:
     """Those whose key is there, and those that need none."""
-    guard = Guard(frozenset(map(endpoint, settings.fetch_allow)))
+    guard = Guard(frozenset(map(parse_endpoint, settings.fetch_allow)))
     return Outside(
         guard=guard,
         search=_search(settings),
@@ -54,7 +54,7 @@ def in_words(settings: Settings) -> tuple[Literal["ok", "note"], str, str, str]:
     return "note", "outside", fact, f"For more set {', '.join(off)}."
 
 
-def offered(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
+def build_toolbox(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
     """The tools of a program that has these services."""
     return toolbox(
         disabled=unserved(outside),

@@ -19,7 +19,7 @@ from core.stores import RunClaims
 
 log = logging.getLogger(__name__)
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def new_worker_id() -> str:
@@ -27,13 +27,15 @@ def new_worker_id() -> str:
     return f"{_machine()}-{os.getpid()}-{new_id()[-6:]}"
 
 
-def is_of_this_host(name: str) -> bool:
+def is_from_this_host(name: str) -> bool:
     """Whether such an id was made on this machine, at this boot or an earlier one."""
     return name.rsplit("-", 3)[0] == socket.gethostname() and name.count("-") >= 3
 
 
 @asynccontextmanager
-async def enlisted(folder: Path, worker_id: str, claims: RunClaims) -> AsyncGenerator[None, None]:
+async def register_worker(
+    folder: Path, worker_id: str, claims: RunClaims
+) -> AsyncGenerator[None, None]:
     """While entered the worker counts as alive. What dead ones of this machine held is free at once, not in seconds.
 
     Where files cannot be locked, heartbeats alone tell. Raises ConfigurationError where the database is away.
@@ -74,7 +76,9 @@ def _locked(folder: Path, worker_id: str) -> Generator[None, None, None]:
 @contextmanager
 def _dead(folder: Path) -> Generator[tuple[str, ...], None, None]:
     """Names of dead workers. Their locks are held meanwhile: one that is only just starting waits for the verdict."""
-    locks = {name: lock for name in _names(folder) if (lock := free_lock(folder / name)) >= 0}
+    locks = {
+        name: lock for name in _names(folder) if (lock := acquire_stale_lock(folder / name)) >= 0
+    }
     try:
         yield tuple(locks)
         for name in locks:
@@ -92,7 +96,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def free_lock(path: Path) -> int:
+def acquire_stale_lock(path: Path) -> int:
     """The lock of a process that is gone, now ours; -1 while it lives."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -109,7 +113,7 @@ def free_lock(path: Path) -> int:
 def _machine() -> str:
     name = socket.gethostname()
     try:
-        boot = BOOT.read_text("ascii").strip()
+        boot = BOOT_ID_PATH.read_text("ascii").strip()
     except OSError:
         boot = ""
     return f"{name}-{hashlib.sha256(f'{name} {boot}'.encode()).hexdigest()[:8]}"

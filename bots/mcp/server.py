@@ -4,13 +4,12 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bots.bootstrap.embeddings import semantics
-from bots.bootstrap.mcp_sessions import mcp_sessions
-from bots.bootstrap.messaging import Wires
-from bots.bootstrap.model_clients import brain
-from bots.bootstrap.sandboxes import machines
+from bots.bootstrap.mcp import build_mcp_sessions
+from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.model_clients import build_model_client, open_semantic_search
+from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.web_access import offered, outside_services
+from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
@@ -28,11 +27,11 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 FENCE = 1
-OF_A_THREAD = frozenset({"expand_message", "search_conversation", "planning"})
+THREAD_ONLY_TOOLS = frozenset({"expand_message", "search_conversation", "planning"})
 """Tools about a conversation with people, of which there is none here."""
 
 
-async def serve(settings: Settings, *, http_port: int | None) -> None:
+async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
     """Serves the client on stdin and stdout until it goes, or with a port those that have the token until cancelled.
 
     Raises ConfigurationError. The machine and its files last as long as the serving.
@@ -64,21 +63,21 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        meaning = await stack.enter_async_context(semantics(settings, database))
-        stores = Stores(database, Wires(), meaning)
-        sandboxes = await machines(settings, stores.sandboxes)
+        meaning = await stack.enter_async_context(open_semantic_search(settings, database))
+        stores = Stores(database, Messaging(), meaning)
+        sandboxes = await build_sandboxes(settings, stores.sandboxes)
         for sentence in sandboxes.lacks:
             log.warning(sentence)
         provider = sandboxes.provider
         if provider is not None:
             stack.push_async_callback(provider.close)
-        sessions = mcp_sessions(settings, stores, provider)
+        sessions = build_mcp_sessions(settings, stores, provider)
         thread_id = await stack.enter_async_context(sessions.begun())
         ask = await _ask(settings, stack)
-        outside = outside_services(settings)
+        outside = build_web_services(settings)
         stack.push_async_callback(outside.close)
-        left_out = OF_A_THREAD if ask else OF_A_THREAD | {ask_document.name}
-        tools = offered(
+        left_out = THREAD_ONLY_TOOLS if ask else THREAD_ONLY_TOOLS | {ask_document.name}
+        tools = build_toolbox(
             outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser
         )
         context = ToolContext(
@@ -100,7 +99,7 @@ async def _ask(settings: Settings, stack: AsyncExitStack) -> Ask | None:
     """A model to read documents with. No run pays for it here, so there is none where a budget is to hold."""
     if not settings.model or settings.budget.is_set:
         return None
-    mind = brain(settings)
+    mind = build_model_client(settings)
     stack.push_async_callback(mind.close)
     return asking(mind.ask_model, settings.model)
 

@@ -23,12 +23,12 @@ _TEXT_CHARACTERS_MIN = 3
 """Shorter texts stand in ordinary words too."""
 
 
-def trace_of(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """As Python prints it, without texts that are not ours."""
     return "\n".join(_lines(error, set()))
 
 
-def without_texts(logger: str, message: str, error: BaseException | None) -> str:
+def redact_library_message(logger: str, message: str, error: BaseException | None) -> str:
     """The message of a library without the texts of the error that it tells of, as far as these can be told apart."""
     if logger.partition(".")[0] in _OWN:
         return message

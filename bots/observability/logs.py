@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, TextIO
 
-from bots.observability.log_redaction import trace_of, without_texts
+from bots.observability.log_redaction import format_traceback, redact_library_message
 from core.log_context import marks
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return _BEARER.sub(rf"\1 {REDACTED}", _SECRET_SHAPES.sub(REDACTED, text))
 
 
-class OneLine(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`time level logger message key=value`, the keys being marks; a traceback is joined to its entry by ⏎.
 
     `with_texts`: errors are told with all that they say.
@@ -87,18 +87,22 @@ class OneLine(logging.Formatter):
             return message
         # libraries put the error that they handle into their words, often without handing it over
         error = _raised(record) or sys.exc_info()[1]
-        return _INPUTS.sub(r"\1...", without_texts(record.name, message, error))
+        return _INPUTS.sub(r"\1...", redact_library_message(record.name, message, error))
 
     def _trace(self, record: logging.LogRecord) -> str:
         error = _raised(record)
         if error is None or record.exc_info is None:
             trace = ""
         else:
-            trace = self.formatException(record.exc_info) if self._with_texts else trace_of(error)
+            trace = (
+                self.formatException(record.exc_info)
+                if self._with_texts
+                else format_traceback(error)
+            )
         return "\n".join(part for part in (trace, record.stack_info) if part)
 
 
-class JsonLines(OneLine):
+class JsonFormatter(TextFormatter):
     """An object a line: `time`, `level`, `logger`, `message`, the marks, and `trace` where something was raised."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -133,13 +137,13 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
-def configure(
+def configure_logging(
     level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
 ) -> None:
     """Sends the log of the whole process to stderr. Libraries speak from WARNING on, and texts of errors are left out,
     unless the level is DEBUG."""
     output = _Output(sys.stderr)
-    lines = JsonLines if log_format == "json" else OneLine
+    lines = JsonFormatter if log_format == "json" else TextFormatter
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
     root = logging.getLogger()
     root.handlers[:] = [output]
@@ -151,7 +155,7 @@ def configure(
         )
 
 
-def log_uncaught() -> None:
+def log_uncaught_errors() -> None:
     """What nobody catches goes to the log too, instead of to stderr as it is."""
     previous = sys.excepthook
 
@@ -173,8 +177,8 @@ def log_uncaught() -> None:
     sys.excepthook, threading.excepthook, sys.unraisablehook = of_program, of_thread, of_nobody
 
 
-def keep_out(secrets: Iterable[str]) -> None:
+def add_log_secrets(secrets: Iterable[str]) -> None:
     """Takes secrets out of the log that were not known when it was configured."""
     for output in logging.getLogger().handlers:
-        if isinstance(output.formatter, OneLine):
+        if isinstance(output.formatter, TextFormatter):
             output.formatter.keep_out(secrets)

@@ -93,7 +93,7 @@ class Metrics:
         try:
             yield timing
         except BaseException as error:
-            result = kind_of(error)
+            result = error_label(error)
             raise
         finally:
             under_way.dec()
@@ -145,7 +145,7 @@ class Metrics:
         return value if known is None or value in known else OTHER
 
 
-def kind_of(error: BaseException) -> str:
+def error_label(error: BaseException) -> str:
     """The kind of an error as a label: its name where it is ours, else one of three words."""
     if isinstance(error, ThreadhandError):
         return type(error).__name__

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from bots.observability.metrics import kind_of
+from bots.observability.metrics import error_label
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from core.metrics import Figures, Step, Timing
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def traces(endpoint: str) -> AsyncGenerator["Traces"]:
+async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
     """Sends spans to the endpoint (`http://host:4318`) while entered. Raises ConfigurationError without the extra."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -40,13 +40,13 @@ async def traces(endpoint: str) -> AsyncGenerator["Traces"]:
     exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield Traces(provider)
+        yield RunTracing(provider)
     finally:
         await asyncio.to_thread(provider.force_flush, CLOSE_MILLISECONDS)
         await asyncio.to_thread(provider.shutdown)
 
 
-class Traces:
+class RunTracing:
     """`core.metrics.Figures` as spans: each step a span below the one around it. They hold ids and words of ours."""
 
     def __init__(self, provider: "TracerProvider") -> None:
@@ -67,7 +67,7 @@ class Traces:
                     yield timing
         except BaseException as error:
             # the kind alone: what an error says may hold words of people
-            span.set_status(StatusCode.ERROR, kind_of(error))
+            span.set_status(StatusCode.ERROR, error_label(error))
             raise
         finally:
             for name, value in timing.labels.items():
@@ -80,7 +80,7 @@ class Traces:
         """Is counted, not traced."""
 
 
-class Both:
+class CombinedMetrics:
     """Two `Figures` that are told the same."""
 
     def __init__(self, one: Figures, other: Figures) -> None:

@@ -15,15 +15,24 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from bots.settings import shards
-from bots.settings.access import PeopleSettings
+from bots.settings import discord
+from bots.settings.access import AccessSettings
 from bots.settings.env_file import read_env_file
-from bots.settings.modal import ModalSettings
-from bots.settings.observability import WatchSettings
-from bots.settings.problems import sentence, unknown
+from bots.settings.observability import ObservabilitySettings
+from bots.settings.sandbox import ModalSettings
 from bots.settings.slack import SlackSettings
-from bots.settings.value_types import NO_SECRET, Dollars, Names, Tokens, WebUrl, lower, starts_with
-from bots.settings.web_access import OutsideSettings
+from bots.settings.validation import (
+    NO_SECRET,
+    Dollars,
+    Names,
+    Tokens,
+    WebUrl,
+    describe_bad_value,
+    describe_unknown_setting,
+    lowercase,
+    require_prefix,
+)
+from bots.settings.web_access import WebAccessSettings
 from core.domain.budget import Budget, Limit
 from core.domain.errors import ConfigurationError
 
@@ -32,7 +41,9 @@ TEST_PREFIX = "THREADHAND_TEST_"
 """Variables of the test suite; no settings, and no mistakes either."""
 
 
-class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, SlackSettings):
+class Settings(
+    WebAccessSettings, ModalSettings, ObservabilitySettings, AccessSettings, SlackSettings
+):
     """The values of all settings; a field `http_port` is the variable THREADHAND_HTTP_PORT.
 
     Made by `load`, which reports mistakes; nothing else is read.
@@ -46,10 +57,14 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, Sl
     fallback_models: Names = ()
     llm_base_url: WebUrl = ""
     llm_api_key: SecretStr = NO_SECRET
-    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lower)] = "auto"
+    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lowercase)] = (
+        "auto"
+    )
     max_xml_tool_calls: int = Field(default=0, ge=0)
     max_turns: int = Field(default=100, ge=1, le=10_000)
-    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lower)] = "parallel"
+    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lowercase)] = (
+        "parallel"
+    )
     execute_on_stream: bool = True
     stream: bool = True
     embedding_model: str = ""
@@ -69,16 +84,16 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, Sl
 
     discord_token: SecretStr = NO_SECRET
     discord_api_url: WebUrl = "https://discord.com/api/v10"
-    discord_shards: Annotated[str, AfterValidator(shards.checked)] = ""
+    discord_shards: Annotated[str, AfterValidator(discord.validate_shards)] = ""
 
     database_url: Annotated[
-        str, starts_with("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
+        str, require_prefix("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
     ] = Field(default="", repr=False)
-    redis_url: Annotated[str, starts_with("redis://", "rediss://", "unix://")] = Field(
+    redis_url: Annotated[str, require_prefix("redis://", "rediss://", "unix://")] = Field(
         default="", repr=False
     )
     sandbox: Annotated[
-        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lower)
+        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lowercase)
     ] = "local"
     data_dir: Path
     file_bytes_max: int = Field(default=200 * 1024 * 1024, ge=1)
@@ -126,12 +141,12 @@ class Settings(OutsideSettings, ModalSettings, WatchSettings, PeopleSettings, Sl
         )
 
 
-VARIABLES = tuple(
+VARIABLE_NAMES = tuple(
     f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "provider_keys"
 )
 
 
-def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
+def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings:
     """Settings from the file and, over it, the environment. Empty values count as not set.
 
     Raises ConfigurationError with one sentence per problem, and never with the value of a secret.
@@ -142,9 +157,11 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
         for name, text in found.items()
         if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)
     }
-    strangers = sorted(set(named) - set(VARIABLES))
+    strangers = sorted(set(named) - set(VARIABLE_NAMES))
     if strangers:
-        raise ConfigurationError("\n".join(unknown(name, PREFIX, VARIABLES) for name in strangers))
+        raise ConfigurationError(
+            "\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in strangers)
+        )
     values: dict[str, object] = {
         name.removeprefix(PREFIX).lower(): text for name, text in named.items()
     }
@@ -161,7 +178,7 @@ def load(environ: Mapping[str, str], env_file: Path | None) -> Settings:
     return _validated(values)
 
 
-def amended(settings: Settings, answers: Mapping[str, str]) -> Settings:
+def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
     """The settings with variables (by their full names) replaced. Raises ConfigurationError as `load` does."""
     changes = {name.removeprefix(PREFIX).lower(): text for name, text in answers.items()}
     return _validated({**settings.model_dump(), **changes})
@@ -175,16 +192,16 @@ def _validated(values: Mapping[str, object]) -> Settings:
     raise ConfigurationError("\n".join(_sentence(problem) for problem in problems))
 
 
-def load_process(env_file: Path = Path(".env")) -> Settings:
+def load_process_settings(env_file: Path = Path(".env")) -> Settings:
     """`load` for this process. Lines of the file that are no settings (provider keys) join its environment."""
-    settings = load(os.environ, env_file)  # noqa: TID251 - the one place that reads it
+    settings = load_settings(os.environ, env_file)  # noqa: TID251 - the one place that reads it
     for name, text in read_env_file(env_file).items():
         if not name.startswith(PREFIX):
             os.environ.setdefault(name, text)  # noqa: TID251 - model SDKs look for their keys there
     return settings
 
 
-def tell_sdks(variables: Mapping[str, str]) -> None:
+def set_sdk_variables(variables: Mapping[str, str]) -> None:
     """Sets what SDKs look for under names of their own."""
     os.environ.update(variables)  # noqa: TID251 - they read it there
 
@@ -222,7 +239,7 @@ def _sentence(problem: ErrorDetails) -> str:
     field = str(problem["loc"][0])
     definition = Settings.model_fields[field]
     is_secret = definition.annotation is SecretStr or not definition.repr
-    return sentence(
+    return describe_bad_value(
         problem,
         f"{PREFIX}{field.upper()}",
         is_secret=is_secret,

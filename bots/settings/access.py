@@ -2,10 +2,10 @@
 
 from pydantic import BaseModel
 
-from bots.settings.value_types import Names
+from bots.settings.validation import Names
 
 
-class PeopleSettings(BaseModel):
+class AccessSettings(BaseModel):
     """Part of `bots.settings.Settings`. Allowlists: empty admits nobody, `*` admits all; a person is admitted when at
     least one list is set and each that is set holds the place or person, where `allowed_users` and `allowed_roles` are
     one list. Guests, and members of other workspaces, need their switch besides. `admins` are always admitted.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
-from bots.settings.value_types import NO_SECRET, WebUrl, lower, upper
+from bots.settings.validation import NO_SECRET, WebUrl, lowercase, uppercase
 
 LINK_SECRET_CHARACTERS_MIN = 32
 
@@ -18,13 +18,13 @@ def _is_long(value: SecretStr) -> SecretStr:
     return value
 
 
-class WatchSettings(BaseModel):
+class ObservabilitySettings(BaseModel):
     """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT is read as the endpoint too."""
 
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(upper)] = (
-        "INFO"
-    )
-    log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(uppercase)
+    ] = "INFO"
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(lowercase)] = "text"
     audit_days: int = Field(default=365, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""

@@ -1,8 +1,10 @@
 """The settings of sandboxes, whoever provides them."""
 
-from pydantic import BaseModel, Field
+from typing import Annotated
 
-from bots.settings.value_types import Endpoints
+from pydantic import AfterValidator, BaseModel, Field
+
+from bots.settings.validation import Endpoints, Names
 
 
 class SandboxSettings(BaseModel):
@@ -17,3 +19,33 @@ class SandboxSettings(BaseModel):
         pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
         examples=["python:3.12-slim"],
     )
+
+
+Cores = Annotated[float, Field(gt=0, le=64, allow_inf_nan=False)]
+Mebibytes = Annotated[int, Field(ge=128, le=344_064)]
+
+
+def _empty_if_off(places: tuple[str, ...]) -> tuple[str, ...]:
+    return () if [place.lower() for place in places] == ["off"] else places
+
+
+EgressTargets = Annotated[Names, AfterValidator(_empty_if_off)]
+
+
+class ModalSettings(SandboxSettings):
+    """Part of `bots.settings.Settings`. The account's token keeps the SDK's own names, MODAL_TOKEN_ID and
+    MODAL_TOKEN_SECRET, and is read by the SDK."""
+
+    modal_app: str = Field(
+        default="threadhand", pattern="^[A-Za-z0-9._-]{1,63}$", examples=["threadhand"]
+    )
+    modal_worker_app: str = Field(
+        default="", pattern="^[A-Za-z0-9._-]{0,63}$", examples=["threadhand"]
+    )
+    modal_cpu: Cores = 0.5
+    modal_cpu_max: Cores = 2.0
+    modal_memory_mebibytes: Mebibytes = 512
+    modal_memory_mebibytes_max: Mebibytes = 4096
+    modal_egress: EgressTargets = ("*",)
+    modal_start_seconds: float = Field(default=60, ge=1, le=600, allow_inf_nan=False)
+    modal_snapshot_days: int = Field(default=30, ge=0, le=3650)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from cryptography.fernet import Fernet
 from pydantic import AfterValidator, BaseModel, SecretStr
 
-from bots.settings.value_types import NO_SECRET, WebUrl, secret_starts_with
+from bots.settings.validation import NO_SECRET, WebUrl, require_secret_prefix
 from core.domain.errors import ConfigurationError
 
 
@@ -26,8 +26,8 @@ class SlackSettings(BaseModel):
     """Part of `bots.settings.Settings`. One workspace needs its bot token; an app that workspaces install themselves
     needs its client id and secret, `public_url` and `encryption_keys`, the newest first."""
 
-    slack_bot_token: Annotated[SecretStr, secret_starts_with("xoxb-")] = NO_SECRET
-    slack_app_token: Annotated[SecretStr, secret_starts_with("xapp-")] = NO_SECRET
+    slack_bot_token: Annotated[SecretStr, require_secret_prefix("xoxb-")] = NO_SECRET
+    slack_app_token: Annotated[SecretStr, require_secret_prefix("xapp-")] = NO_SECRET
     slack_signing_secret: SecretStr = NO_SECRET
     slack_client_id: str = ""
     slack_client_secret: SecretStr = NO_SECRET

@@ -2,10 +2,10 @@
 
 from pydantic import BaseModel, Field, SecretStr
 
-from bots.settings.value_types import NO_SECRET, Endpoints, WebUrl
+from bots.settings.validation import NO_SECRET, Endpoints, WebUrl
 
 
-class OutsideSettings(BaseModel):
+class WebAccessSettings(BaseModel):
     """Part of `bots.settings.Settings`. A service without its key is off, or works without one."""
 
     tavily_api_key: SecretStr = NO_SECRET

@@ -22,42 +22,42 @@ _UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProbeVerdict:
     """One sentence for the operator."""
 
     works: bool
     text: str
 
 
-Probe = Callable[[Settings], Awaitable[Verdict]]
+Probe = Callable[[Settings], Awaitable[ProbeVerdict]]
 
 
-async def nothing(_: Settings) -> Verdict:
+async def accept_untested(_: Settings) -> ProbeVerdict:
     """For settings that no service knows."""
-    return Verdict(True, "Taken.")
+    return ProbeVerdict(True, "Taken.")
 
 
-async def model(settings: Settings) -> Verdict:
+async def probe_model(settings: Settings) -> ProbeVerdict:
     """Asks an OpenAI-compatible endpoint for its models, which costs nothing."""
     if not settings.model:
-        return Verdict(False, "Name a model.")
+        return ProbeVerdict(False, "Name a model.")
     provider = settings.model.split("/", 1)[0] if "/" in settings.model else ""
     is_gpt = not provider and settings.model.startswith(("gpt-", "o3", "o4"))
     base = settings.llm_base_url or _MODEL_LISTS.get("openai" if is_gpt else provider, "")
     key = settings.llm_api_key.get_secret_value()
     if not base or (not key and not settings.llm_base_url):
-        return Verdict(True, "Taken; this provider cannot be tested from here.")
+        return ProbeVerdict(True, "Taken; this provider cannot be tested from here.")
     status, _ = await _call("GET", f"{base}/models", f"Bearer {key}" if key else "")
     if status is None:
-        return Verdict(False, f"{base} does not answer.")
+        return ProbeVerdict(False, f"{base} does not answer.")
     if status in {401, 403}:
-        return Verdict(False, "The model's endpoint refuses the key.")
+        return ProbeVerdict(False, "The model's endpoint refuses the key.")
     if status >= 500:
-        return Verdict(False, f"The model's endpoint failed with status {status}.")
-    return Verdict(True, "The model's endpoint answers.")
+        return ProbeVerdict(False, f"The model's endpoint failed with status {status}.")
+    return ProbeVerdict(True, "The model's endpoint answers.")
 
 
-async def slack(settings: Settings) -> Verdict:
+async def probe_slack(settings: Settings) -> ProbeVerdict:
     """auth.test for the bot token; apps.connections.open, which connects nothing by itself, for the app token."""
     _ = settings.slack_mode
     bot = settings.slack_bot_token.get_secret_value()
@@ -66,20 +66,22 @@ async def slack(settings: Settings) -> Verdict:
     if not problem and app:
         problem, _ = await _slack_call(settings, "apps.connections.open", app)
     if problem:
-        return Verdict(False, problem)
-    return Verdict(True, f"Slack knows the bot as {reply.get('user')} in {reply.get('team')}.")
+        return ProbeVerdict(False, problem)
+    return ProbeVerdict(True, f"Slack knows the bot as {reply.get('user')} in {reply.get('team')}.")
 
 
-async def slack_app(settings: Settings) -> Verdict:
+async def probe_slack_app(settings: Settings) -> ProbeVerdict:
     """oauth.v2.access with a code that nobody has: Slack says whether it knows the app, and gives nothing out. The
     signing secret cannot be tested before the first event."""
     _ = settings.slack_mode
     app = settings.slack_app_token.get_secret_value()
     problem = (await _slack_call(settings, "apps.connections.open", app))[0] if app else ""
     if problem:
-        return Verdict(False, problem)
+        return ProbeVerdict(False, problem)
     if settings.slack_bot_token:
-        return Verdict(False, "Take THREADHAND_SLACK_BOT_TOKEN out: it is for one workspace alone.")
+        return ProbeVerdict(
+            False, "Take THREADHAND_SLACK_BOT_TOKEN out: it is for one workspace alone."
+        )
     client = {
         "client_id": settings.slack_client_id,
         "client_secret": settings.slack_client_secret.get_secret_value(),
@@ -88,21 +90,21 @@ async def slack_app(settings: Settings) -> Verdict:
     status, reply = await _call("POST", f"{settings.slack_api_url}/oauth.v2.access", "", client)
     error = reply.get("error")
     if status is None or not isinstance(error, str):
-        return Verdict(False, "Slack does not answer.")
+        return ProbeVerdict(False, "Slack does not answer.")
     if error in _UNKNOWN_APP:
-        return Verdict(False, f"Slack does not know this app: {error}.")
-    return Verdict(True, f"Workspaces install the bot at {settings.public_url}/slack/install.")
+        return ProbeVerdict(False, f"Slack does not know this app: {error}.")
+    return ProbeVerdict(True, f"Workspaces install the bot at {settings.public_url}/slack/install.")
 
 
-async def discord(settings: Settings) -> Verdict:
+async def probe_discord(settings: Settings) -> ProbeVerdict:
     """The bot's own user."""
     token = settings.discord_token.get_secret_value()
     status, reply = await _call("GET", f"{settings.discord_api_url}/users/@me", f"Bot {token}")
     if status is None:
-        return Verdict(False, "Discord does not answer.")
+        return ProbeVerdict(False, "Discord does not answer.")
     if status != 200:
-        return Verdict(False, f"Discord refuses the token (status {status}).")
-    return Verdict(True, f"Discord knows the bot as {reply.get('username')}.")
+        return ProbeVerdict(False, f"Discord refuses the token (status {status}).")
+    return ProbeVerdict(True, f"Discord knows the bot as {reply.get('username')}.")
 
 
 async def _slack_call(

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from cryptography.fernet import Fernet
 
-from bots.settings import PREFIX, Settings, amended, load_process
-from bots.setup import env_file as env
+from bots.settings import PREFIX, Settings, load_process_settings, with_changes
+from bots.settings import env_file as env
 from bots.setup import probes as probes
 from core.domain.errors import ConfigurationError
 
@@ -47,7 +47,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class Section:
     """One thing that is set up on its own and may be left out."""
 
     title: str
@@ -57,17 +57,17 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SectionChoice:
     """One of several modules. `usual` names the one that Enter takes."""
 
     question: str
-    modules: Mapping[str, Module]
+    modules: Mapping[str, Section]
     usual: Callable[[Settings], str]
 
 
 _APP_TOKEN = Question("THREADHAND_SLACK_APP_TOKEN", "App token (xapp-...)", is_secret=True)
 _SIGNING_SECRET = Question("THREADHAND_SLACK_SIGNING_SECRET", "Signing secret", is_secret=True)
-_ONE_WORKSPACE = Module(
+_ONE_WORKSPACE = Section(
     "Slack",
     "`threadhand slack manifest` prints the app manifest. Give the app token for Socket Mode (no public address"
     " needed), or the signing secret for HTTP mode.",
@@ -76,9 +76,9 @@ _ONE_WORKSPACE = Module(
         _APP_TOKEN,
         _SIGNING_SECRET,
     ),
-    probes.slack,
+    probes.probe_slack,
 )
-_SEVERAL_WORKSPACES = Module(
+_SEVERAL_WORKSPACES = Section(
     "Slack for several workspaces",
     "Each workspace installs the bot at your public address, and gets a token of its own, which is stored encrypted."
     " `threadhand slack manifest --public-url https://your.address` prints the app manifest. Give the signing secret"
@@ -95,12 +95,12 @@ _SEVERAL_WORKSPACES = Module(
         _SIGNING_SECRET,
         _APP_TOKEN,
     ),
-    probes.slack_app,
+    probes.probe_slack_app,
 )
 
 
-MODULES: tuple[Module | Choice, ...] = (
-    Module(
+SECTIONS: tuple[Section | SectionChoice, ...] = (
+    Section(
         "Language model",
         "Any model that litellm knows, or an OpenAI-compatible endpoint.",
         (
@@ -108,20 +108,20 @@ MODULES: tuple[Module | Choice, ...] = (
             Question("THREADHAND_LLM_BASE_URL", "Base URL of the endpoint (Enter: the provider's)"),
             Question("THREADHAND_LLM_API_KEY", "API key", is_secret=True),
         ),
-        probes.model,
+        probes.probe_model,
     ),
-    Choice(
+    SectionChoice(
         "Slack: one workspace, or several that install the bot themselves",
         {"one": _ONE_WORKSPACE, "several": _SEVERAL_WORKSPACES},
         lambda settings: "several" if settings.slack_client_id else "one",
     ),
-    Module(
+    Section(
         "Discord",
         "Make a bot at discord.com/developers and switch on its Message Content intent.",
         (Question("THREADHAND_DISCORD_TOKEN", "Bot token", is_secret=True),),
-        probes.discord,
+        probes.probe_discord,
     ),
-    Module(
+    Section(
         "Access",
         "Nobody may talk to the agent until you say who: ids separated by commas, or * for all. Every list that is"
         " set must fit.",
@@ -130,23 +130,23 @@ MODULES: tuple[Module | Choice, ...] = (
             Question("THREADHAND_ALLOWED_CHANNELS", "Channels"),
             Question("THREADHAND_ALLOWED_USERS", "People"),
         ),
-        probes.nothing,
+        probes.accept_untested,
     ),
-    Module(
+    Section(
         "HTTP API",
         "Without a token it answers programs on this machine only.",
         (Question("THREADHAND_API_TOKEN", f"Token ({GENERATE}: makes one)", is_secret=True),),
-        probes.nothing,
+        probes.accept_untested,
     ),
 )
 
 
-async def set_up(dialog: Dialog, env_file: Path) -> None:
+async def run_wizard(dialog: Dialog, env_file: Path) -> None:
     """Goes through the modules. Each is written as soon as it works, so that an interrupted set-up goes on there."""
     dialog.say(f"Settings go to {env_file}. Enter keeps what is there; Ctrl-D ends.")
     try:
-        for step in MODULES:
-            module = _chosen(dialog, step, env_file) if isinstance(step, Choice) else step
+        for step in SECTIONS:
+            module = _chosen(dialog, step, env_file) if isinstance(step, SectionChoice) else step
             await _set_up_module(dialog, module, env_file)
     except EOFError:
         dialog.say("\nEnded here; run `threadhand setup` again to go on.")
@@ -154,8 +154,8 @@ async def set_up(dialog: Dialog, env_file: Path) -> None:
     dialog.say("\nDone. `threadhand doctor` checks the whole, `threadhand up` starts it.")
 
 
-def _chosen(dialog: Dialog, choice: Choice, env_file: Path) -> Module:
-    usual = choice.usual(load_process(env_file))
+def _chosen(dialog: Dialog, choice: SectionChoice, env_file: Path) -> Section:
+    usual = choice.usual(load_process_settings(env_file))
     names = ", ".join(choice.modules)
     while True:
         answer = dialog.ask(f"\n{choice.question} ({names}; Enter: {usual})").lower() or usual
@@ -164,13 +164,13 @@ def _chosen(dialog: Dialog, choice: Choice, env_file: Path) -> Module:
         dialog.say(f"One of these, please: {names}.")
 
 
-async def _set_up_module(dialog: Dialog, module: Module, env_file: Path) -> None:
-    settings = load_process(env_file)
+async def _set_up_module(dialog: Dialog, module: Section, env_file: Path) -> None:
+    settings = load_process_settings(env_file)
     dialog.say(f"\n{module.title}\n{module.explanation}")
     while answers := _answers(dialog, module, settings):
         verdict = await _verdict(module, settings, answers)
         if verdict.works:
-            env.write(env_file, answers)
+            env.write_env_file(env_file, answers)
             dialog.say(f"{verdict.text} Saved.")
             return
         dialog.say(f"{verdict.text} Not saved; once more, or Enter to leave it out.")
@@ -187,7 +187,7 @@ _GENERATED: Mapping[str, Callable[[Settings], str]] = {
 }
 
 
-def _answers(dialog: Dialog, module: Module, settings: Settings) -> dict[str, str]:
+def _answers(dialog: Dialog, module: Section, settings: Settings) -> dict[str, str]:
     answers: dict[str, str] = {}
     for question in module.questions:
         is_set = bool(getattr(settings, question.variable.removeprefix(PREFIX).lower()))
@@ -200,8 +200,10 @@ def _answers(dialog: Dialog, module: Module, settings: Settings) -> dict[str, st
     return answers
 
 
-async def _verdict(module: Module, settings: Settings, answers: dict[str, str]) -> probes.Verdict:
+async def _verdict(
+    module: Section, settings: Settings, answers: dict[str, str]
+) -> probes.ProbeVerdict:
     try:
-        return await module.probe(amended(settings, answers))
+        return await module.probe(with_changes(settings, answers))
     except ConfigurationError as error:
-        return probes.Verdict(False, str(error))
+        return probes.ProbeVerdict(False, str(error))

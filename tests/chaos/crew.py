@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import text
 
-from bots.demo.transcript import buttons_of, messages_of, text_of
+from bots.demo.thread_reader import buttons_of, messages_of, text_of
 from core.domain.errors import StorageUnavailable
 from storage.sql.database import Database
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged

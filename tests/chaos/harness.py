@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bots.demo.transcript import buttons_of, messages_of, text_of, transcript
+from bots.demo.thread_reader import buttons_of, format_transcript, messages_of, text_of
 from core.domain.messages import JsonObject
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
@@ -184,7 +184,7 @@ class Stage:
         return "\n".join(
             (
                 "--- thread",
-                transcript(self.messages()),
+                format_transcript(self.messages()),
                 f"--- runs {self.runs()}, model's problems {self.script.problems}",
                 *map(
                     str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")

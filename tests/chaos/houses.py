@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from bots.demo.transcript import buttons_of
+from bots.demo.thread_reader import buttons_of
 from simulator.modal.server import ModalSimulator
 from storage.sql.stores.run_claims import WORKER_GONE_SECONDS
 from tests.chaos.crew import NO_WORKER, WORKER

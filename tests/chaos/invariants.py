@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
-from bots.demo.transcript import buttons_of, messages_of, text_of
+from bots.demo.thread_reader import buttons_of, messages_of, text_of
 from simulator.view import SeenMessage
 from tests.chaos.crew import Crew, Told
 

@@ -1,6 +1,6 @@
 """The main job as a story for crashes: a file comes in, tools run, a question is answered, files come back."""
 
-from bots.demo.transcript import buttons_of, text_of
+from bots.demo.thread_reader import buttons_of, text_of
 from simulator.view import SentFile
 from tests.chaos.harness import Stage
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
-from bots.demo.transcript import buttons_of, messages_of
+from bots.demo.thread_reader import buttons_of, messages_of
 from core.tasks import cancel, spawn
 from tests.chaos import processes
 from tests.chaos.actions import (

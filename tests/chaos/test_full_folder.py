@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bots.demo.transcript import messages_of, text_of
+from bots.demo.thread_reader import messages_of, text_of
 from sandbox.full_disk import FULL_DISK
 from simulator.view import SentFile
 from tests.chaos.crew import SCENARIO, Crew, Told, crew

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bots.__main__ import app
 from bots.observability.metrics import Metrics
-from bots.settings import VARIABLES, load
+from bots.settings import VARIABLE_NAMES, load_settings
 from tests.paths import REPOSITORY
 
 DEPLOY = REPOSITORY / "deploy"
@@ -43,7 +43,7 @@ def commands() -> set[str]:
 def test_every_setting_of_the_deployment_is_one() -> None:
     named = set(re.findall(r"THREADHAND_[A-Z_]+", f"{DOCKERFILE} {COMPOSE} {EXAMPLE}"))
     assert len(named) > 10
-    assert named <= set(VARIABLES)
+    assert named <= set(VARIABLE_NAMES)
 
 
 def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:
         if not name.startswith(("THREADHAND_SLACK", "THREADHAND_PUBLIC"))
     }
     environ = COMPOSE["x-threadhand"]["environment"]
-    settings = load({**filled, **environ, "THREADHAND_DATA_DIR": str(tmp_path)}, None)
+    settings = load_settings({**filled, **environ, "THREADHAND_DATA_DIR": str(tmp_path)}, None)
     assert settings.slack_mode == "off"
     assert (settings.http_port, settings.worker_http_port) == (8700, 8701)
     assert settings.storage_url.startswith("postgresql+asyncpg://threadhand:")
@@ -109,7 +109,7 @@ def test_a_health_check_asks_the_port_that_is_served(name: str, port: str) -> No
 
 
 def test_a_program_has_longer_to_end_than_it_takes() -> None:
-    drain_seconds = load({}, None).drain_seconds
+    drain_seconds = load_settings({}, None).drain_seconds
     for name in ("bot", "worker"):
         grace_seconds = int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s"))
         assert grace_seconds >= drain_seconds + 20

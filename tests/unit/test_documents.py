@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from bots.__main__ import app
-from bots.settings import PREFIX, VARIABLES, Settings
+from bots.settings import PREFIX, VARIABLE_NAMES, Settings
 from bots.web.app import web_app
 from bots.web.deps import WebPorts
 from core.domain.events import FinishReason
@@ -60,12 +60,12 @@ def settings_rows() -> dict[str, tuple[str, str]]:
 
 def test_every_setting_is_there_once_with_its_meaning() -> None:
     documented = settings_rows()
-    assert sorted(documented) == sorted(VARIABLES)
+    assert sorted(documented) == sorted(VARIABLE_NAMES)
     assert all(meaning for _, meaning in documented.values())
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in Settings.model_fields if f"{PREFIX}{name.upper()}" in VARIABLES]
+    "name", [name for name in Settings.model_fields if f"{PREFIX}{name.upper()}" in VARIABLE_NAMES]
 )
 def test_a_default_is_told_as_it_is(name: str) -> None:
     shown = settings_rows()[f"{PREFIX}{name.upper()}"][0]
@@ -101,7 +101,9 @@ def test_every_route_is_named(tmp_path: Path) -> None:
         for route in api.router.routes()
         if route.resource is not None and route.method != "HEAD"
     }
-    told = re.findall(r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/developers/http-api.md"), re.MULTILINE)
+    told = re.findall(
+        r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/developers/http-api.md"), re.MULTILINE
+    )
     assert sorted(told) == sorted(served)
 
 
@@ -116,14 +118,18 @@ def test_every_status_type_and_finish_reason_is_named() -> None:
 
 
 def test_every_status_of_a_run_is_named() -> None:
-    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE)
+    told = re.search(
+        r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE
+    )
     assert told is not None
     for word in get_args(RunStatus):
         assert f"`{word}`" in told[1], word
 
 
 def test_every_tool_is_named_with_when_it_is_offered() -> None:
-    table = text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
+    table = (
+        text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
+    )
     assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(catalogue())
 
 
@@ -188,7 +194,7 @@ def test_commands_that_are_named_exist() -> None:
 
 
 def test_settings_that_are_named_exist() -> None:
-    allowed = {*VARIABLES, f"{PREFIX}TEST_REQUIRE"}
+    allowed = {*VARIABLE_NAMES, f"{PREFIX}TEST_REQUIRE"}
     for document in DOCUMENTS:
         named = set(re.findall(rf"{PREFIX}[A-Z_]+", document.read_text("utf-8")))
         assert named <= allowed, (document.name, named - allowed)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from bots.settings.shards import Shards
+from bots.settings.discord import Shards
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from bots.bootstrap.model_clients import ModelRouter, brain, own_key_for, unreachable
+from bots.bootstrap.model_clients import (
+    ProviderClients,
+    build_model_client,
+    missing_key_warnings,
+    shared_key_for,
+)
 from bots.inbound.agents import new_roster
 from bots.inbound.commands.dispatch import HELP, CommandDesk, answer_command
 from bots.inbound.decide import CommandCalled, Outcome, decide_message, named_agent
-from bots.settings import Settings, load
+from bots.settings import Settings, load_settings
 from core.agents.definition import AgentDefinition
 from core.domain.errors import ConfigurationError, ModelRejected
 from core.domain.threads import Accept, Address, Ignore, Person
@@ -26,7 +31,7 @@ IN_DISCORD = Address(platform="discord", workspace_id="1", channel_id="2", threa
 
 def settings(**variables: str) -> Settings:
     environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load(environ, Path("no such file"))
+    return load_settings(environ, Path("no such file"))
 
 
 def desk_of(world: World, **variables: str) -> CommandDesk:
@@ -160,13 +165,13 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
     here = settings(MODEL="openai/gpt-x", LLM_API_KEY="")
     agent = AgentDefinition(agent_id="own", name="A", description="B", model="anthropic/claude-x")
     with pytest.raises(ConfigurationError):
-        brain(here)
-    (told,) = unreachable([agent], here)
+        build_model_client(here)
+    (told,) = missing_key_warnings([agent], here)
     assert told == (
         "The agent own cannot work yet: "
         "The model anthropic/claude-x needs a key: set ANTHROPIC_API_KEY in .env."
     )
-    router = ModelRouter(here)
+    router = ProviderClients(here)
     with pytest.raises(ModelRejected) as refused:
         router.stream(ModelRequest(model="anthropic/claude-x", messages=()))
     assert str(refused.value).startswith("The model of this agent has no key here.")
@@ -174,15 +179,15 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
     assert "ANTHROPIC_API_KEY" in refused.value.detail
 
     keyed = settings(MODEL="openai/gpt-x", LLM_API_KEY="k")
-    assert unreachable([agent], keyed) == ()
-    router = ModelRouter(keyed)
+    assert missing_key_warnings([agent], keyed) == ()
+    router = ProviderClients(keyed)
     assert router.reach("anthropic/claude-x") is router.reach("anthropic/claude-x")
     assert router.reach("openai/gpt-y") is not router.reach("anthropic/claude-x")
     await router.close()
 
 
 async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World) -> None:
-    router = ModelRouter(settings(MODEL="openai/gpt-x"))
+    router = ProviderClients(settings(MODEL="openai/gpt-x"))
     world.with_engine(model="openai/gpt-x", ask_model=router.stream)
     run_id = await world.run("hello")
     run = await world.engine.conversations.run(run_id)
@@ -226,4 +231,4 @@ def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(
         "ANTHROPIC_API_KEY": "anthropics",
         "OPENROUTER_API_KEY": "openrouters",
     }
-    assert own_key_for(model, load(environ, None)) == key
+    assert shared_key_for(model, load_settings(environ, None)) == key

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLES
-from bots.settings.provider_keys import key_name
-from bots.setup.doctor import examine
-from bots.setup.findings import Finding, report
+from bots.settings import VARIABLE_NAMES
+from bots.settings.models import provider_key_name
+from bots.setup.doctor import Finding, print_findings, run_checks
 from tests.fakes.embeddings import embeddings_fake
 
 
 @pytest.fixture
 def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (*VARIABLES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / ".env"
 
@@ -30,13 +29,13 @@ async def found(env_file: Path, **settings: str) -> dict[str, Finding]:
     }
     lines = [f"THREADHAND_{name}={value}" for name, value in {**usual, **settings}.items()]
     env_file.write_text("\n".join(lines))
-    return {finding.subject: finding for finding in await examine(env_file)}
+    return {finding.subject: finding for finding in await run_checks(env_file)}
 
 
 async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
     findings = await found(env_file)
     assert {finding.state for finding in findings.values()} <= {"ok", "note"}
-    assert report(tuple(findings.values())) == 0
+    assert print_findings(tuple(findings.values())) == 0
 
 
 async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
@@ -122,7 +121,7 @@ async def test_a_missing_model_key_is_named(env_file: Path) -> None:
     ],
 )
 def test_the_key_of_a_model_is_known(model: str, name: str | None) -> None:
-    assert key_name(model) == name
+    assert provider_key_name(model) == name
 
 
 async def test_agents_are_read_as_the_program_reads_them(env_file: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from grpclib import Status
 
-from bots.settings import VARIABLES
-from bots.setup.doctor import examine
-from bots.setup.findings import Finding
+from bots.settings import VARIABLE_NAMES
+from bots.setup.doctor import Finding, run_checks
 from tests.integration.bots.test_modal_queue import APP, POSTGRESQL, REDIS, deployed
 
 WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}
@@ -15,7 +14,7 @@ WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -23,7 +22,7 @@ async def found(folder: Path, **changes: str) -> list[Finding]:
     lines = {"DATA_DIR": str(folder), "HTTP_PORT": "0", **WHOLE, **changes}
     env_file = folder / ".env"
     env_file.write_text("\n".join(f"THREADHAND_{name}={text}" for name, text in lines.items()))
-    return [one for one in await examine(env_file) if one.subject == "functions"]
+    return [one for one in await run_checks(env_file) if one.subject == "functions"]
 
 
 async def test_a_function_that_is_deployed_is_found_and_not_called(tmp_path: Path) -> None:

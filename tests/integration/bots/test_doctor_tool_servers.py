@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLES
-from bots.setup.doctor import examine
-from bots.setup.findings import Finding
+from bots.settings import VARIABLE_NAMES
+from bots.setup.doctor import Finding, run_checks
 from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
 
@@ -19,7 +18,7 @@ SECRET = "hush-4711-nobody-hears"
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -40,7 +39,7 @@ async def found(folder: Path, servers: Mapping[str, object] | str) -> tuple[Find
     }
     env_file = folder / ".env"
     env_file.write_text("\n".join(f"THREADHAND_{name}={text}" for name, text in settings.items()))
-    return await examine(env_file)
+    return await run_checks(env_file)
 
 
 async def of_servers(folder: Path, servers: Mapping[str, object] | str) -> list[Finding]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import aiohttp
 
-from bots.bootstrap.program import running
+from bots.bootstrap.program import run_program
 from bots.inbound.receive import arrival_of
-from bots.settings import Settings, load
+from bots.settings import Settings, load_settings
 from bots.web.links import sign_takeover
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
@@ -52,14 +52,14 @@ def settings(folder: Path, *, allowed_roles: str) -> Settings:
         "LINK_SECRET": SECRET,
         "ALLOWED_ROLES": allowed_roles,
     }
-    return load({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    return load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
 
 
 async def test_what_is_said_there_reaches_the_agent(tmp_path: Path) -> None:
     """No platform says which roles the person at the link has, or whether somebody was paired."""
     path = await waiting_for_a_person(tmp_path)
     async with (
-        running(settings(tmp_path, allowed_roles="S1"), with_worker=False) as program,
+        run_program(settings(tmp_path, allowed_roles="S1"), with_worker=False) as program,
         aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}") as http,
     ):
         origin = {"Origin": f"http://127.0.0.1:{program.http_port}"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.sandboxes import Machines, machines, prompt
-from bots.settings import load
+from bots.bootstrap.sandboxes import SandboxDeps, build_sandboxes, render_system_prompt
+from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from sandbox.local.provider import LocalJails
 from sandbox.records import MemorySandboxRecords
@@ -17,11 +17,11 @@ from tests.requirements_of_the_machine import lacking
 
 
 @asynccontextmanager
-async def found_with(**named: str) -> AsyncGenerator[Machines]:
+async def found_with(**named: str) -> AsyncGenerator[SandboxDeps]:
     async with reachable_folder() as folder:
         chosen = {"data_dir": str(folder), "sandbox": "local", **named}
         values = {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}
-        found = await machines(load(values, None), MemorySandboxRecords())
+        found = await build_sandboxes(load_settings(values, None), MemorySandboxRecords())
         if found.provider is None:
             lacking("jail", found.lacks[0])
         try:
@@ -41,8 +41,8 @@ async def found_with(**named: str) -> AsyncGenerator[Machines]:
 )
 async def test_the_prompt_tells_the_way_out_as_it_is(setting: str, said: str) -> None:
     async with found_with(sandbox_egress=setting) as found:
-        assert said in prompt(found)
-        assert ("no way to the internet" in prompt(found)) == (setting == "off")
+        assert said in render_system_prompt(found)
+        assert ("no way to the internet" in render_system_prompt(found)) == (setting == "off")
 
 
 async def test_a_place_of_the_settings_is_reached_and_no_other() -> None:
@@ -68,7 +68,7 @@ async def test_docker_that_does_not_answer_turns_the_tools_off_with_a_reason(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     values = {"THREADHAND_DATA_DIR": str(tmp_path), "THREADHAND_SANDBOX": "docker"}
-    found = await machines(load(values, None), MemorySandboxRecords())
+    found = await build_sandboxes(load_settings(values, None), MemorySandboxRecords())
     assert found.provider is None
     assert found.lacks == ("The sandbox tools are off: docker is not installed. Install it.",)
-    assert "no sandbox" in prompt(found)
+    assert "no sandbox" in render_system_prompt(found)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.observability.log_redaction import trace_of, without_texts
-from bots.observability.logs import JsonLines, OneLine
+from bots.observability.log_redaction import format_traceback, redact_library_message
+from bots.observability.logs import JsonFormatter, TextFormatter
 from core.domain.errors import AgentError, StorageUnavailable, ToolError
 from tests.paths import REPOSITORY
 
@@ -153,14 +153,14 @@ def caught(error: BaseException, cause: BaseException | None = None) -> BaseExce
 def test_of_an_error_its_kind_and_place_are_told_and_our_own_words(
     error: Exception, headline: str
 ) -> None:
-    told = trace_of(caught(error))
+    told = format_traceback(caught(error))
     assert "in caught\n    raise error from cause\n" in told
     assert headline in told
     assert PROMPT not in told
 
 
 def test_what_led_to_an_error_is_told_in_its_order() -> None:
-    told = trace_of(caught(AgentError("Gone."), caught(ValueError(PROMPT))))
+    told = format_traceback(caught(AgentError("Gone."), caught(ValueError(PROMPT))))
     assert told.index("ValueError: (17 characters left out)") < told.index("direct cause")
     assert told.index("direct cause") < told.index("AgentError: Gone.")
 
@@ -168,7 +168,7 @@ def test_what_led_to_an_error_is_told_in_its_order() -> None:
 def test_errors_that_name_each_other_are_told_once() -> None:
     first, second = ValueError("a"), KeyError("b")
     first.__cause__, second.__cause__ = second, first
-    assert trace_of(first).count("ValueError") == 1
+    assert format_traceback(first).count("ValueError") == 1
 
 
 def test_of_a_long_chain_the_newest_are_told() -> None:
@@ -176,7 +176,7 @@ def test_of_a_long_chain_the_newest_are_told() -> None:
     error: BaseException = newest
     for number in range(2000):
         error.__context__ = error = ValueError(str(number))
-    told = trace_of(newest)
+    told = format_traceback(newest)
     assert 10 <= told.count("ValueError") <= 50
 
 
@@ -189,8 +189,8 @@ class Unspeakable(Exception):
 
 def test_an_error_that_cannot_say_what_it_is_spoils_no_line() -> None:
     error = caught(Unspeakable())
-    assert trace_of(error).endswith("Unspeakable")
-    assert without_texts("library", "it broke", error) == "it broke"
+    assert format_traceback(error).endswith("Unspeakable")
+    assert redact_library_message("library", "it broke", error) == "it broke"
 
 
 def logged(how: Callable[[logging.Logger, Exception], None], name: str) -> list[str]:
@@ -199,7 +199,7 @@ def logged(how: Callable[[logging.Logger, Exception], None], name: str) -> list[
 
     class Kept(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.extend(form.format(record) for form in (OneLine(), JsonLines()))
+            lines.extend(form.format(record) for form in (TextFormatter(), JsonFormatter()))
 
     logger, kept = logging.getLogger(name), Kept()
     logger.addHandler(kept)

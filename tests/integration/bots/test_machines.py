@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.sandboxes import machines, modal_plan, prompt
-from bots.settings import Settings, load
-from bots.setup.doctor import examine
-from bots.setup.findings import Finding
+from bots.bootstrap.sandboxes import build_modal_plan, build_sandboxes, render_system_prompt
+from bots.settings import Settings, load_settings
+from bots.setup.doctor import Finding, run_checks
 from sandbox.modal.plan import Network
 from sandbox.modal.provider import ModalSandboxes
 from sandbox.records import MemorySandboxRecords
@@ -16,22 +15,24 @@ from tests.integration.sandbox.modal_stage import modal_stage
 
 def settings(folder: Path, **named: str) -> Settings:
     chosen = {"data_dir": str(folder), "sandbox": "modal", "modal_app": "threadhand-test", **named}
-    return load({f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None)
+    return load_settings(
+        {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None
+    )
 
 
 async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path: Path) -> None:
     async with modal_stage() as stage:
-        found = await machines(settings(tmp_path), MemorySandboxRecords())
+        found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxes)
         stage.workers.append(found.provider)
         assert found.lacks == ()
-        assert "can reach the internet" in prompt(found)
-        assert "It has" not in prompt(found)
+        assert "can reach the internet" in render_system_prompt(found)
+        assert "It has" not in render_system_prompt(found)
         await found.provider.open("thread", fence=1)
         assert found.provider._looking is not None
         await found.provider._looking
         programs = found.provider.found.programs
-        told = prompt(found)
+        told = render_system_prompt(found)
     assert programs
     assert f"It has {', '.join(programs)}." in told
     assert "wkhtmltopdf" in programs or "wkhtmltopdf" not in told
@@ -47,16 +48,18 @@ async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path
 )
 async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
     async with modal_stage() as stage:
-        found = await machines(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
+        found = await build_sandboxes(
+            settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
+        )
         assert isinstance(found.provider, ModalSandboxes)
         stage.workers.append(found.provider)
-        assert said in prompt(found)
+        assert said in render_system_prompt(found)
 
 
 async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path: Path) -> None:
     async with modal_stage() as stage:
         stage.modal.world.credentials = ("ak-other", "as-other")
-        found = await machines(settings(tmp_path), MemorySandboxRecords())
+        found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxes)
         stage.workers.append(found.provider)
         (lack,) = found.lacks
@@ -64,7 +67,7 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
 
 
 def test_the_settings_make_the_plan(tmp_path: Path) -> None:
-    plan = modal_plan(
+    plan = build_modal_plan(
         settings(
             tmp_path,
             modal_cpu="4",
@@ -85,7 +88,7 @@ def test_the_settings_make_the_plan(tmp_path: Path) -> None:
 
 def test_workers_of_one_database_share_a_home_whatever_its_password(tmp_path: Path) -> None:
     first, second, other = (
-        modal_plan(settings(tmp_path, database_url=url)).home
+        build_modal_plan(settings(tmp_path, database_url=url)).home
         for url in (
             "postgresql://a:one@db.example/threads",
             "postgresql://b:two@db.example/threads",
@@ -103,6 +106,6 @@ async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str)
         lines = ["SANDBOX=modal", "HTTP_PORT=0", "MODEL=m", "LLM_API_KEY=k", f"DATA_DIR={tmp_path}"]
         env_file = tmp_path / ".env"
         env_file.write_text("\n".join(f"THREADHAND_{line}" for line in lines))
-        findings: dict[str, Finding] = {one.subject: one for one in await examine(env_file)}
+        findings: dict[str, Finding] = {one.subject: one for one in await run_checks(env_file)}
     assert findings["sandbox"].state == state
     assert stage.living == []

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.mcp_sessions import Sessions
-from bots.bootstrap.program import running
+from bots.bootstrap.mcp import McpSessions
+from bots.bootstrap.program import run_program
 from bots.bootstrap.worker_locks import new_worker_id
-from bots.settings import load
+from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Address
 from storage.sql.open_database import open_database
@@ -37,10 +37,10 @@ class Destroyed(MemorySandboxes):
 
 
 @pytest.fixture
-def sessions(world: World, tmp_path: Path) -> Sessions:
+def sessions(world: World, tmp_path: Path) -> McpSessions:
     folder = tmp_path / "mcp"
     folder.mkdir()
-    return Sessions(
+    return McpSessions(
         folder=folder,
         conversations=SqlConversations(world.database),
         sandboxes=Destroyed(),
@@ -51,17 +51,17 @@ def place(name: str) -> Address:
     return Address(platform="api", workspace_id="", channel_id="mcp", thread_key=name)
 
 
-async def left(sessions: Sessions, name: str) -> str:
+async def left(sessions: McpSessions, name: str) -> str:
     """The thread of a session that was killed."""
     (sessions.folder / name).touch()
     return (await sessions.conversations.create(place(name))).thread_id
 
 
-async def is_there(sessions: Sessions, thread_id: str) -> bool:
+async def is_there(sessions: McpSessions, thread_id: str) -> bool:
     return await sessions.conversations.snapshot(thread_id) is not None
 
 
-def destroyed(sessions: Sessions) -> list[str]:
+def destroyed(sessions: McpSessions) -> list[str]:
     assert isinstance(sessions.sandboxes, Destroyed)
     return sessions.sandboxes.gone
 
@@ -76,7 +76,7 @@ def alive(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-async def test_a_session_leaves_nothing_behind(sessions: Sessions) -> None:
+async def test_a_session_leaves_nothing_behind(sessions: McpSessions) -> None:
     async with sessions.begun() as thread_id:
         assert await is_there(sessions, thread_id)
         assert len(list(sessions.folder.iterdir())) == 1
@@ -85,7 +85,7 @@ async def test_a_session_leaves_nothing_behind(sessions: Sessions) -> None:
     assert list(sessions.folder.iterdir()) == []
 
 
-async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: Sessions) -> None:
+async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: McpSessions) -> None:
     thread_id = await left(sessions, new_worker_id())
     async with sessions.begun() as own:
         assert destroyed(sessions) == [thread_id]
@@ -94,7 +94,7 @@ async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: Ses
 
 
 async def test_sessions_before_the_machine_started_anew_are_cleared_away(
-    sessions: Sessions,
+    sessions: McpSessions,
 ) -> None:
     host, _, pid, last = new_worker_id().rsplit("-", 3)
     thread_id = await left(sessions, f"{host}-00000000-{pid}-{last}")
@@ -103,7 +103,7 @@ async def test_sessions_before_the_machine_started_anew_are_cleared_away(
 
 
 async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(
-    sessions: Sessions,
+    sessions: McpSessions,
 ) -> None:
     foreign = await left(sessions, "elsewhere-00000000-1-abcdef")
     longer = await left(sessions, f"x{new_worker_id()}")
@@ -118,7 +118,7 @@ async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(
 
 
 async def test_what_cannot_be_deleted_now_is_deleted_later(
-    sessions: Sessions, caplog: pytest.LogCaptureFixture
+    sessions: McpSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = new_worker_id()
     thread_id = await left(sessions, name)
@@ -133,7 +133,7 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(
 
 
 async def test_without_a_folder_for_locks_a_session_works_all_the_same(
-    sessions: Sessions, caplog: pytest.LogCaptureFixture
+    sessions: McpSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     (sessions.folder.parent / "file").touch()
     async with replace(sessions, folder=sessions.folder.parent / "file").begun() as thread_id:
@@ -145,16 +145,16 @@ async def test_without_a_folder_for_locks_a_session_works_all_the_same(
 async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path) -> None:
     variables = {"DATA_DIR": str(tmp_path), "SANDBOX": "none", "HTTP_PORT": "0"}
     variables |= {"MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1"}
-    settings = load({f"THREADHAND_{name}": text for name, text in variables.items()}, None)
+    settings = load_settings({f"THREADHAND_{name}": text for name, text in variables.items()}, None)
     database = await open_database(settings.storage_url)
     try:
         conversations = SqlConversations(database)
         folder = tmp_path / "mcp"
         folder.mkdir()
         thread_id = await left(
-            Sessions(folder=folder, conversations=conversations, sandboxes=None), new_worker_id()
+            McpSessions(folder=folder, conversations=conversations, sandboxes=None), new_worker_id()
         )
-        async with running(settings), asyncio.timeout(30):
+        async with run_program(settings), asyncio.timeout(30):
             while await conversations.snapshot(thread_id) is not None or any(folder.iterdir()):
                 await asyncio.sleep(0.02)
     finally:

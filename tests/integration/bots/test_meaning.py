@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.embeddings import semantics
-from bots.settings import Settings, load
+from bots.bootstrap.model_clients import open_semantic_search
+from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from storage.sql.database import Database
@@ -20,12 +20,14 @@ def nobody(_model: str, _usage: Usage) -> None: ...
 
 def settings(**variables: str) -> Settings:
     environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load(environ, Path("no such file"))
+    return load_settings(environ, Path("no such file"))
 
 
 @pytest.mark.slow
 async def test_without_the_setting_words_are_all(database: Database) -> None:
-    async with semantics(settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database) as found:
+    async with open_semantic_search(
+        settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database
+    ) as found:
         assert found is None
 
 
@@ -36,7 +38,7 @@ async def test_the_endpoint_of_the_model_is_asked_with_its_key(
         chosen = settings(
             EMBEDDING_MODEL="own/e5", LLM_BASE_URL=fake.base_url, LLM_API_KEY=fake.key
         )
-        async with semantics(chosen, database) as found:
+        async with open_semantic_search(chosen, database) as found:
             assert found is not None
             assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
         assert [one["model"] for one in fake.seen] == ["own/e5"]
@@ -50,7 +52,9 @@ async def test_any_other_provider_is_reached_through_litellm(
     async with embeddings_fake() as fake:
         fake.key = ""
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", fake.base_url)
-        async with semantics(settings(EMBEDDING_MODEL="hosted_vllm/e5"), database) as found:
+        async with open_semantic_search(
+            settings(EMBEDDING_MODEL="hosted_vllm/e5"), database
+        ) as found:
             assert found is not None
             assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
         assert [one["model"] for one in fake.seen] == ["e5"]
@@ -62,5 +66,5 @@ async def test_a_model_without_its_key_is_refused_by_name(
     model: str,
 ) -> None:
     with pytest.raises(ConfigurationError, match="_API_KEY in"):
-        async with semantics(settings(EMBEDDING_MODEL=model), database):
+        async with open_semantic_search(settings(EMBEDDING_MODEL=model), database):
             pass

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.bootstrap.instrumentation import WatchedModel, call_trace, method_of
+from bots.bootstrap.instrumentation import InstrumentedModel, build_http_trace, platform_call_label
 from bots.observability.metrics import Metrics
 from bots.web.app import served, watched_app
 from bots.web.health import Watch
@@ -61,12 +61,12 @@ async def test_what_a_call_cost_is_told_or_estimated() -> None:
 
 async def test_a_model_call_ends_well_or_by_the_kind_of_its_error() -> None:
     metrics = Metrics(models=["m"])
-    deltas = [delta async for delta in WatchedModel(Model(), metrics).stream(REQUEST)]
+    deltas = [delta async for delta in InstrumentedModel(Model(), metrics).stream(REQUEST)]
     assert [type(delta) for delta in deltas] == [TextDelta, ModelFinished]
     with pytest.raises(ModelUnavailable):
-        async for _ in WatchedModel(Model(breaks=True), metrics).stream(REQUEST):
+        async for _ in InstrumentedModel(Model(breaks=True), metrics).stream(REQUEST):
             pass
-    left = WatchedModel(Model(), metrics).stream(REQUEST)
+    left = InstrumentedModel(Model(), metrics).stream(REQUEST)
     await anext(left)
     await left.aclose()
     for result in ("ok", "ModelUnavailable", "left"):
@@ -77,7 +77,7 @@ async def test_a_model_call_ends_well_or_by_the_kind_of_its_error() -> None:
 
 async def test_a_reader_that_leaves_at_the_last_delta_has_had_it_all() -> None:
     metrics = Metrics(models=["m"])
-    stream = WatchedModel(Model(), metrics).stream(REQUEST)
+    stream = InstrumentedModel(Model(), metrics).stream(REQUEST)
     async for delta in stream:
         if isinstance(delta, ModelFinished):
             break
@@ -106,7 +106,7 @@ async def test_a_reader_that_leaves_at_the_last_delta_has_had_it_all() -> None:
     ],
 )
 def test_a_call_is_counted_by_its_pattern(platform: str, path: str, shown: str) -> None:
-    assert method_of(platform, "POST", URL(f"http://x{path}")) == shown
+    assert platform_call_label(platform, "POST", URL(f"http://x{path}")) == shown
 
 
 async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> None:
@@ -123,7 +123,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    trace = call_trace("slack", metrics.called)
+    trace = build_http_trace("slack", metrics.called)
     url = f"http://127.0.0.1:{port}/api/chat.update"
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
         for _ in range(2):

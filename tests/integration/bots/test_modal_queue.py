@@ -10,10 +10,10 @@ import modal
 import pytest
 from grpclib import Status
 
-from bots.bootstrap.background_jobs import put_left
-from bots.bootstrap.modal_queue import ModalRunQueue, OneRunQueue, modal_run_queue
-from bots.bootstrap.program import running, up, worker
-from bots.settings import load
+from bots.bootstrap.background_jobs import requeue_orphaned_runs
+from bots.bootstrap.modal_queue import ModalRunQueue, SingleRunQueue, open_modal_run_queue
+from bots.bootstrap.program import run_program, serve, serve_worker
+from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
@@ -54,7 +54,7 @@ async def deployed(*names: str) -> AsyncGenerator[Stage, None]:
 @asynccontextmanager
 async def staged() -> AsyncGenerator[tuple[ModalRunQueue, Stage, Minute], None]:
     minute = Minute()
-    async with deployed("execute_run") as stage, modal_run_queue(APP, minute) as queue:
+    async with deployed("execute_run") as stage, open_modal_run_queue(APP, minute) as queue:
         yield queue, stage, minute
 
 
@@ -117,7 +117,7 @@ async def test_what_modal_does_not_take_is_told_once_and_put_again(
         assert levels(caplog) == ["WARNING"]
         assert "no room" in caplog.text
         minute.open.clear()
-        looking = spawn(put_left(Claims(("a", "b")), queue), name="look")
+        looking = spawn(requeue_orphaned_runs(Claims(("a", "b")), queue), name="look")
         await until(lambda: len(called(stage)) == 2 and not queue._spawning)
         await cancel(looking)
     assert levels(caplog) == ["WARNING", "INFO"]
@@ -138,7 +138,7 @@ async def test_a_start_without_the_function_is_refused() -> None:
     async with deployed("janitor"):
         for app in (APP, "nobody"):
             with pytest.raises(ConfigurationError, match="modal deploy"):
-                async with modal_run_queue(app, Minute()):
+                async with open_modal_run_queue(app, Minute()):
                     pass
 
 
@@ -148,12 +148,12 @@ async def test_a_start_without_a_token_that_modal_takes_is_refused(
     async with deployed("execute_run"):
         monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
         with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with modal_run_queue(APP, Minute()):
+            async with open_modal_run_queue(APP, Minute()):
                 pass
         monkeypatch.delenv("MODAL_TOKEN_ID")
         monkeypatch.delenv("MODAL_TOKEN_SECRET")
         with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with modal_run_queue(APP, Minute()):
+            async with open_modal_run_queue(APP, Minute()):
                 pass
 
 
@@ -162,14 +162,14 @@ async def test_a_modal_that_does_not_answer_delays_and_keeps_nobody_from_startin
 ) -> None:
     async with deployed("execute_run") as stage:
         stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
-        async with modal_run_queue(APP, Minute()) as queue:
+        async with open_modal_run_queue(APP, Minute()) as queue:
             assert "not now" in caplog.text
             await queue.put("a")
             await until(lambda: called(stage) == ["a"])
 
 
 async def test_a_function_takes_its_own_run_and_no_other() -> None:
-    queue = OneRunQueue("mine")
+    queue = SingleRunQueue("mine")
     for run_id in ("other", "mine", "another"):
         await queue.put(run_id)
     async with asyncio.timeout(10):
@@ -198,17 +198,17 @@ async def test_functions_that_could_not_work_on_the_runs_are_refused(
     variables: dict[str, str],
 ) -> None:
     named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **variables}
-    chosen = load({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    chosen = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
     with pytest.raises(ConfigurationError, match="THREADHAND_MODAL_WORKER_APP"):
-        await up(chosen, with_worker=False)
+        await serve(chosen, with_worker=False)
 
 
 async def test_a_worker_beside_the_functions_is_refused() -> None:
     named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **REDIS, **POSTGRESQL}
-    chosen = load({f"THREADHAND_{name}": text for name, text in named.items()}, None)
-    for start in (up(chosen, with_worker=True), worker(chosen)):
+    chosen = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
+    for start in (serve(chosen, with_worker=True), serve_worker(chosen)):
         with pytest.raises(ConfigurationError, match="--no-worker"):
             await start
     with pytest.raises(ConfigurationError, match="--no-worker"):
-        async with running(chosen):
+        async with run_program(chosen):
             pass

@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from bots.bootstrap.messaging import Wires, wires
-from bots.bootstrap.readiness import discord_check, slack_check, wires_checks, worker_check
+from bots.bootstrap.messaging import Messaging, open_messaging
+from bots.bootstrap.readiness import discord_check, messaging_checks, slack_check, worker_check
 from bots.discord.app import DiscordApp
 from bots.inbound.decide import Inbound, Outcome
-from bots.settings import load
+from bots.settings import load_settings
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
 from core.run.worker import AILING_SECONDS, Worker
@@ -97,7 +97,7 @@ async def test_discord_is_connected_once_its_gateway_is(world: World) -> None:
 
 
 async def test_redis_is_asked_where_there_is_one() -> None:
-    assert wires_checks(Wires()) == {}
+    assert messaging_checks(Messaging()) == {}
     with redis() as url:
-        async with wires(load({"THREADHAND_REDIS_URL": url}, None)) as connected:
-            assert await wires_checks(connected)["redis"]() == ""
+        async with open_messaging(load_settings({"THREADHAND_REDIS_URL": url}, None)) as connected:
+            assert await messaging_checks(connected)["redis"]() == ""

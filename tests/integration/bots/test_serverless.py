@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from bots import modal_worker
-from bots.bootstrap.background_jobs import beat
-from bots.bootstrap.sandboxes import modal_plan
-from bots.settings import Settings, load
+from bots.bootstrap.background_jobs import send_heartbeats
+from bots.bootstrap.sandboxes import build_modal_plan
+from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import serve_scenario
@@ -33,7 +33,7 @@ conversations:
 
 
 def settings(url: str, folder: object, **more: str) -> Settings:
-    return load(
+    return load_settings(
         {
             **{f"THREADHAND_{name.upper()}": text for name, text in more.items()},
             "THREADHAND_DATABASE_URL": url,
@@ -62,7 +62,7 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         conversations = SqlConversations(database)
         idle = (await conversations.create(ADDRESS)).thread_id
         records = SqlSandboxRecords(database)
-        worker = ModalSandboxes(modal_plan(chosen), records)
+        worker = ModalSandboxes(build_modal_plan(chosen), records)
         stage.workers.append(worker)
         await worker.open(idle, fence=1)
         stray = stage.modal.world.living()[0]
@@ -71,11 +71,11 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         stray.created_at -= 7200
         stray.tags["threadhand-born"] = "0"
         assert stray.tags[HOME_TAG]
-        other = ModalSandboxes(modal_plan(chosen), records)
+        other = ModalSandboxes(build_modal_plan(chosen), records)
         stage.workers.append(other)
         await other.open(idle, fence=2)
         assert len(stage.living) == 2
-        await modal_worker.tidy(chosen)
+        await modal_worker.sweep_sandboxes(chosen)
         assert stage.living == [f"thread.{idle}"]
         assert stray.result is not None
 
@@ -122,7 +122,7 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(
         await claims.heartbeat("other")
         lease = await claims.claim(receipt.run_id, "other")
         assert lease is not None
-        beating = spawn(beat(claims, "other"), name="the other worker's heart")
+        beating = spawn(send_heartbeats(claims, "other"), name="the other worker's heart")
         async with asyncio.timeout(30):
             await modal_worker.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
         assert await claims.held("other") == (lease,)

@@ -11,9 +11,9 @@ from cryptography.fernet import Fernet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bots.settings import VARIABLES, load
-from bots.setup import env_file as env
-from bots.setup.wizard import set_up
+from bots.settings import VARIABLE_NAMES, load_settings
+from bots.settings import env_file as env
+from bots.setup.wizard import run_wizard
 from core import server_shutdown
 
 
@@ -74,7 +74,7 @@ async def me(request: web.Request) -> web.Response:
 @pytest.fixture
 async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Path, None]:
     """The path of a `.env` that points at the stand-ins."""
-    for name in VARIABLES:
+    for name in VARIABLE_NAMES:
         monkeypatch.delenv(name, raising=False)
     app = web.Application()
     app.add_routes(
@@ -100,7 +100,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
 
 
 def values(file: Path) -> Any:
-    return load({}, file)
+    return load_settings({}, file)
 
 
 async def test_what_works_is_saved_beside_the_lines_of_others(services: Path) -> None:
@@ -115,7 +115,7 @@ async def test_what_works_is_saved_beside_the_lines_of_others(services: Path) ->
             "Token": ["generate"],
         }
     )
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     settings = values(services)
     assert (settings.model, settings.allowed_users) == ("my-model", ("U1", "U2"))
     assert settings.slack_mode == "socket"
@@ -134,7 +134,7 @@ async def test_a_refused_key_is_asked_for_again(services: Path) -> None:
             "App token": ["xapp-good"] * 3,
         }
     )
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     said = "\n".join(dialog.said)
     assert "such a token starts with xoxb-" in said
     assert "Slack refuses auth.test: invalid_auth." in said
@@ -161,7 +161,7 @@ def several(**changes: list[str]) -> ScriptedDialog:
 
 async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(services: Path) -> None:
     dialog = several()
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     settings = values(services)
     assert settings.slack_mode == "http"
     assert (settings.slack_client_id, settings.public_url) == ("1.2", "https://agent.example")
@@ -180,9 +180,9 @@ async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(serv
 async def test_a_second_key_goes_before_the_first_and_enter_stays_with_what_was_chosen(
     services: Path,
 ) -> None:
-    await set_up(several(), services)
+    await run_wizard(several(), services)
     (old,) = values(services).token_keys
-    await set_up(ScriptedDialog({"Keys": ["generate"]}), services)
+    await run_wizard(ScriptedDialog({"Keys": ["generate"]}), services)
     new = values(services).token_keys
     assert len(new) == 2
     assert new[1] == old != new[0]
@@ -192,7 +192,7 @@ async def test_an_app_that_slack_does_not_know_is_asked_for_again(services: Path
     dialog = several(Client=["9.9", "1.2", "1.2"], secret=["app-secret", "no", "app-secret"])
     for start in ("Public address", "Keys", "Signing secret"):
         dialog.answers[start] *= 3
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     said = "\n".join(dialog.said)
     assert "Slack does not know this app: invalid_client_id. Not saved" in said
     assert "Slack does not know this app: bad_client_secret. Not saved" in said
@@ -202,22 +202,22 @@ async def test_an_app_that_slack_does_not_know_is_asked_for_again(services: Path
 async def test_what_is_missing_for_several_workspaces_is_named(services: Path) -> None:
     before = services.read_text()
     dialog = several(Keys=[])
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     assert any("set THREADHAND_ENCRYPTION_KEYS, too." in text for text in dialog.said)
     assert services.read_text() == before
 
 
 async def test_a_token_for_one_workspace_is_not_kept_beside(services: Path) -> None:
-    env.write(services, {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-good"})
+    env.write_env_file(services, {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-good"})
     dialog = several()
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     assert any("Take THREADHAND_SLACK_BOT_TOKEN out" in text for text in dialog.said)
     assert not values(services).slack_client_id
 
 
 async def test_a_choice_that_there_is_not_is_asked_for_again(services: Path) -> None:
     dialog = several(Slack=["both", "Several"])
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     assert "One of these, please: one, several." in dialog.said
     assert values(services).slack_client_id == "1.2"
 
@@ -225,7 +225,7 @@ async def test_a_choice_that_there_is_not_is_asked_for_again(services: Path) -> 
 async def test_a_key_that_does_not_work_is_not_saved(services: Path) -> None:
     before = services.read_text()
     dialog = ScriptedDialog({"Bot token": ["bad.token.here"], "Model": ["m"], "API key": ["no"]})
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     assert services.read_text() == before
     assert (
         "The model's endpoint refuses the key. Not saved; once more, or Enter to leave it out."
@@ -234,18 +234,18 @@ async def test_a_key_that_does_not_work_is_not_saved(services: Path) -> None:
 
 
 async def test_a_service_that_does_not_answer_is_said_so(services: Path) -> None:
-    env.write(services, {"THREADHAND_LLM_BASE_URL": "http://127.0.0.1:1"})
+    env.write_env_file(services, {"THREADHAND_LLM_BASE_URL": "http://127.0.0.1:1"})
     dialog = ScriptedDialog({"Model": ["m"]})
-    await set_up(dialog, services)
+    await run_wizard(dialog, services)
     assert any("http://127.0.0.1:1 does not answer." in text for text in dialog.said)
 
 
 async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> None:
     first = ScriptedDialog({"Model": ["m"], "API key": ["model-key"]}, ends_at="App token")
-    await set_up(first, services)
+    await run_wizard(first, services)
     assert values(services).model == "m"
     second = ScriptedDialog({"Bot token": []})
-    await set_up(second, services)
+    await run_wizard(second, services)
     assert values(services).model == "m"
     assert any(text.startswith("API key [set]") for text in second.hidden)
 
@@ -266,6 +266,6 @@ def test_any_value_survives_the_file(answers: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / ".env"
         file.write_text("OTHER=kept\nTHREADHAND_MODEL=old\n")
-        env.write(file, answers)
+        env.write_env_file(file, answers)
         expected = {"OTHER": "kept", "THREADHAND_MODEL": "old", **answers}
         assert read_env_file(file) == expected

@@ -7,9 +7,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bots.bootstrap.messaging import wires
+from bots.bootstrap.messaging import open_messaging
 from bots.delivery.rate_limiter import Allowance
-from bots.settings import Settings, load
+from bots.settings import Settings, load_settings
 from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
@@ -27,12 +27,16 @@ def redis_url() -> Iterator[str]:
 
 def settings(**variables: str) -> Settings:
     environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load(environ, Path("no such file"))
+    return load_settings(environ, Path("no such file"))
 
 
 async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_url: str) -> None:
     both = settings(REDIS_URL=redis_url)
-    async with wires(both) as one, wires(both) as other, wires(settings()) as alone:
+    async with (
+        open_messaging(both) as one,
+        open_messaging(both) as other,
+        open_messaging(settings()) as alone,
+    ):
         await one.rates.refuse([EDIT], seconds=70)
         async with asyncio.timeout(20):
             while not other.rates.is_refused([EDIT]):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.mcp_servers import tool_servers
-from bots.observability.logs import configure
-from bots.settings import load
+from bots.bootstrap.mcp import build_mcp_tools
+from bots.observability.logs import configure_logging
+from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from core.mcp.redaction import secrets_of
 from core.mcp.settings import McpServerConfig, parse_servers
@@ -32,7 +32,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     said, root = io.StringIO(), logging.getLogger()
     before, level = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", said)
-    configure("DEBUG")
+    configure_logging("DEBUG")
     yield said
     root.handlers[:] = before
     root.setLevel(level)
@@ -56,7 +56,9 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
     }
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"servers": servers}))
-    held = tool_servers(load({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
+    held = build_mcp_tools(
+        load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file"))
+    )
     try:
         held.warm()
         while not (tools := await held.tools()):
@@ -104,4 +106,6 @@ def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> Non
 
 def test_a_broken_file_is_still_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        tool_servers(load({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file")))
+        build_mcp_tools(
+            load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file"))
+        )

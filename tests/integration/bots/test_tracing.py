@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from bots.observability.metrics import Metrics
-from bots.observability.tracing import NO_EXTRA, Both, Traces, traces
-from bots.settings import load
+from bots.observability.tracing import NO_EXTRA, CombinedMetrics, RunTracing, open_tracing
+from bots.settings import load_settings
 from core import server_shutdown
 from core.domain.errors import ToolError
 from tests.paths import REPOSITORY
@@ -38,14 +38,16 @@ def kept() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def tracing(kept: InMemorySpanExporter) -> Traces:
+def tracing(kept: InMemorySpanExporter) -> RunTracing:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    return Traces(provider)
+    return RunTracing(provider)
 
 
-async def test_the_steps_of_a_run_lie_below_it(tracing: Traces, kept: InMemorySpanExporter) -> None:
-    figures = Both(Metrics(), tracing)
+async def test_the_steps_of_a_run_lie_below_it(
+    tracing: RunTracing, kept: InMemorySpanExporter
+) -> None:
+    figures = CombinedMetrics(Metrics(), tracing)
     with figures.timed("run", run_id="r-1") as run:
         with figures.timed("turn"), figures.timed("model", model="m") as model:
             model.first_seconds = 0.25
@@ -64,7 +66,7 @@ async def test_the_steps_of_a_run_lie_below_it(tracing: Traces, kept: InMemorySp
 
 
 async def test_a_failed_step_tells_its_kind_and_not_what_was_said(
-    tracing: Traces, kept: InMemorySpanExporter
+    tracing: RunTracing, kept: InMemorySpanExporter
 ) -> None:
     with pytest.raises(ToolError), tracing.timed("tool", tool="ask"):
         raise ToolError("what somebody wrote")
@@ -105,7 +107,7 @@ async def test_spans_reach_a_collector_before_the_program_ends(
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     address, names = collector
-    async with traces(f"{address}/") as figures:
+    async with open_tracing(f"{address}/") as figures:
         with figures.timed("run", run_id="r-1"):
             pass
     assert names == ["run"]
@@ -125,8 +127,8 @@ def test_without_the_extra_the_remedy_is_told() -> None:
 
 def test_the_endpoint_of_traces_is_read_under_both_names(tmp_path: Path) -> None:
     plain = {"THREADHAND_DATA_DIR": os.fspath(tmp_path)}
-    assert load(plain, None).otel_endpoint == ""
+    assert load_settings(plain, None).otel_endpoint == ""
     named = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
-    assert load(named, None).otel_endpoint == "http://collector:4318"
+    assert load_settings(named, None).otel_endpoint == "http://collector:4318"
     ours = {**named, "THREADHAND_OTEL_ENDPOINT": "http://other:4318"}
-    assert load(ours, None).otel_endpoint == "http://other:4318"
+    assert load_settings(ours, None).otel_endpoint == "http://other:4318"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.worker_locks import enlisted, new_worker_id
+from bots.bootstrap.worker_locks import new_worker_id, register_worker
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Lease
 from tests.paths import REPOSITORY
@@ -88,7 +88,7 @@ async def test_a_worker_that_was_killed_is_buried_by_the_next(tmp_path: Path) ->
     with elsewhere(tmp_path, dead) as worker:
         worker.kill()
         worker.wait()
-        async with enlisted(tmp_path, new_worker_id(), graves):
+        async with register_worker(tmp_path, new_worker_id(), graves):
             assert graves.buried == [dead]
     assert list(tmp_path.iterdir()) == []
 
@@ -96,7 +96,7 @@ async def test_a_worker_that_was_killed_is_buried_by_the_next(tmp_path: Path) ->
 async def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
     alive, me, graves = new_worker_id(), new_worker_id(), Graves()
     with elsewhere(tmp_path, alive):
-        async with enlisted(tmp_path, me, graves):
+        async with register_worker(tmp_path, me, graves):
             assert graves.buried == []
             assert {one.name for one in tmp_path.iterdir()} == {alive, me}
         assert graves.buried == [me]
@@ -105,7 +105,7 @@ async def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
 
 async def test_two_workers_of_one_process_do_not_bury_each_other(tmp_path: Path) -> None:
     first, second, graves = new_worker_id(), new_worker_id(), Graves()
-    async with enlisted(tmp_path, first, graves), enlisted(tmp_path, second, graves):
+    async with register_worker(tmp_path, first, graves), register_worker(tmp_path, second, graves):
         assert graves.buried == []
     assert graves.buried == [second, first]
 
@@ -113,7 +113,7 @@ async def test_two_workers_of_one_process_do_not_bury_each_other(tmp_path: Path)
 async def test_workers_of_other_machines_and_boots_are_not_judged(tmp_path: Path) -> None:
     (tmp_path / "elsewhere-0a1b2c3d-17-abcdef").touch()
     graves = Graves()
-    async with enlisted(tmp_path, new_worker_id(), graves):
+    async with register_worker(tmp_path, new_worker_id(), graves):
         assert graves.buried == []
     assert [one.name for one in tmp_path.iterdir()] == ["elsewhere-0a1b2c3d-17-abcdef"]
 
@@ -122,16 +122,16 @@ async def test_the_dead_stay_on_the_list_until_they_are_buried(tmp_path: Path) -
     dead = new_worker_id()
     (tmp_path / dead).touch()
     with pytest.raises(ConfigurationError, match="The database cannot be used: away"):
-        async with enlisted(tmp_path, new_worker_id(), Graves(is_away=True)):
+        async with register_worker(tmp_path, new_worker_id(), Graves(is_away=True)):
             raise AssertionError("it must not start")
     graves = Graves()
-    async with enlisted(tmp_path, new_worker_id(), graves):
+    async with register_worker(tmp_path, new_worker_id(), graves):
         assert graves.buried == [dead]
 
 
 async def test_an_end_that_cannot_be_put_on_record_is_an_end_all_the_same(tmp_path: Path) -> None:
     graves = Graves()
-    async with enlisted(tmp_path, new_worker_id(), graves):
+    async with register_worker(tmp_path, new_worker_id(), graves):
         graves.is_away = True
     assert list(tmp_path.iterdir()) == []
 
@@ -139,6 +139,6 @@ async def test_an_end_that_cannot_be_put_on_record_is_an_end_all_the_same(tmp_pa
 async def test_without_a_folder_to_lock_in_the_worker_works_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     me, graves = new_worker_id(), Graves()
-    async with enlisted(tmp_path / "file", me, graves):
+    async with register_worker(tmp_path / "file", me, graves):
         assert graves.buried == []
     assert graves.buried == [me]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bots.bootstrap.agent_knowledge import AgentKnowledge
+from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
 from core.agents.definition import Known
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
@@ -63,7 +63,7 @@ async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     files = AgentFiles(known=known, folder=folder)
     files.load()
     library = Library(store=SqlKnowledge(world.database))
-    knowledge = AgentKnowledge(files, library)
+    knowledge = AgentKnowledgeSync(files, library)
     bench = Bench(world, folder, library)
     own = {name: catalogue()[name] for name in ("search_knowledge",)}
     world.with_engine(

@@ -16,9 +16,9 @@ from typing import cast
 import pytest
 
 from bots.demo import handbook_story
-from bots.demo.stage import staged, story
-from bots.demo.watch import StoryBroken
-from bots.settings import load
+from bots.demo.environment import load_story, start_demo
+from bots.demo.thread_reader import StoryBroken
+from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import serve_scenario
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
@@ -178,7 +178,7 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
 
 @pytest.mark.slow
 async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
-    async with serve_scenario(story()) as model:
+    async with serve_scenario(load_story()) as model:
         settings = {
             "THREADHAND_MODEL": "openai/some-model",
             "THREADHAND_LLM_BASE_URL": model.base_url,
@@ -201,7 +201,7 @@ def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -
 @pytest.mark.slow
 async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
     """What the story checks is real: an agent that pins without a word is found out."""
-    async with staged(load({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
+    async with start_demo(load_settings({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
         stage.board.write_text("pinned for Alice before anybody was asked\n")
         with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
             await handbook_story.play_slack(stage.slack, stage.board)

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from bots.demo.picture import nothing_shown
+from bots.demo.sales_story import find_picture_problem
 
 SIZE = (1280, 800)
 
@@ -23,7 +23,7 @@ def written(picture: Image.Image, kind: str = "PNG") -> bytes:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_picture_of_something_is_one(kind: str) -> None:
-    assert nothing_shown(written(shades(SIZE), kind)) is None
+    assert find_picture_problem(written(shades(SIZE), kind)) is None
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_a_picture_of_something_is_one(kind: str) -> None:
     ],
 )
 def test_what_is_none_is_found_out(content: bytes, said: str) -> None:
-    assert said in str(nothing_shown(content))
+    assert said in str(find_picture_problem(content))
 
 
 def test_one_speck_on_an_empty_page_is_blank_too() -> None:
     picture = Image.new("RGB", SIZE, "white")
     picture.paste(shades((40, 40)), (10, 10))
-    assert "blank" in str(nothing_shown(written(picture)))
+    assert "blank" in str(find_picture_problem(written(picture)))

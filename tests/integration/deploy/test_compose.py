@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 import asyncpg
 import pytest
 
-from bots.demo.transcript import messages_of, text_of
+from bots.demo.thread_reader import messages_of, text_of
 from tests.chaos.harness import PERSON
 from tests.integration.deploy.composition import (
     COMPOSE,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bots.demo.transcript import messages_of, text_of
+from bots.demo.thread_reader import messages_of, text_of
 from simulator.discord.server import DiscordSimulator
 from tests.chaos.crew import NO_WORKER, Crew, crew
 from tests.chaos.harness import PERSON

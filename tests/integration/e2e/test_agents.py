@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 
 SCENARIO = """

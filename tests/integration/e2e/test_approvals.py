@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bots.demo.transcript import buttons_of, text_of
+from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage

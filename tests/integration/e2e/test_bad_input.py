@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
 from tests.chaos.harness import Stage, staged
 from tests.chaos.stories import TALK

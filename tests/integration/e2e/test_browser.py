@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.bootstrap.program import running
-from bots.settings import load
+from bots.bootstrap.program import run_program
+from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
 from tests.integration.bots.web.takeover_stage import helper
@@ -86,7 +86,7 @@ async def talk(story: str) -> AsyncIterator[Talk]:
             "THREADHAND_DATA_DIR": str(folder),
             "THREADHAND_HTTP_PORT": "0",
         }
-        program = await stack.enter_async_context(running(load(environ, None)))
+        program = await stack.enter_async_context(run_program(load_settings(environ, None)))
         address = f"http://127.0.0.1:{program.http_port}"
         http = await stack.enter_async_context(aiohttp.ClientSession(address))
         made = Talk(http, script)

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.bootstrap.program import running
-from bots.settings import load
+from bots.bootstrap.program import run_program
+from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
 from tests.integration.e2e.dialect_stories import ANSWER, CALLS, LABELS, QUESTION
@@ -125,7 +125,7 @@ async def talk(tmp_path: Path, story: str, **settings: str) -> AsyncIterator[Tal
             **settings,
         }
         environ = {f"THREADHAND_{name.upper()}": value for name, value in named.items()}
-        program = await stack.enter_async_context(running(load(environ, None)))
+        program = await stack.enter_async_context(run_program(load_settings(environ, None)))
         http = await stack.enter_async_context(
             aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}")
         )

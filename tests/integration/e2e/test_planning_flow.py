@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 
 SCENARIO = """

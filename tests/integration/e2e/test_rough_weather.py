@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.integration.bots.slack.office import deliver_again

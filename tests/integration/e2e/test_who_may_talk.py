@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bots.demo.transcript import text_of
+from bots.demo.thread_reader import text_of
 from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator

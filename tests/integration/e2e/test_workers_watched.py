@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from bots.bootstrap.startup_warnings import NO_LINKS, UNSHARED
+from bots.bootstrap.program import NO_LINKS, UNSHARED
 from tests.chaos.crew import crew
 from tests.chaos.program import Program
 from tests.chaos.stories import TALK

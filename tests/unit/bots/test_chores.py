@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.bootstrap.background_jobs import sweep_audit
+from bots.bootstrap.background_jobs import delete_old_audit_entries
 from core.domain.errors import StorageUnavailable
 from core.tasks import cancel, spawn
 
@@ -34,7 +34,7 @@ class Log:
 
 async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
     log = Log(old=25)
-    chore = spawn(sweep_audit(log, 30), name="sweeper")
+    chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
     try:
         await asyncio.wait_for(log.answered.wait(), 10)
         assert (log.old, log.asked_for) == (0, [30] * 4)
@@ -44,14 +44,14 @@ async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
 
 async def test_a_log_that_is_kept_for_ever_is_not_swept() -> None:
     log = Log(old=25)
-    await asyncio.wait_for(sweep_audit(log, 0), 10)
+    await asyncio.wait_for(delete_old_audit_entries(log, 0), 10)
     assert log.asked_for == []
 
 
 async def test_a_database_that_is_away_ends_no_chore(caplog: pytest.LogCaptureFixture) -> None:
     log = Log(old=25, is_away=True)
     with caplog.at_level(logging.WARNING):
-        chore = spawn(sweep_audit(log, 30), name="sweeper")
+        chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
         try:
             await asyncio.wait_for(log.answered.wait(), 10)
             await asyncio.sleep(0)

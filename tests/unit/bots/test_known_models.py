@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.known_models import known_models
-from bots.settings import Settings, load
+from bots.bootstrap.model_clients import load_model_specs
+from bots.settings import Settings, load_settings
 from core.context.limits import ContextLimit
 from core.domain.budget import Price
 from core.domain.errors import ConfigurationError
@@ -16,7 +16,7 @@ PRICES = {"PRICE_INPUT_PER_MILLION_USD": "1", "PRICE_OUTPUT_PER_MILLION_USD": "4
 
 def settings(**variables: str) -> Settings:
     environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load(environ, Path("no such file"))
+    return load_settings(environ, Path("no such file"))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def settings(**variables: str) -> Settings:
 async def test_a_window_is_the_operators_word_or_what_is_known(
     variables: dict[str, str], model: str, limit: tuple[int, int]
 ) -> None:
-    policy = (await known_models(settings(MODEL=model, **variables))).context_policy
+    policy = (await load_model_specs(settings(MODEL=model, **variables))).context_policy
     assert policy.limit_of(model) == ContextLimit(window=limit[0], reserved=limit[1])
 
 
@@ -44,21 +44,21 @@ async def test_a_price_is_the_operators_word_or_what_is_known() -> None:
         output_per_million_usd=4,
         is_set=True,
     )
-    listed = (await known_models(settings())).price_of("openai/gpt-4o")
+    listed = (await load_model_specs(settings())).price_of("openai/gpt-4o")
     assert listed is not None
     assert not listed.is_set
-    assert (await known_models(settings(**PRICES))).price_of("openai/gpt-4o") == set_price
-    assert (await known_models(settings(**OWN))).price_of("gpt-4o") is None
-    assert (await known_models(settings(**OWN, **PRICES))).price_of("gpt-4o") == set_price
+    assert (await load_model_specs(settings(**PRICES))).price_of("openai/gpt-4o") == set_price
+    assert (await load_model_specs(settings(**OWN))).price_of("gpt-4o") is None
+    assert (await load_model_specs(settings(**OWN, **PRICES))).price_of("gpt-4o") == set_price
 
 
 async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() -> None:
     meaning = {"EMBEDDING_MODEL": "openai/text-embedding-3-small"}
     name = meaning["EMBEDDING_MODEL"]
-    listed = (await known_models(settings(**meaning, **PRICES))).price_of(name)
+    listed = (await load_model_specs(settings(**meaning, **PRICES))).price_of(name)
     assert listed is not None
     assert 0 < listed.input_per_million_usd < 0.1
-    assert (await known_models(settings(**meaning, **OWN, **PRICES))).price_of(name) is None
+    assert (await load_model_specs(settings(**meaning, **OWN, **PRICES))).price_of(name) is None
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() 
 async def test_a_budget_in_dollars_without_a_price_is_told(
     variables: dict[str, str], unknown: list[str]
 ) -> None:
-    known = await known_models(settings(BUDGET_RUN_USD="1", **variables))
+    known = await load_model_specs(settings(BUDGET_RUN_USD="1", **variables))
     assert [sentence.split(" costs")[0].split()[-1] for sentence in known.lacks] == unknown
     assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.lacks)
 
 
 async def test_a_budget_in_tokens_needs_no_price() -> None:
-    known = await known_models(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN))
+    known = await load_model_specs(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN))
     assert known.lacks == ()
 
 
@@ -95,4 +95,4 @@ async def test_a_budget_in_tokens_needs_no_price() -> None:
 )
 async def test_halves_and_contradictions_are_refused(variables: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_"):
-        await known_models(settings(**variables))
+        await load_model_specs(settings(**variables))

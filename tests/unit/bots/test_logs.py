@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from bots.observability.logs import REDACTED, JsonLines, OneLine, redact
+from bots.observability.logs import REDACTED, JsonFormatter, TextFormatter, redact
 from core.domain.errors import SurfaceError
 from core.log_context import mark
 
 
 def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:
     record = logging.LogRecord("core.run.execute", logging.INFO, "", 0, message, arguments, None)
-    return OneLine(secrets).format(record)
+    return TextFormatter(secrets).format(record)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_traceback_stays_on_the_line_of_its_entry() -> None:
         raise SurfaceError("broken\nin two: xoxb-123456789-abc")
     except SurfaceError:
         record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
-    for line in (OneLine().format(record), OneLine(with_texts=True).format(record)):
+    for line in (TextFormatter().format(record), TextFormatter(with_texts=True).format(record)):
         assert "\n" not in line
         assert "SurfaceError: broken ⏎ in two" in line
         assert "xoxb" not in line
@@ -83,7 +83,7 @@ def test_a_line_of_json_has_the_same_without_secrets() -> None:
         record = logging.LogRecord(
             "x", logging.ERROR, "", 0, "a %s", ('my "own" key',), sys.exc_info()
         )
-    line = JsonLines(('my "own" key',)).format(record)
+    line = JsonFormatter(('my "own" key',)).format(record)
     entry = json.loads(line)
     assert "\n" not in line
     assert (entry["level"], entry["logger"], entry["message"]) == ("error", "x", f"a {REDACTED}")

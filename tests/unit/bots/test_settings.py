@@ -5,18 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLES, Settings, amended, load, load_process, secret_values
+from bots.settings import (
+    VARIABLE_NAMES,
+    Settings,
+    load_process_settings,
+    load_settings,
+    secret_values,
+    with_changes,
+)
 from core.domain.errors import ConfigurationError
 
 
 def problem(environ: dict[str, str], env_file: Path | None = None) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        load(environ, env_file)
+        load_settings(environ, env_file)
     return str(caught.value)
 
 
 def test_nothing_set_is_a_working_configuration() -> None:
-    settings = load({"XDG_DATA_HOME": "/data"}, None)
+    settings = load_settings({"XDG_DATA_HOME": "/data"}, None)
     assert (settings.http_host, settings.http_port) == ("127.0.0.1", 8700)
     assert (settings.max_turns, settings.max_xml_tool_calls) == (100, 0)
     assert (settings.execute_on_stream, settings.stream) == (True, True)
@@ -30,12 +37,12 @@ def test_nothing_set_is_a_working_configuration() -> None:
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_text("THREADHAND_MODEL=from-file\nexport THREADHAND_HTTP_PORT='9000'\n# note\n")
-    settings = load({"THREADHAND_MODEL": "from-environment"}, env_file)
+    settings = load_settings({"THREADHAND_MODEL": "from-environment"}, env_file)
     assert (settings.model, settings.http_port) == ("from-environment", 9000)
 
 
 def test_an_empty_value_counts_as_not_set() -> None:
-    assert load({"THREADHAND_HTTP_PORT": ""}, None).http_port == 8700
+    assert load_settings({"THREADHAND_HTTP_PORT": ""}, None).http_port == 8700
 
 
 def test_an_unknown_setting_is_named_with_its_nearest_neighbour() -> None:
@@ -65,7 +72,7 @@ def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_variables_of_others_are_no_mistake() -> None:
-    load({"THREADHAND_TEST_REQUIRE": "jail", "THREADHANDLE": "x", "PATH": "/bin"}, None)
+    load_settings({"THREADHAND_TEST_REQUIRE": "jail", "THREADHANDLE": "x", "PATH": "/bin"}, None)
 
 
 def test_every_bad_value_gets_one_sentence() -> None:
@@ -122,13 +129,13 @@ def test_secrets_do_not_show() -> None:
         "THREADHAND_REDIS_URL": "redis://:hidden@r",
         "OPENAI_API_KEY": "sk-hidden",
     }
-    settings = load(environ, None)
+    settings = load_settings(environ, None)
     assert "hidden" not in f"{settings!r} {settings}"
     assert {"xoxb-hidden", "hidden-api", "sk-hidden"} <= set(secret_values(settings))
 
 
 def test_lists_are_split_at_commas() -> None:
-    settings = load(
+    settings = load_settings(
         {"THREADHAND_ALLOWED_USERS": " U1, U2 ,,", "THREADHAND_FALLBACK_MODELS": "a"}, None
     )
     assert settings.allowed_users == ("U1", "U2")
@@ -137,7 +144,7 @@ def test_lists_are_split_at_commas() -> None:
 
 
 def test_an_open_door_has_to_be_opened_by_hand() -> None:
-    assert "THREADHAND_ALLOWED_USERS" in load({}, None).allow_notice
+    assert "THREADHAND_ALLOWED_USERS" in load_settings({}, None).allow_notice
 
 
 @pytest.mark.parametrize(
@@ -150,7 +157,7 @@ def test_an_open_door_has_to_be_opened_by_hand() -> None:
     ],
 )
 def test_the_database_gets_its_async_driver(url: str, expected: str) -> None:
-    settings = load({"THREADHAND_DATABASE_URL": url, "THREADHAND_DATA_DIR": "/data"}, None)
+    settings = load_settings({"THREADHAND_DATABASE_URL": url, "THREADHAND_DATA_DIR": "/data"}, None)
     assert settings.storage_url == expected
 
 
@@ -166,7 +173,7 @@ def test_the_database_gets_its_async_driver(url: str, expected: str) -> None:
     ],
 )
 def test_slack_is_connected_as_its_tokens_allow(environ: dict[str, str], mode: str) -> None:
-    assert load(environ, None).slack_mode == mode
+    assert load_settings(environ, None).slack_mode == mode
 
 
 @pytest.mark.parametrize(
@@ -177,13 +184,13 @@ def test_slack_is_connected_as_its_tokens_allow(environ: dict[str, str], mode: s
     ],
 )
 def test_a_missing_slack_token_is_named(environ: dict[str, str], missing: str) -> None:
-    settings = load(environ, None)
+    settings = load_settings(environ, None)
     with pytest.raises(ConfigurationError, match=missing):
         _ = settings.slack_mode
 
 
 def test_provider_keys_keep_their_names() -> None:
-    settings = load({"OPENAI_API_KEY": "sk-1", "THREADHAND_TAVILY_API_KEY": "t"}, None)
+    settings = load_settings({"OPENAI_API_KEY": "sk-1", "THREADHAND_TAVILY_API_KEY": "t"}, None)
     assert {name: key.get_secret_value() for name, key in settings.provider_keys.items()} == {
         "OPENAI_API_KEY": "sk-1"
     }
@@ -192,29 +199,29 @@ def test_provider_keys_keep_their_names() -> None:
 def test_lines_that_are_no_settings_join_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in VARIABLES:
+    for name in VARIABLE_NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SAMPLE_API_KEY", "kept")
     monkeypatch.setenv("OTHER_API_KEY", "placeholder")
     monkeypatch.delenv("OTHER_API_KEY")
     env_file = tmp_path / ".env"
     env_file.write_text("SAMPLE_API_KEY=lost\nOTHER_API_KEY=new\nTHREADHAND_MODEL=m\n")
-    assert load_process(env_file).model == "m"
+    assert load_process_settings(env_file).model == "m"
     assert (os.environ["SAMPLE_API_KEY"], os.environ["OTHER_API_KEY"]) == ("kept", "new")  # noqa: TID251 - what is tested
     assert "THREADHAND_MODEL" not in os.environ  # noqa: TID251 - what is tested
 
 
 def test_settings_are_amended_with_the_same_checks() -> None:
-    settings = load({"THREADHAND_API_TOKEN": "one"}, None)
-    changed = amended(settings, {"THREADHAND_MODEL": "m"})
+    settings = load_settings({"THREADHAND_API_TOKEN": "one"}, None)
+    changed = with_changes(settings, {"THREADHAND_MODEL": "m"})
     assert (changed.model, changed.api_token.get_secret_value()) == ("m", "one")
     with pytest.raises(ConfigurationError, match="xoxb-"):
-        amended(settings, {"THREADHAND_SLACK_BOT_TOKEN": "wrong"})
+        with_changes(settings, {"THREADHAND_SLACK_BOT_TOKEN": "wrong"})
 
 
 def test_the_machine_does_not_leak_into_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THREADHAND_MODEL", "leak")
-    assert load({}, None).model == ""
+    assert load_settings({}, None).model == ""
 
 
 def test_every_public_name_is_known() -> None:
@@ -227,5 +234,5 @@ def test_every_public_name_is_known() -> None:
         "THREADHAND_DATA_DIR",
         "THREADHAND_API_TOKEN",
         "THREADHAND_FAILPOINTS",
-    } <= set(VARIABLES)
-    assert len(VARIABLES) == len(Settings.model_fields) - 1
+    } <= set(VARIABLE_NAMES)
+    assert len(VARIABLE_NAMES) == len(Settings.model_fields) - 1

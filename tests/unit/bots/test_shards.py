@@ -2,8 +2,8 @@
 
 import pytest
 
-from bots.settings import load
-from bots.settings.shards import Shards, shards_of
+from bots.settings import load_settings
+from bots.settings.discord import Shards, parse_shards
 from core.domain.errors import ConfigurationError
 
 
@@ -12,8 +12,8 @@ from core.domain.errors import ConfigurationError
     [("0-3/8", Shards(0, 3, 8)), ("7/8", Shards(7, 7, 8)), ("0/1", Shards(0, 0, 1))],
 )
 def test_a_range_or_a_single_shard_is_read(text: str, shards: Shards) -> None:
-    assert shards_of(text) == shards
-    assert load({"THREADHAND_DISCORD_SHARDS": text}, None).discord_shards == text
+    assert parse_shards(text) == shards
+    assert load_settings({"THREADHAND_DISCORD_SHARDS": text}, None).discord_shards == text
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ def test_a_range_or_a_single_shard_is_read(text: str, shards: Shards) -> None:
 )
 def test_what_is_no_division_is_refused_with_its_remedy(text: str) -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_DISCORD_SHARDS has a bad value"):
-        load({"THREADHAND_DISCORD_SHARDS": text}, None)
+        load_settings({"THREADHAND_DISCORD_SHARDS": text}, None)
 
 
 def test_every_guild_is_on_exactly_one_shard() -> None:
-    halves = [shards_of("0-3/8"), shards_of("4-7/8")]
+    halves = [parse_shards("0-3/8"), parse_shards("4-7/8")]
     for guild_id in (0, 81384788765712384, 197038439483310086, (1 << 64) - 1):
         assert [one.has(guild_id) for one in halves].count(True) == 1
     assert halves[0].has(0)

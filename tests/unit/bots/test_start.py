@@ -4,34 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.model_clients import brain
-from bots.bootstrap.program import up, worker
-from bots.bootstrap.startup_warnings import remarks
-from bots.settings import Settings, load
+from bots.bootstrap.model_clients import build_model_client
+from bots.bootstrap.program import serve, serve_worker, startup_warnings
+from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 
 
 def settings(**variables: str) -> Settings:
     environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load(environ, Path("no such file"))
+    return load_settings(environ, Path("no such file"))
 
 
 async def test_a_worker_of_its_own_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="threadhand up"):
-        await worker(settings())
+        await serve_worker(settings())
     with pytest.raises(ConfigurationError, match="threadhand up"):
-        await up(settings(), with_worker=False)
+        await serve(settings(), with_worker=False)
 
 
 @pytest.mark.parametrize("model", ["anthropic/claude-x", "openai/gpt-x", "gemini/pro", "gpt-x"])
 def test_a_model_without_its_key_is_refused_by_name(model: str) -> None:
     with pytest.raises(ConfigurationError, match="_API_KEY in"):
-        brain(settings(MODEL=model))
+        build_model_client(settings(MODEL=model))
 
 
 def test_a_fallback_without_its_key_is_refused_too() -> None:
     with pytest.raises(ConfigurationError, match="anthropic/claude-x needs a key"):
-        brain(settings(MODEL="x", LLM_API_KEY="", FALLBACK_MODELS="anthropic/claude-x"))
+        build_model_client(
+            settings(MODEL="x", LLM_API_KEY="", FALLBACK_MODELS="anthropic/claude-x")
+        )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_fallback_without_its_key_is_refused_too() -> None:
     ],
 )
 def test_the_start_says_what_serves(variables: dict[str, str], said: list[str]) -> None:
-    assert remarks(settings(**variables)) == said
+    assert startup_warnings(settings(**variables)) == said
 
 
 @pytest.mark.parametrize(
@@ -50,10 +51,10 @@ def test_the_start_says_what_serves(variables: dict[str, str], said: list[str]) 
 )
 def test_the_start_says_that_a_proxy_may_open_the_api(public_url: str, is_told: bool) -> None:
     known = {"DISCORD_TOKEN": "t", "ALLOWED_USERS": "*", "PUBLIC_URL": public_url}
-    assert any("/api/" in one for one in remarks(settings(**known))) == is_told
-    assert remarks(settings(**known, API_TOKEN="t")) == []
+    assert any("/api/" in one for one in startup_warnings(settings(**known))) == is_told
+    assert startup_warnings(settings(**known, API_TOKEN="t")) == []
 
 
 def test_the_start_says_that_nobody_is_let_in() -> None:
-    (sentence,) = remarks(settings(DISCORD_TOKEN="t"))
+    (sentence,) = startup_warnings(settings(DISCORD_TOKEN="t"))
     assert sentence.startswith("Nobody may talk to the agent yet")

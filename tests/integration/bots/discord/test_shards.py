@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from bots.discord.app import DiscordApp
-from bots.settings.shards import Shards
+from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError
 from simulator.discord import DiscordSimulator
 from tests.integration.bots.discord.conftest import Program, until

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from yarl import URL
 
-from bots.bootstrap.messaging import Wires
-from bots.bootstrap.slack_installs import InstallDesk
+from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.platforms import SlackInstallDeps
 from bots.bootstrap.stores import Stores
 from bots.inbound.decide import Inbound, IncomingMessage, Outcome
 from bots.settings import Settings
@@ -36,7 +36,7 @@ class Shop:
 
     slack: SlackSimulator
     database: Database
-    installs: InstallDesk
+    installs: SlackInstallDeps
     app: SlackApp
     desk: Desk
     left: list[tuple[str, str]]
@@ -112,8 +112,8 @@ async def opened(
         public_url=str(url),
         allowed_workspaces=allowed,
     )
-    stores = Stores(database, Wires())
-    installs = InstallDesk(settings, stores)
+    stores = Stores(database, Messaging())
+    installs = SlackInstallDeps(settings, stores)
 
     async def receive(inbound: Inbound) -> Outcome:
         """What is said is stored, as the program does."""

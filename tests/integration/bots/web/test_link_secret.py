@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import load
+from bots.settings import load_settings
 from bots.web.errors import Refusal
 from bots.web.links import Links, link_secret, open_link, open_preview
 from core.domain.errors import ConfigurationError
@@ -39,7 +39,7 @@ def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
 def test_a_short_secret_is_refused_and_not_repeated() -> None:
     short = "short-but-secret"
     with pytest.raises(ConfigurationError, match="THREADHAND_LINK_SECRET") as caught:
-        load({"THREADHAND_LINK_SECRET": short}, None)
+        load_settings({"THREADHAND_LINK_SECRET": short}, None)
     assert "openssl rand -hex 32" in str(caught.value)
     assert short not in str(caught.value)
 

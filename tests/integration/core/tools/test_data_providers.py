@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from bots.bootstrap.web_access import outside_services
-from bots.settings import load
+from bots.bootstrap.web_access import build_web_services
+from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import CallOutcome, executed
@@ -191,8 +191,8 @@ async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: StandIn) ->
 def test_they_are_offered_with_a_key_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
     both = {"get_data_provider_endpoints", "execute_data_provider_call"}
-    assert both <= unserved(outside_services(load(plain, None)))
-    keyed = outside_services(load({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
+    assert both <= unserved(build_web_services(load_settings(plain, None)))
+    keyed = build_web_services(load_settings({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
     assert not both & unserved(keyed)
 
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from bots.bootstrap.web_access import outside_services
-from bots.settings import load
+from bots.bootstrap.web_access import build_web_services
+from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import toolbox, unserved
@@ -36,7 +36,7 @@ def services(account: Pages, token: str = TOKEN) -> Outside:
         "THREADHAND_CLOUDFLARE_ACCOUNT_ID": ACCOUNT,
         "THREADHAND_CLOUDFLARE_API_URL": account.standing.url,
     }
-    made = outside_services(load(settings, None))
+    made = build_web_services(load_settings(settings, None))
     assert made.sites is not None
     quick = replace(made.sites, api=replace(made.sites.api, pause_seconds=0))
     return replace(made, sites=quick)
@@ -190,11 +190,11 @@ def test_people_are_asked_first() -> None:
 
 
 def test_it_is_offered_with_token_and_account_only() -> None:
-    assert "deploy" in unserved(outside_services(load(PLAIN, None)))
+    assert "deploy" in unserved(build_web_services(load_settings(PLAIN, None)))
     half = {**PLAIN, "THREADHAND_CLOUDFLARE_API_TOKEN": "t"}
-    assert "deploy" in unserved(outside_services(load(half, None)))
+    assert "deploy" in unserved(build_web_services(load_settings(half, None)))
     both = {**half, "THREADHAND_CLOUDFLARE_ACCOUNT_ID": "a"}
-    assert "deploy" not in unserved(outside_services(load(both, None)))
+    assert "deploy" not in unserved(build_web_services(load_settings(both, None)))
 
 
 def test_a_name_without_letters_is_refused() -> None:

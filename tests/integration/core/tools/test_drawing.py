@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from bots.bootstrap.web_access import outside_services
-from bots.settings import load
+from bots.bootstrap.web_access import build_web_services
+from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
@@ -46,7 +46,9 @@ async def set_up(bench: Bench, service: StandIn, key: str = KEY) -> None:
         "THREADHAND_FETCH_ALLOW": f"127.0.0.1:{service.port}",
     }
     await bench.context.outside.close()
-    bench.context = replace(bench.context, outside=outside_services(load(settings, None)))
+    bench.context = replace(
+        bench.context, outside=build_web_services(load_settings(settings, None))
+    )
 
 
 async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) -> None:
@@ -241,9 +243,11 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
 
 def test_it_is_offered_with_a_model_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "image_edit_or_generate" in unserved(outside_services(load(plain, None)))
+    assert "image_edit_or_generate" in unserved(build_web_services(load_settings(plain, None)))
     drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
-    assert "image_edit_or_generate" not in unserved(outside_services(load(drawing, None)))
+    assert "image_edit_or_generate" not in unserved(
+        build_web_services(load_settings(drawing, None))
+    )
 
 
 def test_the_title_says_what_is_drawn() -> None:

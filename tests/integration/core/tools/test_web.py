@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from bots.bootstrap.web_access import offered, outside_services
-from bots.settings import load
+from bots.bootstrap.web_access import build_toolbox, build_web_services
+from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, executed
@@ -43,7 +43,7 @@ class Web:
             "THREADHAND_TAVILY_API_URL": self.services.url,
             "THREADHAND_FIRECRAWL_API_URL": self.services.url,
         }
-        self.outside = outside_services(load({**settings, **more}, None))
+        self.outside = build_web_services(load_settings({**settings, **more}, None))
 
     async def call(self, name: str, **arguments: JsonValue) -> CallOutcome:
         async def opened() -> Sandbox:
@@ -53,7 +53,7 @@ class Web:
 
         context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
         prepared = prepare(
-            name, arguments, offered(self.outside, has_sandbox=True, has_browser=False)
+            name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False)
         )
         return await executed(
             ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
@@ -163,13 +163,13 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(
         prepare(
             "scrape_webpage",
             {"urls": urls},
-            offered(web.outside, has_sandbox=False, has_browser=False),
+            build_toolbox(web.outside, has_sandbox=False, has_browser=False),
         )
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
     assert {"web_search", "scrape_webpage"} <= unserved(Outside())
-    program = outside_services(load({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
+    program = build_web_services(load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
     assert not {"web_search", "scrape_webpage"} & unserved(program)
 
 
@@ -189,7 +189,9 @@ async def test_a_title_says_what_is_read(
     web: Web, name: str, arguments: dict[str, JsonValue], title: str
 ) -> None:
     assert (
-        prepare(name, arguments, offered(web.outside, has_sandbox=False, has_browser=False)).title
+        prepare(
+            name, arguments, build_toolbox(web.outside, has_sandbox=False, has_browser=False)
+        ).title
         == title
     )
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import modal_version
 
-from bots.bootstrap.modal_queue import modal_run_queue
+from bots.bootstrap.modal_queue import open_modal_run_queue
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import run
 from tests.integration.simulator.modal.deployment import published
@@ -110,7 +110,7 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("destroy what never was")
     await published(await worker._account.client(), "threadhand", "modal_app", "execute_run")
     begun = len(stage.modal.calls)
-    async with modal_run_queue("threadhand", EveryTime()) as queue:
+    async with open_modal_run_queue("threadhand", EveryTime()) as queue:
         note("begin to hand runs over")
         for name in ("hand a run over", "hand another run over"):
             await queue.put(name)

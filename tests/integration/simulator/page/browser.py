@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from playwright.async_api import Locator, Page, async_playwright, expect
 
-from bots.demo.performance import samples
-from bots.demo.stage import Stage, staged
-from bots.settings import load
+from bots.demo.environment import DemoEnvironment, start_demo
+from bots.demo.runner import page_samples
+from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
 from simulator.page.server import served_page
 from tests.paths import REPOSITORY
@@ -74,21 +74,23 @@ def chromium() -> str:
 @asynccontextmanager
 async def program(
     scenario: str | None = None, *, sandbox: str = "unsafe-process"
-) -> AsyncGenerator[Stage, None]:
+) -> AsyncGenerator[DemoEnvironment, None]:
     """The whole program with both platforms; the story, or another scenario in YAML."""
-    settings = load({"THREADHAND_SANDBOX": sandbox}, None)
+    settings = load_settings({"THREADHAND_SANDBOX": sandbox}, None)
     chosen = load_scenario(scenario) if scenario else None
-    async with staged(settings, scenario=chosen) as stage:
+    async with start_demo(settings, scenario=chosen) as stage:
         yield stage
 
 
 @asynccontextmanager
-async def reading(stage: Stage, *, size: tuple[int, int] = WIDE) -> AsyncGenerator[Reader, None]:
+async def reading(
+    stage: DemoEnvironment, *, size: tuple[int, int] = WIDE
+) -> AsyncGenerator[Reader, None]:
     """Someone who looks at the page; its console must have been silent in the end."""
     executable = chromium()
     platforms = {"slack": stage.slack, "discord": stage.discord}
     async with (
-        served_page(platforms, port=None, samples=samples(stage)) as address,
+        served_page(platforms, port=None, samples=page_samples(stage)) as address,
         window(executable, address, size=size) as reader,
     ):
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()

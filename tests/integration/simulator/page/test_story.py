@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from bots.demo.notice_board import notices
+from bots.demo.mcp_notice_board import read_notices
 from tests.integration.simulator.page.browser import (
     PATIENCE_MS,
     PHONE,
@@ -67,14 +67,14 @@ async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(plat
         await expect(reader.button(platform, "Approve once")).to_be_visible()
         await expect(reader.message(platform, "Waiting for approval")).to_be_visible()
         await expect(side.locator(".reactions > span").first).to_have_text("❓ 1")
-        assert notices(stage.board) == []
+        assert read_notices(stage.board) == []
         await reader.button(platform, "Approve once").click()
         answer = reader.message(platform, "Pinned as notice 1")
         await expect(answer).to_contain_text("handbook.pdf, page 4")
         await expect(reader.button(platform, "Approve once")).to_have_count(0)
         await expect(reader.message(platform, "☑ Say what I found, and where")).to_be_visible()
         await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
-        (notice,) = notices(stage.board)
+        (notice,) = read_notices(stage.board)
         assert "a bonus of 5 percent (handbook, page 4)" in notice
         await reader.keep_picture(f"{platform}-approved")
 
@@ -85,7 +85,7 @@ async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same()
         await reader.begin("slack", "Try: ask a PDF")
         await reader.button("slack", "Deny").click()
         await expect(reader.message("slack", "Notice board: alice denied it")).to_be_visible()
-        assert notices(stage.board) == []
+        assert read_notices(stage.board) == []
 
 
 @pytest.mark.slow

@@ -7,19 +7,18 @@ import sys
 import webbrowser
 
 from bots.demo import handbook_story
-from bots.demo.endings import Played
-from bots.demo.handbook import handbook
-from bots.demo.opening import PATIENCE_SECONDS
-from bots.demo.stage import Stage, staged
-from bots.demo.story import (
+from bots.demo.environment import DemoEnvironment, start_demo
+from bots.demo.handbook_story import handbook_file
+from bots.demo.sales_story import (
     WITH_PAGE,
     WITHOUT_PAGE,
+    build_prompt,
     play_discord,
     play_slack,
-    prompt,
-    sales,
+    sales_table,
 )
-from bots.demo.watch import StoryBroken
+from bots.demo.story_steps import PATIENCE_SECONDS, StoryResult
+from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
@@ -31,13 +30,13 @@ MODEL_PATIENCE_SECONDS = 600.0
 """A real model takes its time."""
 
 
-async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
+async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> int:
     """The exit code: 1 where anything that the story needs is missing."""
     if "log_level" not in settings.model_fields_set:
         logging.getLogger().setLevel(logging.WARNING)
         # it warns of each rate limit that it obeys
         logging.getLogger("discord.http").setLevel(logging.ERROR)
-    async with staged(settings) as stage:
+    async with start_demo(settings) as stage:
         for note in stage.notes:
             _say(note)
         if headless:
@@ -49,16 +48,16 @@ async def run(settings: Settings, *, headless: bool, port: int | None) -> int:
     return 0
 
 
-async def _serve_page(stage: Stage, port: int | None) -> None:
+async def _serve_page(stage: DemoEnvironment, port: int | None) -> None:
     platforms = {"slack": stage.slack, "discord": stage.discord}
-    async with served_page(platforms, port=port, samples=samples(stage)) as address:
+    async with served_page(platforms, port=port, samples=page_samples(stage)) as address:
         _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
         if sys.stdout.isatty() and _has_browser():
             await asyncio.to_thread(webbrowser.open, address)
         await asyncio.Event().wait()
 
 
-async def _headless(stage: Stage) -> int:
+async def _headless(stage: DemoEnvironment) -> int:
     verdict: dict[str, object] = {
         "ok": True,
         "sandbox": stage.program.sandbox,
@@ -88,14 +87,14 @@ async def _headless(stage: Stage) -> int:
     return 0 if verdict["ok"] else 1
 
 
-async def _slack(stage: Stage, patience: float) -> tuple[Played, ...]:
+async def _slack(stage: DemoEnvironment, patience: float) -> tuple[StoryResult, ...]:
     """Both stories, one after the other, as a reader watches them."""
     table = await play_slack(stage.slack, has_browser=stage.has_browser, patience_seconds=patience)
     document = await handbook_story.play_slack(stage.slack, stage.board, patience_seconds=patience)
     return table, document
 
 
-async def _discord(stage: Stage, patience: float) -> tuple[Played, ...]:
+async def _discord(stage: DemoEnvironment, patience: float) -> tuple[StoryResult, ...]:
     table = await play_discord(
         stage.discord, has_browser=stage.has_browser, patience_seconds=patience
     )
@@ -105,7 +104,7 @@ async def _discord(stage: Stage, patience: float) -> tuple[Played, ...]:
     return table, document
 
 
-def _leftovers(stage: Stage) -> list[str]:
+def _leftovers(stage: DemoEnvironment) -> list[str]:
     """What the script was not asked for, but for the telling that needs another machine."""
     if stage.script is None:
         return []
@@ -113,7 +112,7 @@ def _leftovers(stage: Stage) -> list[str]:
     return [one for one in stage.script.unplayed_steps() if not one.startswith(f"{another}, ")]
 
 
-def _figures(played: tuple[Played, ...]) -> dict[str, float]:
+def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
     return {
         "runs": sum(one.runs for one in played),
         "edits": sum(one.edits for one in played),
@@ -130,12 +129,12 @@ def _has_browser() -> bool:
         return False
 
 
-def samples(stage: Stage) -> tuple[Sample, ...]:
+def page_samples(stage: DemoEnvironment) -> tuple[Sample, ...]:
     """What the page offers to send."""
-    table = prompt(has_browser=stage.has_browser)
+    table = build_prompt(has_browser=stage.has_browser)
     return (
-        Sample(label="Try: sum up a table", text=table, file=sales()),
-        Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook()),
+        Sample(label="Try: sum up a table", text=table, file=sales_table()),
+        Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook_file()),
     )
 
 

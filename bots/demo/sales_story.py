@@ -1,15 +1,47 @@
 """The first story that the demonstration plays: a person attaches a table, is asked a question, and gets a report."""
 
+import io
 import time
 
 import aiohttp
+from PIL import Image, UnidentifiedImageError
 
-from bots.demo.endings import Ending, Played, has_ticked, is_answered, told
-from bots.demo.opening import PATIENCE_SECONDS, called, first_channel, mentioned
-from bots.demo.picture import nothing_shown
-from bots.demo.watch import StoryBroken, Watch
+from bots.demo.story_steps import (
+    PATIENCE_SECONDS,
+    Expectation,
+    StoryResult,
+    call_slash_command,
+    finish_story,
+    first_channel,
+    is_answered,
+    mention_agent,
+    plan_is_done,
+)
+from bots.demo.thread_reader import StoryBroken, ThreadReader
 from simulator.view import SeenFile, SeenMessage, SentFile
 from simulator.view import SimulatedPlatform as Platform
+
+WIDTH_MIN, HEIGHT_MIN = 400, 200
+COLOURS_MIN = 16
+"""Letters alone have more, by their smooth edges."""
+ALMOST_ALL = 0.995
+
+
+def find_picture_problem(content: bytes) -> str | None:
+    """Why these bytes are no picture of a page, as a sentence, or None where they may be one."""
+    try:
+        with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as opened:
+            picture = opened.convert("RGB")
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        return f"It cannot be read: {error}."
+    wide, high = picture.size
+    if wide < WIDTH_MIN or high < HEIGHT_MIN:
+        return f"It has {wide} x {high} pixels only."
+    colours = picture.getcolors(wide * high) or []
+    if len(colours) < COLOURS_MIN or max(count for count, _ in colours) > ALMOST_ALL * wide * high:
+        return "It is blank."
+    return None
+
 
 PROMPT = (
     "Please make a plan, and add up the sales in this table by region. Before you write anything up, ask me how "
@@ -37,7 +69,7 @@ West,March,1150
 """
 
 
-def prompt(*, has_browser: bool) -> str:
+def build_prompt(*, has_browser: bool) -> str:
     return PROMPT + IN_BROWSER if has_browser else PROMPT
 
 
@@ -47,11 +79,11 @@ async def play_slack(
     has_browser: bool,
     person: str = "alice",
     patience_seconds: float = PATIENCE_SECONDS,
-) -> Played:
+) -> StoryResult:
     """Mentions the agent in a channel, and answers its question by a button. Raises StoryBroken."""
     started = time.monotonic()
-    text = prompt(has_browser=has_browser)
-    watch = await mentioned(slack, person, text, sales(), patience_seconds)
+    text = build_prompt(has_browser=has_browser)
+    watch = await mention_agent(slack, person, text, sales_table(), patience_seconds)
     question, button = await watch.asked(CHOICE)
     await slack.press(person, first_channel(slack.view()), question.message_id, button.control_id)
     return await _told(watch, question, person, started, has_browser=has_browser)
@@ -63,25 +95,25 @@ async def play_discord(
     has_browser: bool,
     person: str = "bob",
     patience_seconds: float = PATIENCE_SECONDS,
-) -> Played:
+) -> StoryResult:
     """Calls the slash command with an attachment, and answers by a reply in the thread. Raises StoryBroken."""
     started = time.monotonic()
-    text = prompt(has_browser=has_browser)
-    watch = await called(discord, person, text, sales(), patience_seconds)
+    text = build_prompt(has_browser=has_browser)
+    watch = await call_slash_command(discord, person, text, sales_table(), patience_seconds)
     question, _ = await watch.asked(CHOICE)
     channel = first_channel(discord.view())
     await discord.say(person, channel, f"{CHOICE}, please", thread_id=watch.thread_id)
     return await _told(watch, question, person, started, has_browser=has_browser)
 
 
-def sales() -> SentFile:
+def sales_table() -> SentFile:
     """The table that the story begins with."""
     return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
 
 
 async def _told(
-    watch: Watch, question: SeenMessage, person: str, started: float, *, has_browser: bool
-) -> Played:
+    watch: ThreadReader, question: SeenMessage, person: str, started: float, *, has_browser: bool
+) -> StoryResult:
     """Waits for the end that a reader sees, then looks at what is there."""
 
     def has_answer() -> bool:
@@ -95,36 +127,38 @@ async def _told(
         return any(name.lower().endswith(CHARTS) for name in names() if name != PAGE)
 
     endings = [
-        Ending("the question shows who answered it", is_answered(watch, question, person, CHOICE)),
-        Ending(f"an answer names {BEST_REGION} and {TOTAL}", has_answer),
-        Ending(f"{REPORT} arrives", lambda: REPORT in names()),
-        Ending("a chart arrives", has_chart),
-        Ending("the plan's last step is ticked", has_ticked(watch)),
+        Expectation(
+            "the question shows who answered it", is_answered(watch, question, person, CHOICE)
+        ),
+        Expectation(f"an answer names {BEST_REGION} and {TOTAL}", has_answer),
+        Expectation(f"{REPORT} arrives", lambda: REPORT in names()),
+        Expectation("a chart arrives", has_chart),
+        Expectation("the plan's last step is ticked", plan_is_done(watch)),
     ]
     if has_browser:
-        endings.insert(4, Ending(f"{PAGE} arrives", lambda: PAGE in names()))
-    played = await told(watch, endings, started)
+        endings.insert(4, Expectation(f"{PAGE} arrives", lambda: PAGE in names()))
+    played = await finish_story(watch, endings, started)
     await _check_report(watch)
     if has_browser:
         await _check_page(watch)
     return played
 
 
-async def _check_report(watch: Watch) -> None:
+async def _check_report(watch: ThreadReader) -> None:
     report = next(file for file in _sent(watch) if file.name == REPORT)
     text = (await _download(report)).decode("utf-8", "replace")
     if BEST_REGION not in text or TOTAL not in text.replace(",", ""):
         raise watch.broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
 
 
-async def _check_page(watch: Watch) -> None:
+async def _check_page(watch: ThreadReader) -> None:
     """That it is a picture, and shows something."""
     page = next(file for file in _sent(watch) if file.name == PAGE)
-    if problem := nothing_shown(await _download(page)):
+    if problem := find_picture_problem(await _download(page)):
         raise watch.broken(f"{PAGE} shows no page. {problem}")
 
 
-def _sent(watch: Watch) -> list[SeenFile]:
+def _sent(watch: ThreadReader) -> list[SeenFile]:
     return [file for message in watch.ours for file in message.files]
 
 

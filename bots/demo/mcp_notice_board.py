@@ -1,6 +1,6 @@
 """The tool server of the demonstration: `python notice_board.py FILE` pins notices to a board, which is a file.
 
-What is pinned cannot be taken back, so it needs a person's word; see `settings_of`.
+What is pinned cannot be taken back, so it needs a person's word; see `mcp_settings`.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ def _pinned(board: Path, line: str) -> int:
     """How many notices hang there then."""
     with board.open("a", encoding="utf-8") as pinned:
         pinned.write(f"{line}\n")
-    return len(notices(board))
+    return len(read_notices(board))
 
 
-def notices(board: Path) -> list[str]:
+def read_notices(board: Path) -> list[str]:
     """What hangs on the board."""
     return board.read_text("utf-8").splitlines() if board.exists() else []
 
 
-def settings_of(board: Path) -> str:
+def mcp_settings(board: Path) -> str:
     """The file that THREADHAND_MCP_CONFIG names, for a program that is to have the board."""
     server = {
         "transport": "stdio",

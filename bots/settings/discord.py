@@ -24,7 +24,7 @@ class Shards:
         return self.first <= (guild_id >> 22) % self.count <= self.last
 
 
-def shards_of(text: str) -> Shards:
+def parse_shards(text: str) -> Shards:
     """The shards of `0-3/8`, or of `3/8` where it is a single one. Raises ValueError."""
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?/(\d{1,5})", text, re.ASCII)
     if found is None:
@@ -40,8 +40,8 @@ def shards_of(text: str) -> Shards:
     return Shards(first, last, count)
 
 
-def checked(text: str) -> str:
+def validate_shards(text: str) -> str:
     """The text, where it names shards or is empty. Raises ValueError."""
     if text:
-        shards_of(text)
+        parse_shards(text)
     return text

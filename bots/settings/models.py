@@ -1,6 +1,6 @@
 """Which variable holds the key of a model's provider, as litellm names it."""
 
-KEY_NAMES = {
+PROVIDER_KEY_NAMES = {
     "anthropic": "ANTHROPIC_API_KEY",
     "claude": "ANTHROPIC_API_KEY",
     "openai": "OPENAI_API_KEY",
@@ -16,10 +16,10 @@ KEY_NAMES = {
 }
 
 
-def key_name(model: str) -> str | None:
+def provider_key_name(model: str) -> str | None:
     """The variable in which the provider of the model looks for its key; None for an unknown one."""
     start = model.lower().split("/", 1)[0]
-    for prefix, name in KEY_NAMES.items():
+    for prefix, name in PROVIDER_KEY_NAMES.items():
         if start == prefix or ("/" not in model and start.startswith(prefix)):
             return name
     return None

@@ -9,15 +9,19 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from bots.bootstrap.program import Running, running
-from bots.demo.modal_here import modal_here
-from bots.demo.notice_board import settings_of
-from bots.settings import Settings
+from bots.bootstrap.program import RunningProgram, run_program
+from bots.demo.mcp_notice_board import mcp_settings
+from bots.settings import Settings, set_sdk_variables
 from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import Scenario, load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
+from sandbox.local import programs
+from sandbox.local.jail import is_root
 from sandbox.local.provider import LocalJails
+from sandbox.local.toolbox import find_toolbox
 from simulator.discord.server import DiscordSimulator
+from simulator.modal.container import Jail
+from simulator.modal.server import ModalSimulator
 from simulator.slack.server import SlackSimulator
 
 PEOPLE = ("alice", "bob")
@@ -27,7 +31,7 @@ SCRIPTED_MODEL = "threadhand/story"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class DemoEnvironment:
     """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking.
 
     `board` is the file of the notice board; `has_browser` is about the agent's sandbox.
@@ -35,7 +39,7 @@ class Stage:
 
     slack: SlackSimulator
     discord: DiscordSimulator
-    program: Running
+    program: RunningProgram
     script: ScriptedServer | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
@@ -44,7 +48,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _DemoSandbox:
     """The sandbox that the program is to use, what that lacks, and what to tell who watches."""
 
     sandbox: str
@@ -54,9 +58,9 @@ class _Ground:
 
 
 @asynccontextmanager
-async def staged(
+async def start_demo(
     settings: Settings, *, scenario: Scenario | None = None
-) -> AsyncGenerator[Stage, None]:
+) -> AsyncGenerator[DemoEnvironment, None]:
     """The stage while entered; its data goes with it. Another scenario than the story's may be played.
 
     Raises ConfigurationError for what keeps it from starting.
@@ -69,13 +73,13 @@ async def staged(
         )
         script = None
         if not settings.model:
-            script = await stack.enter_async_context(serve_scenario(scenario or story()))
-        ground = await _ground(settings, folder, stack, is_scripted=script is not None)
+            script = await stack.enter_async_context(serve_scenario(scenario or load_story()))
+        ground = await _choose_sandbox(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
         played = _settings(settings, folder, slack, discord, script, ground.sandbox)
-        (folder / TOOL_SERVERS).write_text(settings_of(board), "utf-8")
-        program = await stack.enter_async_context(running(played))
-        yield Stage(
+        (folder / TOOL_SERVERS).write_text(mcp_settings(board), "utf-8")
+        program = await stack.enter_async_context(run_program(played))
+        yield DemoEnvironment(
             slack=slack,
             discord=discord,
             program=program,
@@ -87,7 +91,7 @@ async def staged(
         )
 
 
-def story() -> Scenario:
+def load_story() -> Scenario:
     """What the scripted model says in the demonstration."""
     return load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
 
@@ -146,31 +150,105 @@ def _settings(
     return settings.model_copy(update=changes)
 
 
-async def _ground(
+async def _choose_sandbox(
     settings: Settings, folder: Path, stack: AsyncExitStack, *, is_scripted: bool
-) -> _Ground:
+) -> _DemoSandbox:
     """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
-        here = await modal_here(stack, folder, is_scripted=is_scripted)
-        return _Ground(
+        here = await start_simulated_modal(stack, folder, is_scripted=is_scripted)
+        return _DemoSandbox(
             sandbox="modal",
             has_browser=here.has_browser,
             skipped=here.skipped,
             notes=here.notes,
         )
     if settings.sandbox != "local":
-        return _Ground(sandbox=settings.sandbox)
+        return _DemoSandbox(sandbox=settings.sandbox)
     jails = LocalJails(folder / "sandboxes")
     tried = await jails.probe()
     await jails.close()
     if tried.ok:
-        return _Ground(sandbox="local", has_browser=not jails.browser_lack)
+        return _DemoSandbox(sandbox="local", has_browser=not jails.browser_lack)
     why = f"{tried.reason} {tried.remedy}"
     if not is_scripted:
         raise ConfigurationError(
             f"A real model needs the jail, and this machine does not give it one: {why}"
         )
     loud = f"THIS MACHINE ALLOWS NO JAIL: {why}"
-    return _Ground(sandbox="unsafe-process", skipped=("jail",), notes=(loud,))
+    return _DemoSandbox(sandbox="unsafe-process", skipped=("jail",), notes=(loud,))
+
+
+USER = 29_999
+"""Whom containers run as on this machine where the demo runs as root."""
+MODAL_ACCOUNT_REQUIRED = (
+    "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave "
+    "THREADHAND_SANDBOX unset."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModalEnvironment:
+    """What became of it: what is lacking, and what to tell who watches."""
+
+    has_browser: bool
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def start_simulated_modal(
+    stack: AsyncExitStack, folder: Path, *, is_scripted: bool
+) -> ModalEnvironment:
+    """Begins the simulated Modal and leads the SDK to it, unless an account is set up.
+
+    Raises ConfigurationError for a real model without an account.
+    """
+    if has_modal_account():
+        notes = ("Sandboxes run at Modal, in the account that is set up.",)
+        return ModalEnvironment(has_browser=True, notes=notes)
+    if not is_scripted:
+        raise ConfigurationError(MODAL_ACCOUNT_REQUIRED)
+    jail, why = await _jail(folder)
+    modal = await stack.enter_async_context(ModalSimulator(jail))
+    token_id, secret = modal.world.credentials
+    set_sdk_variables(
+        {
+            "MODAL_SERVER_URL": modal.url,
+            "MODAL_TOKEN_ID": token_id,
+            "MODAL_TOKEN_SECRET": secret,
+            "MODAL_DISABLE_API_PROXY": "1",
+        }
+    )
+    notes = ("There is no Modal account here: sandboxes run in a simulated Modal on this machine.",)
+    if jail is None:
+        loud = f"THIS MACHINE ALLOWS NO JAIL: the simulated Modal runs plain processes. {why}"
+        return ModalEnvironment(has_browser=False, skipped=("jail",), notes=(*notes, loud))
+    lacks = (f"The simulated Modal has no browser: {why}",) if why else ()
+    return ModalEnvironment(has_browser=not why, notes=(*notes, *lacks))
+
+
+def has_modal_account() -> bool:
+    """Whether the SDK finds a token, in its variables or its own file."""
+    from modal.config import config
+
+    return bool(config.get("token_id") and config.get("token_secret"))
+
+
+async def _jail(folder: Path) -> tuple[Jail | None, str]:
+    """The jail for containers, or None and why; or a jail without a browser, and why."""
+    jails = LocalJails(folder / "jail")
+    tried = await jails.probe()
+    await jails.close()
+    if not tried.ok:
+        return None, f"{tried.reason} {tried.remedy}"
+    drops_user = is_root()
+    place = folder / "jail" / "programs"
+    python = programs.find_python(drops_user=drops_user)
+    bwrap = programs.find_bwrap(place, drops_user=drops_user)
+    user = USER if drops_user else None
+    more: tuple[tuple[Path, str], ...] = ()
+    if not jails.browser_lack:
+        more = find_toolbox(python, drops_user=drops_user).bound()
+    jail = Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user, more=more)
+    return jail, jails.browser_lack

@@ -1,0 +1,135 @@
+"""How a story begins: a mention in Slack, a slash command in Discord, each with a file."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bots.demo.thread_reader import (
+    CROSSES,
+    TICKS,
+    ThreadReader,
+    buttons_of,
+    format_transcript,
+    text_of,
+    wait_for_view,
+)
+from simulator.view import PlatformView, SeenMessage, SentFile, SimulatedPlatform
+
+PATIENCE_SECONDS = 60.0
+
+
+async def mention_agent(
+    slack: SimulatedPlatform, person: str, text: str, file: SentFile, patience_seconds: float
+) -> ThreadReader:
+    """Mentions the agent in a channel."""
+    said = f"@{slack.view().bot_name} {text}"
+    thread_id = await slack.say(person, first_channel(slack.view()), said, files=[file])
+    return ThreadReader(platform=slack, thread_id=thread_id, patience_seconds=patience_seconds)
+
+
+async def call_slash_command(
+    discord: SimulatedPlatform, person: str, text: str, file: SentFile, patience_seconds: float
+) -> ThreadReader:
+    """Calls the slash command with an attachment. Raises StoryBroken."""
+    channel = first_channel(discord.view())
+    wait = patience_seconds
+    await wait_for_view(
+        discord, lambda view: bool(view.commands), "the slash commands come up", wait
+    )
+    before = _threads(discord.view())
+    await discord.command(
+        person, channel, "agent run", {"prompt": text}, files={"attachment": file}
+    )
+    await wait_for_view(
+        discord, lambda view: bool(_threads(view) - before), "a thread is opened", wait
+    )
+    thread_id = min(_threads(discord.view()) - before)
+    return ThreadReader(platform=discord, thread_id=thread_id, patience_seconds=patience_seconds)
+
+
+def first_channel(view: PlatformView) -> str:
+    return next(channel.channel_id for channel in view.channels if not channel.is_direct)
+
+
+def _threads(view: PlatformView) -> set[str]:
+    return {thread.thread_id for channel in view.channels for thread in channel.threads}
+
+
+OPEN_STEP, DONE_STEP = "☐", "☑"
+UNDONE_STEPS = (OPEN_STEP, "▣")
+
+
+class Expectation(NamedTuple):
+    """Something that a reader waits for, in words and as a test."""
+
+    what: str
+    holds: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryResult:
+    """One telling of a story. `runs` and `edits` were counted on the screen: status messages, and their changes."""
+
+    runs: int
+    edits: int
+    files: int
+    seconds: float
+    transcript: str
+
+
+async def finish_story(
+    watch: ThreadReader, endings: Sequence[Expectation], started: float
+) -> StoryResult:
+    """Waits for each ending, and for those that every story has. Raises StoryBroken."""
+    for what, holds in (*endings, *_always(watch)):
+        await watch.until(lambda holds=holds: holds() or watch.signs(CROSSES), what)
+        if not holds():
+            raise watch.broken(f"{what}: it failed before that.")
+    seconds = time.monotonic() - started
+    if max((len(watch.shown[one]) for one in watch.status_ids), default=0) < 3:
+        raise watch.broken("no status message was seen to change twice")
+    return StoryResult(
+        runs=len(watch.status_ids),
+        edits=watch.edits(),
+        files=sum(len(message.files) for message in watch.messages if message.is_bot),
+        seconds=round(seconds, 2),
+        transcript=format_transcript(watch.messages),
+    )
+
+
+def is_answered(
+    watch: ThreadReader, question: SeenMessage, person: str, answer: str
+) -> Callable[[], bool]:
+    """Whether the question shows who has answered what."""
+
+    def holds() -> bool:
+        shown = next((o for o in watch.messages if o.message_id == question.message_id), None)
+        text = text_of(shown).casefold().replace("*", "") if shown is not None else ""
+        return f"{person} answered" in text and answer.casefold() in text
+
+    return holds
+
+
+def plan_is_done(watch: ThreadReader) -> Callable[[], bool]:
+    """Whether a plan was seen with steps to do, and now stands with all of them done."""
+
+    def holds() -> bool:
+        shown = [watch.shown[one] for one in watch.status_ids]
+        was_open = any(OPEN_STEP in text for texts in shown for text in texts)
+        newest = [texts[-1] for texts in shown if DONE_STEP in texts[-1]]
+        return was_open and any(not set(UNDONE_STEPS) & set(text) for text in newest)
+
+    return holds
+
+
+def _always(watch: ThreadReader) -> tuple[Expectation, ...]:
+    def is_over() -> bool:
+        return not any(
+            button.label == "Stop" for one in watch.messages for button in buttons_of(one)
+        )
+
+    return (
+        Expectation("the work ends", is_over),
+        Expectation("the request's only reaction is a tick", lambda: watch.signs(TICKS)),
+    )

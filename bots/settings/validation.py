@@ -1,0 +1,96 @@
+"""The kinds of values that settings have."""
+
+import difflib
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_core import ErrorDetails
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
+    return value
+
+
+def require_prefix(*starts: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value and not value.startswith(starts):
+            raise ValueError(f"it must start with {' or '.join(starts)}")
+        return value.rstrip("/") if starts[0] == "http://" else value
+
+    return AfterValidator(check)
+
+
+def require_secret_prefix(start: str) -> AfterValidator:
+    def check(value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not value.get_secret_value().startswith(start):
+            raise ValueError(f"such a token starts with {start}")
+        return value
+
+    return AfterValidator(check)
+
+
+def lowercase(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def uppercase(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Address and port of `ADDRESS:PORT`, an IPv6 address in brackets. Raises ValueError."""
+    address, _, port = text.rpartition(":")
+    try:
+        return str(ip_address(address.strip("[]"))), int(port)
+    except ValueError as error:
+        raise ValueError(f"{text} is no address with a port, such as 127.0.0.1:8080") from error
+
+
+def _are_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        parse_endpoint(text)
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Endpoints = Annotated[Names, AfterValidator(_are_endpoints)]
+WebUrl = Annotated[str, require_prefix("http://", "https://")]
+Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+Tokens = Annotated[int | None, Field(ge=0)]
+NO_SECRET = SecretStr("")
+
+
+def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -> str:
+    """For a variable that is no setting."""
+    known = [variable.removeprefix(prefix) for variable in variables]
+    nearest = difflib.get_close_matches(name.removeprefix(prefix).upper(), known, n=1)
+    remedy = (
+        f"did you mean {prefix}{nearest[0]}?"
+        if nearest
+        else "`threadhand doctor --settings` lists all names."
+    )
+    return f"{name} is not a setting; {remedy}"
+
+
+def describe_bad_value(
+    problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()
+) -> str:
+    """For a value that does not fit the setting of that name, of which there may be examples."""
+    reasons = {
+        "int_parsing": "it must be a whole number",
+        "float_parsing": "it must be a number",
+        "bool_parsing": "it must be true or false",
+    }
+    context = problem.get("ctx", {})
+    reason = reasons.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "literal_error":
+        reason = f"it must be one of {str(context['expected']).replace(' or ', ', ')}"
+    elif problem["type"] == "string_pattern_mismatch" and examples:
+        reason = f"write it like {examples[0]}"
+    reason = reason.replace("Input should be", "it must be")
+    shown = "" if is_secret else f" ({str(problem['input'])[:80]!r})"
+    return f"{name} has a bad value{shown}: {reason}."
