@@ -10,10 +10,9 @@ from bots.observability.logs import configure_logging
 from bots.settings import Settings, load_process_settings, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxes
-from storage.redis.handovers import RedisHandovers
+from storage.redis.run_queue import RedisHandovers
 from storage.redis.streams import connect
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
+from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_claims import SqlRunClaims

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from core.failpoints import Failpoint
-from storage.sql.database import Database
-from storage.sql.open_database import migrate, open_database
+from storage.sql.database import Database, migrate, open_database
 from storage.sql.tables import METADATA
 from tests.servers import postgresql
 

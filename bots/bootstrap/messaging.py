@@ -115,7 +115,7 @@ async def _queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> 
 
         return RedisRunQueue(client)
     from bots.bootstrap.modal_queue import open_modal_run_queue
-    from storage.redis.handovers import RedisHandovers
+    from storage.redis.run_queue import RedisHandovers
 
     handing_over = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
     return await stack.enter_async_context(handing_over)

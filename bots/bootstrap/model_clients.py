@@ -27,7 +27,7 @@ from core.loop.turn import AskModel
 from core.metrics import NO_FIGURES, Figures
 from core.ports import ModelDelta, ModelRequest
 from storage.sql.database import Database
-from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.knowledge import SqlKnowledgeVectors
 
 OPENAI_PROTOCOL_PROVIDERS = {
     "openai/": ("https://api.openai.com/v1", "OPENAI_API_KEY"),

@@ -17,8 +17,8 @@ from core.metrics import Figures
 from core.tasks import cancel, spawn
 from core.tools.catalogue import catalogue
 from storage.sql.database import Database
-from storage.sql.stores.backlog import SqlBacklogs
 from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.run_claims import SqlBacklogs
 
 
 @asynccontextmanager

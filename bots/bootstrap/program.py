@@ -46,7 +46,7 @@ from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
 from core.web_access.loopback import is_loopback
-from storage.sql.open_database import migrate as migrate_database
+from storage.sql.database import migrate as migrate_database
 
 log = logging.getLogger(__name__)
 

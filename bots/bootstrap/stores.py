@@ -9,22 +9,19 @@ from bots.settings import Settings
 from core.knowledge.run_knowledge import Library
 from core.knowledge.semantics import Semantics
 from core.ports import RunQueue
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
-from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.database import Database, open_database
+from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.installations import SqlInstallations
 from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.pairings import SqlPairings
-from storage.sql.stores.plans import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 from storage.sql.stores.usage import SqlLedger
+from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
 
 class Stores:

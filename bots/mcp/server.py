@@ -21,7 +21,7 @@ from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
 from core.tools.knowledge import ask_document
 from core.tools.tool import Toolbox, ToolContext
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 
 log = logging.getLogger(__name__)
 

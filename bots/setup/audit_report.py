@@ -2,7 +2,7 @@
 
 from bots.inbound.commands.admin import line_of
 from bots.settings import Settings
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from storage.sql.stores.audit import SqlAuditLog
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from core.domain.events import RUN_EVENT, RunEvent
 from core.failpoints import Failpoint
-from storage.memory.reader import Reader
+from storage.memory.event_bus import Reader
 from storage.redis.streams import Fields, RedisStreams, StreamListener, answering
 
 log = logging.getLogger(__name__)

@@ -1,12 +1,19 @@
 """What a database is to the stores: whole transactions, and its faults in our words."""
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
+from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.sql.prepared import CompiledStatement
+from storage.migrations import migrate_connection, needs_migration, refuse_newer
+from storage.sql.statements import CompiledStatement
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Connection], ResultT]
@@ -43,3 +50,87 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+_OPEN = Failpoint("storage.open")
+_MIGRATE = Failpoint("storage.migrate")
+_POSTGRESQL_OPTIONS = {"host", "port", "ssl"}
+
+
+async def open_database(url: str) -> Database:
+    """Opens the database, made and brought up to date where needed.
+
+    `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host/name`; a driver in the URL
+    (`sqlite+aiosqlite`, `postgresql+asyncpg`) is allowed and changes nothing. Raises ConfigurationError.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        await asyncio.to_thread(_make_folder, Path(str(parsed.database)).parent)
+    database = await asyncio.to_thread(_connect, parsed)
+    try:
+        if await database.write(_OPEN, needs_migration):
+            await database.write(_MIGRATE, migrate_connection, is_long=True)
+    except StorageUnavailable as fault:
+        await database.close()
+        raise ConfigurationError(
+            f"The database {parsed.render_as_string(hide_password=True)} cannot be used: {fault}"
+        ) from fault
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+async def migrate(url: str) -> None:
+    """Brings the schema up to date. Raises ConfigurationError, also for a database of a newer version."""
+    await (await open_database(url)).close()
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1))
+        backend = parsed.get_backend_name()
+    except (ArgumentError, ValueError) as error:
+        raise ConfigurationError(
+            "The database URL cannot be read; write sqlite:///file.db or postgresql://user@host/name."
+        ) from error
+    if backend not in ("sqlite", "postgresql"):
+        raise ConfigurationError(
+            f"The database {backend} is not supported; use sqlite:///file.db or postgresql://user@host/name."
+        )
+    if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ConfigurationError("An SQLite database needs a file: write sqlite:///file.db.")
+    return parsed
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The folder {folder} of the database cannot be made: {error.strerror}."
+        ) from error
+
+
+def _connect(url: URL) -> Database:
+    """The driver of the other database is not even imported. Raises ConfigurationError for a file of a newer version,
+    before it is touched."""
+    if url.get_backend_name() == "sqlite":
+        from storage.sql.sqlite import SqliteDatabase, revision_of_file
+
+        refuse_newer(revision_of_file(str(url.database)))
+        # What people said is for this program alone; SQLite gives its journals the rights of the database.
+        # Where the file cannot be made, opening it says why.
+        with suppress(OSError):
+            Path(str(url.database)).touch(mode=0o600)
+        return SqliteDatabase(str(url.database))
+    from storage.sql.postgresql import PostgresqlDatabase
+
+    options = dict(url.query)
+    if "sslmode" in options:  # libpq's name for what asyncpg calls ssl
+        options["ssl"] = options.pop("sslmode")
+    if unknown := sorted(set(options) - _POSTGRESQL_OPTIONS):
+        raise ConfigurationError(
+            f"The database URL has options that are not supported: {', '.join(unknown)}."
+        )
+    return PostgresqlDatabase(url.set(drivername="postgresql+asyncpg", query=options))

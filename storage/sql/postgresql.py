@@ -21,11 +21,15 @@ from sqlalchemy.pool import NullPool
 from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import spawn
-from storage.sql.asyncpg_driver import AsyncpgConnection, asyncpg_connection, wait_for
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
-from storage.sql.driver_errors import describe_driver_error
-from storage.sql.prepared import CompiledStatement
+from storage.sql.drivers import (
+    AsyncpgConnection,
+    asyncpg_connection,
+    describe_driver_error,
+    wait_for,
+)
+from storage.sql.statements import CompiledStatement
 
 _ATTEMPTS_MAX = 8
 _RACES = frozenset({"23505", "40001", "40P01"})

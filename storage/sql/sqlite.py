@@ -20,8 +20,8 @@ from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
-from storage.sql.driver_errors import describe_driver_error
-from storage.sql.prepared import CompiledStatement
+from storage.sql.drivers import describe_driver_error
+from storage.sql.statements import CompiledStatement
 
 _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000

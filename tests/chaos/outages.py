@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from storage.redis.streams import connect
-from storage.sql.open_database import migrate
+from storage.sql.database import migrate
 from tests.servers import postgresql, redis, server_folder
 
 _NO_CLOCK: Mapping[str, str] = {}

@@ -24,18 +24,16 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
 from storage.sql.database import Database
-from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.installations import SqlInstallations
-from storage.sql.stores.pairings import SqlPairings
-from storage.sql.stores.plans import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.usage import SqlLedger
+from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")

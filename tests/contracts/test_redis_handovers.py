@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from storage.redis.handovers import HANDOVER_SECONDS, RedisHandovers
+from storage.redis.run_queue import HANDOVER_SECONDS, RedisHandovers
 from storage.redis.streams import connect
 from tests.contracts.redis_servers import redis_client
 

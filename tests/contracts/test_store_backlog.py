@@ -9,7 +9,7 @@ from sqlalchemy import update
 from core.domain.approval import Approval
 from core.stores import JournalEntry
 from storage.sql.database import Database
-from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.stores.run_claims import SqlBacklogs
 from storage.sql.tables import runs
 from tests.contracts.stores import ADDRESS, TEST, Stores
 

@@ -8,8 +8,7 @@ import pytest
 from core.domain.errors import LeaseLost
 from core.domain.ids import new_id
 from core.stores import JournalEntry
-from storage.sql.stores.backlog import SqlBacklogs
-from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,

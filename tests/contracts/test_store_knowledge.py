@@ -11,8 +11,7 @@ from core.knowledge.chunk import Chunk
 from core.knowledge.ports import HEAD_BYTES, EntryDraft, KnowledgeEntry, Scope
 from core.knowledge.terms import query_terms
 from storage.sql.database import Database
-from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from tests.contracts.stores import ADDRESS, Stores
 
 AGENT = Scope("agent", "agent-1")

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from core.domain.errors import LeaseLost
 from core.domain.threads import Lease
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from tests.contracts.stores import (
     ADDRESS,
     COMPLETED,

@@ -23,8 +23,7 @@ from simulator.slack.deliveries import Delivery, Transport
 from simulator.slack.payloads import Payload
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
-from storage.sql.database import Database
-from storage.sql.open_database import migrate, open_database
+from storage.sql.database import Database, migrate, open_database
 from tests.chaos.program import Program
 from tests.load.places import Place, discord_places, install, slack_places
 from tests.servers import postgresql, redis

@@ -9,11 +9,11 @@ from core.domain.ids import new_id
 from core.domain.threads import Ask, Lease
 from core.stores import DeliveryDraft
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import ask_from_row
-from storage.sql.stores.queued_runs import resume_run, touch_thread
+from storage.sql.statements import CompiledStatement
+from storage.sql.stores.conversations import lock_thread
 from storage.sql.stores.run_endings import insert_deliveries
-from storage.sql.stores.thread_snapshots import lock_thread
+from storage.sql.stores.run_transitions import resume_run, touch_thread
 from storage.sql.tables import leases, pending_asks, runs
 
 EXPIRED_AT_ONCE_MAX = 100

@@ -10,8 +10,8 @@ from core.domain.ids import new_id
 from core.domain.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import Row
+from storage.sql.statements import CompiledStatement
 from storage.sql.tables import audit_entries
 
 SUBJECT_CHARACTERS_MAX = 300

@@ -20,11 +20,11 @@ from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, Rendering
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import delivery_from_row
+from storage.sql.statements import CompiledStatement
+from storage.sql.stores.conversations import UNENDED
 from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
 from storage.sql.stores.run_endings import insert_deliveries
-from storage.sql.stores.thread_snapshots import UNENDED
 from storage.sql.tables import deliveries, renderings, runs
 
 _CLAIM = Failpoint("storage.claim_rendering")

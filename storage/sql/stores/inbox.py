@@ -18,11 +18,11 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
+from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import insert_entry, record_arrival
+from storage.sql.stores.conversations import lock_thread_at, read_snapshot
 from storage.sql.stores.inputs import amend_input, store_input
-from storage.sql.stores.queued_runs import resume_run
-from storage.sql.stores.thread_snapshots import lock_thread_at, read_snapshot
+from storage.sql.stores.run_transitions import resume_run
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
 from storage.sql.upserts import insert_ignoring_conflicts, upsert_if_greater
 

@@ -17,9 +17,9 @@ from core.domain.threads import (
     Thread,
     ThreadSnapshot,
 )
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import arrival_to_row, run_from_row, thread_to_row
-from storage.sql.stores.queued_runs import (
+from storage.sql.statements import CompiledStatement
+from storage.sql.stores.run_transitions import (
     close_ask,
     queue_run,
     resume_run,

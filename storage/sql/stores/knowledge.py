@@ -1,9 +1,13 @@
 """Knowledge entries, their chunks, and the search over them."""
 
 import asyncio
+import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from heapq import nsmallest
+from itertools import islice, starmap
+from operator import mul
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,10 +29,11 @@ from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Sc
 from core.knowledge.terms import Term, index_terms
 from storage.sql.database import Database
 from storage.sql.full_text import rank_chunks
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import Row
+from storage.sql.statements import CompiledStatement
 from storage.sql.tables import threads
-from storage.sql.tables.knowledge import knowledge_chunks, knowledge_entries
+from storage.sql.tables.knowledge import knowledge_chunks, knowledge_entries, knowledge_vectors
+from storage.sql.upserts import insert_or_skip
 
 _BEGIN = Failpoint("storage.knowledge_begin")
 _CHUNKS = Failpoint("storage.knowledge_chunks")
@@ -258,3 +263,98 @@ def _entry_of(row: Row) -> KnowledgeEntry:
         chunk_count=row["chunk_count"],
         created_at=row["created_at"],
     )
+
+
+_PUT = Failpoint("storage.knowledge_vectors")
+_LOOKED_AT = 8
+"""So many times the wanted number is compared in full: the order by signs is rough."""
+
+
+class SqlKnowledgeVectors:
+    """`core.knowledge.ports.KnowledgeVectors`, without an extension of the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
+        def work(connection: Connection) -> None:
+            statement = (
+                select(knowledge_chunks.c.chunk_id)
+                .where(knowledge_chunks.c.entry_id == entry_id)
+                .order_by(knowledge_chunks.c.number)
+            )
+            chunk_ids = connection.execute(statement).scalars().all()
+            rows: list[dict[str, object]] = [
+                {"chunk_id": chunk_id, "model": model, "signs": _signs(one), "vector": _unit(one)}
+                for chunk_id, one in zip(chunk_ids, vectors, strict=False)
+            ]
+            if rows:
+                insert_or_skip(connection, knowledge_vectors, rows)
+
+        await self._database.write(_PUT, work)
+
+    async def has(self, entry_id: str, model: str) -> bool:
+        statement = (
+            select(knowledge_vectors.c.chunk_id)
+            .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+            .where(knowledge_chunks.c.entry_id == entry_id, knowledge_vectors.c.model == model)
+            .limit(1)
+        )
+        return await self._database.read(lambda c: c.execute(statement).first() is not None)
+
+    async def nearest(
+        self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
+    ) -> tuple[Hit, ...]:
+        def work(connection: Connection) -> tuple[Hit, ...]:
+            rough = _nearest_signs(connection, vector, model, entry_ids, limit * _LOOKED_AT)
+            return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
+
+        return await self._database.read(work)
+
+
+def _nearest_signs(
+    connection: Connection,
+    vector: Sequence[float],
+    model: str,
+    entry_ids: Sequence[str],
+    count: int,
+) -> list[int]:
+    statement = (
+        select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
+        .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+        .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
+    )
+    wanted = _signs(vector)
+    asked = int.from_bytes(wanted, "big")
+    distances = [
+        ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
+        for chunk_id, signs in connection.execute(statement)
+        if len(signs) == len(wanted)
+    ]
+    return [chunk_id for _, chunk_id in nsmallest(count, distances)]
+
+
+def _nearest(
+    connection: Connection, vector: Sequence[float], model: str, chunk_ids: Sequence[int]
+) -> list[tuple[int, float]]:
+    statement = select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.vector).where(
+        knowledge_vectors.c.chunk_id.in_(chunk_ids), knowledge_vectors.c.model == model
+    )
+    asked = array("f", _unit(vector))
+    scored = [
+        (chunk_id, sum(starmap(mul, zip(asked, array("f", held), strict=True))))
+        for chunk_id, held in connection.execute(statement)
+        if len(held) == len(asked) * asked.itemsize
+    ]
+    return sorted(scored, key=lambda one: (-one[1], one[0]))
+
+
+def _unit(vector: Sequence[float]) -> bytes:
+    """Length 1, so that the product of two is their cosine."""
+    length = math.sqrt(sum(value * value for value in vector)) or 1.0
+    return array("f", [value / length for value in vector]).tobytes()
+
+
+def _signs(vector: Sequence[float]) -> bytes:
+    bits = "".join("1" if value > 0 else "0" for value in vector)
+    return int(bits or "0", 2).to_bytes(max(1, -(-len(bits) // 8)), "big")

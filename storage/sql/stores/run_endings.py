@@ -9,11 +9,11 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Lease, Reply
 from core.stores import DeliveryDraft, RunEnding
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import RowValues
+from storage.sql.statements import CompiledStatement
+from storage.sql.stores.conversations import read_open_ask, read_thread
 from storage.sql.stores.inputs import read_next_input
-from storage.sql.stores.queued_runs import close_ask, queue_run, touch_thread
-from storage.sql.stores.thread_snapshots import read_open_ask, read_thread
+from storage.sql.stores.run_transitions import close_ask, queue_run, touch_thread
 from storage.sql.tables import deliveries, leases, pending_asks, runs, usages
 from storage.sql.upserts import insert_ignoring_conflicts
 

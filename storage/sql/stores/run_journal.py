@@ -16,7 +16,6 @@ from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunEnding, UsageEntry
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import (
     event_to_row,
     input_from_row,
@@ -25,6 +24,7 @@ from storage.sql.rows import (
     tool_call_to_row,
     usage_to_row,
 )
+from storage.sql.statements import CompiledStatement
 from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.approvals import approved_tools, newest_approval, suspend_run
 from storage.sql.stores.run_endings import end_run

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select
 from core.domain.sandbox_records import SandboxRecord, SandboxState
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.stores.thread_snapshots import lock_thread
+from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import METADATA
 from storage.sql.upserts import insert_or_replace
 

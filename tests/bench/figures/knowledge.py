@@ -12,7 +12,7 @@ from core.context.tokens import count_text
 from core.knowledge.ports import KnowledgeEntry, Scope
 from core.knowledge.retrieve import retrieve
 from core.knowledge.run_knowledge import Library
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.bench.figure import Figure, note
 

@@ -13,7 +13,7 @@ from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.finish import ending_of
 from core.stores import JournalEntry
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims

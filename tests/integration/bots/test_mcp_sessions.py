@@ -16,7 +16,7 @@ from bots.bootstrap.worker_locks import new_worker_id
 from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Address
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.conftest import World

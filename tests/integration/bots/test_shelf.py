@@ -22,8 +22,7 @@ from core.model_usage import till
 from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
-from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.tables import usages
 from tests.fakes.embeddings import EmbeddingsFake, embeddings_fake

@@ -12,7 +12,7 @@ from bots.inbound.receive import Reception
 from core.domain.threads import Address, Person
 from storage.sql.database import Database
 from storage.sql.stores.audit import SqlAuditLog
-from storage.sql.stores.pairings import SqlPairings
+from storage.sql.stores.workspaces import SqlPairings
 from tests.integration.bots.reception_desk import ALICE, BOB, HERE, Desk, message
 from tests.integration.bots.reception_desk import desk as desk
 from tests.integration.core.conftest import world as world

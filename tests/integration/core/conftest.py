@@ -22,11 +22,10 @@ from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
 from storage.memory.event_bus import MemoryEventBus
 from storage.memory.run_queue import MemoryStopSignals
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
+from storage.sql.database import Database, open_database
+from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.plans import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.usage import SqlLedger

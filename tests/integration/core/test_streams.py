@@ -14,7 +14,7 @@ from core.run.event_stream import follow
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
 
 

@@ -15,8 +15,7 @@ import asyncpg
 import pytest
 
 from core.failpoints import Failpoint
-from storage.sql.database import Database
-from storage.sql.open_database import migrate, open_database
+from storage.sql.database import Database, migrate, open_database
 from tests.chaos.program import REPOSITORY
 from tests.integration.deploy.composition import programs_of_postgresql
 from tests.servers import postgresql

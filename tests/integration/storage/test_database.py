@@ -15,8 +15,7 @@ from sqlalchemy import Connection, text
 
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
+from storage.sql.database import Database, open_database
 from tests.contracts.stores import JournalEntry, Stores, added, stores_over, told
 from tests.paths import REPOSITORY
 from tests.servers import NOBODY
@@ -161,7 +160,7 @@ async def _limit_pages(database: Database, *, extra: int) -> None:
 FULL_DISK = """
 import asyncio, resource, signal, sys
 from core.domain.errors import ConfigurationError
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 try:
@@ -220,7 +219,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from sqlalchemy import text
 from core.failpoints import Failpoint
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 async def main():
     database = await open_database(sys.argv[1])
     def work(connection):

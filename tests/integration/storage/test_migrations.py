@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Table, text
 import storage.migrations
 from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
+from storage.sql.database import migrate, open_database
 from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
-from storage.sql.open_database import migrate, open_database
 from storage.sql.tables import METADATA
 from tests.paths import REPOSITORY
 
@@ -98,7 +98,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(new_url: 
 
 FAST = """
 import asyncio, sys
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 asyncio.run((asyncio.run(open_database(sys.argv[1]))).close())
 print("alembic" in sys.modules)
 """

@@ -16,12 +16,10 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 
 import storage.migrations
 from core.failpoints import Failpoint
-from storage.sql.database import Database
+from storage.sql.database import Database, _connect, _parse, open_database
 from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
-from storage.sql.open_database import _connect, _parse, open_database
-from storage.sql.stores.backlog import SqlBacklogs
 from storage.sql.stores.conversations import SqlConversations
-from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from storage.sql.tables import METADATA
 
 TEST = Failpoint("test.migrations_with_rows")

@@ -16,9 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
-from storage.sql.asyncpg_driver import asyncpg_connection, wait_for
-from storage.sql.database import Work
-from storage.sql.open_database import open_database
+from storage.sql.database import Work, open_database
+from storage.sql.drivers import asyncpg_connection, wait_for
 from storage.sql.postgresql import PostgresqlDatabase
 from tests.ports import port_of
 

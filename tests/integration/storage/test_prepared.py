@@ -9,7 +9,7 @@ from core.domain.ids import new_id
 from core.failpoints import Failpoint
 from storage.sql.columns import UtcDateTime
 from storage.sql.database import Database
-from storage.sql.prepared import CompiledStatement
+from storage.sql.statements import CompiledStatement
 from storage.sql.tables import deliveries, leases, runs, threads
 from storage.sql.upserts import insert_ignoring_conflicts, upsert
 

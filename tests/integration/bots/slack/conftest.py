@@ -8,7 +8,7 @@ import pytest
 from bots.slack.app import SlackApp
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
-from storage.sql.open_database import open_database
+from storage.sql.database import open_database
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.office import Office
 from tests.integration.bots.slack.scene import Desk, channel_of, running

@@ -22,8 +22,7 @@ from core import server_shutdown
 from core.domain.threads import Address, Arrival
 from simulator.slack import SlackSimulator
 from simulator.slack.interactions import BusyPeople
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
+from storage.sql.database import Database, open_database
 from tests.contracts.stores import accept
 from tests.integration.bots.slack.scene import Desk, eventually
 

@@ -21,12 +21,10 @@ from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunEnding
 from storage.memory.event_bus import MemoryEventBus
-from storage.sql.database import Database
-from storage.sql.open_database import open_database
-from storage.sql.stores.backlog import SqlBacklogs
+from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
-from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
+from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 
 

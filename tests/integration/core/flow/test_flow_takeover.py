@@ -19,7 +19,7 @@ from core.domain.threads import Lease
 from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
 from core.stores import JournalEntry, RunEnding
-from storage.sql.stores.plans import SqlPlans
+from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.played_model import calls, invokes, text

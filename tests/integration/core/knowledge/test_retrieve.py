@@ -7,7 +7,7 @@ from core.domain.errors import ModelRejected
 from core.knowledge.keywords import keywords_in, search_texts
 from core.knowledge.retrieve import Passage, beginning, fused, retrieve
 from core.knowledge.semantics import Semantics
-from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.knowledge import SqlKnowledgeVectors
 from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
 
 FILLER = "Nothing of interest stands on this page, and much of it. " * 20

@@ -11,8 +11,7 @@ from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
 from storage.sql.database import Database
-from storage.sql.stores.knowledge import SqlKnowledge
-from storage.sql.stores.knowledge_vectors import SqlKnowledgeVectors
+from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake
 from tests.integration.core.knowledge.conftest import Shelf
 from tests.integration.core.knowledge.made_files import pieces

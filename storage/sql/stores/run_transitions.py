@@ -8,8 +8,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.threads import Ask, Person, Run, Thread
-from storage.sql.prepared import CompiledStatement
 from storage.sql.rows import ask_from_row, event_to_row, run_to_row
+from storage.sql.statements import CompiledStatement
 from storage.sql.tables import (
     deliveries,
     pending_asks,

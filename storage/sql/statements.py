@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import Insert, Select, Update
 from sqlalchemy.types import TypeEngine
 
-from storage.sql.asyncpg_driver import affected_row_count, asyncpg_connection, wait_for
+from storage.sql.drivers import affected_row_count, asyncpg_connection, wait_for
 
 Statement = Insert | Update | Select[*tuple[Any, ...]]
 _Convert = Callable[[Any], object] | None

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import await_only
 
 ResultT = TypeVar("ResultT")
@@ -44,3 +45,17 @@ def wait_for(answer: Awaitable[ResultT]) -> ResultT:
 def affected_row_count(status: str) -> int:
     """How many rows a statement met, by what the server says of it."""
     return int(status.rpartition(" ")[2])
+
+
+_DATA_EXCEPTION = "22"
+
+
+def describe_driver_error(error: Exception) -> str:
+    """One line without statements or values, which may hold what people wrote."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    state = getattr(cause, "sqlstate", None)
+    if isinstance(state, str) and state.startswith(_DATA_EXCEPTION):
+        # PostgreSQL and its driver quote the value
+        return f"the database cannot take a value (SQLSTATE {state})"
+    lines = str(cause).strip().splitlines()
+    return lines[0] if lines else type(cause).__name__
