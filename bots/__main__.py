@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that `--help` is quick."""
+"""The `threadhand` command line. Each command imports what it needs when it runs, so that `--help` is quick."""
 
 import sys
 from collections.abc import Coroutine
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-slack = typer.Typer(help="What Slack needs to know.", no_args_is_help=True)
+slack = typer.Typer(help="Set-up of the Slack app.", no_args_is_help=True)
 app.add_typer(slack, name="slack")
 
 _INTERRUPTED = 130
@@ -52,7 +52,7 @@ def up(
     ] = True,
 ) -> None:
     """Serve Slack, Discord and the HTTP API, as configured."""
-    settings = _settings()
+    settings = _load_settings()
     from bots.bootstrap.program import serve as serve_mcp
 
     _run(serve_mcp(settings, with_worker=worker))
@@ -61,7 +61,7 @@ def up(
 @app.command()
 def worker() -> None:
     """Run agents for bots that run elsewhere. Needs THREADHAND_REDIS_URL and a PostgreSQL database."""
-    settings = _settings()
+    settings = _load_settings()
     from bots.bootstrap.program import serve_worker as work
 
     _run(work(settings))
@@ -80,7 +80,7 @@ def demo(
     ] = None,
 ) -> None:
     """Show the agent at work in a simulated chat."""
-    settings = _settings()
+    settings = _load_settings()
     try:
         from bots.demo.runner import run_demo
     except ModuleNotFoundError as error:
@@ -107,7 +107,7 @@ def mcp(
     ] = None,
 ) -> None:
     """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
-    settings = _settings()
+    settings = _load_settings()
     from bots.mcp.server import serve_mcp
 
     _run(serve_mcp(settings, http_port=http))
@@ -119,21 +119,19 @@ def audit(
         int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
     ] = 50,
 ) -> None:
-    """Show who did what, without what was said. The last entries of the audit log, the oldest first."""
-    settings = _settings()
-    from bots.setup.audit_report import print_findings
-
-    for line in _run(print_findings(settings, limit=limit)):
+    """Show the newest entries of the audit log, the oldest first: who did what, without message texts."""
+    settings = _load_settings()
+    for line in _run(_read_audit_lines(settings, limit)):
         print(line)
 
 
 @app.command()
 def migrate() -> None:
     """Bring the database to this version's tables."""
-    settings = _settings()
-    from bots.bootstrap.program import migrate as bring_up
+    settings = _load_settings()
+    from bots.bootstrap.program import migrate_database
 
-    _run(bring_up(settings))
+    _run(migrate_database(settings))
 
 
 @slack.command()
@@ -179,7 +177,7 @@ def doctor(
         bool, typer.Option("--settings", help="List the names of all settings and end.")
     ] = False,
 ) -> None:
-    """Check what is configured, with a remedy for what fails."""
+    """Check the configuration and suggest a remedy for each problem."""
     from bots.setup.doctor import list_settings, print_findings, run_checks
 
     if settings:
@@ -188,7 +186,24 @@ def doctor(
     raise typer.Exit(print_findings(_run(run_checks(Path(".env")))))
 
 
-def _settings() -> "Settings":
+async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
+    """The newest entries of the audit log, one line each, the oldest first.
+
+    Raises ConfigurationError, StorageUnavailable.
+    """
+    from bots.inbound.commands.admin import line_of
+    from storage.sql.database import open_database
+    from storage.sql.stores.audit import SqlAuditLog
+
+    database = await open_database(settings.storage_url)
+    try:
+        entries = await SqlAuditLog(database).newest(limit=limit)
+    finally:
+        await database.close()
+    return [line_of(entry) for entry in reversed(entries)]
+
+
+def _load_settings() -> "Settings":
     from bots.observability.logs import configure_logging, log_uncaught_errors
     from bots.settings import load_process_settings, secret_values
     from core.failpoints import arm
@@ -204,17 +219,18 @@ def _settings() -> "Settings":
 
 
 def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
-    """Runs to the end, or until SIGINT or SIGTERM, which let it clean up; a second signal ends the process hard."""
+    """Runs the coroutine to its end. SIGINT or SIGTERM cancels it, so that it can clean up; a second signal kills the
+    process."""
     import asyncio
     import signal
 
     received: list[signal.Signals] = []
 
-    async def until_signal() -> ResultT:
+    async def run_until_signal() -> ResultT:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         signals = (signal.SIGINT, signal.SIGTERM)
 
-        def end(number: signal.Signals) -> None:
+        def cancel_task(number: signal.Signals) -> None:
             received.append(number)
             for each in signals:
                 loop.remove_signal_handler(each)
@@ -222,11 +238,11 @@ def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
                 task.cancel()
 
         for number in signals:
-            loop.add_signal_handler(number, end, number)
+            loop.add_signal_handler(number, cancel_task, number)
         return await work
 
     try:
-        return asyncio.run(until_signal())
+        return asyncio.run(run_until_signal())
     except asyncio.CancelledError:
         if not received:
             raise
@@ -246,7 +262,7 @@ def _version() -> str:
 
 
 def main() -> None:
-    """The entry point: a mistake of the operator is one line on stderr and exit code 2."""
+    """The entry point. A ConfigurationError is printed to stderr; the exit code is 2 then."""
     try:
         app(prog_name="threadhand")
     except ConfigurationError as error:

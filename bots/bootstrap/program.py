@@ -46,7 +46,7 @@ from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
 from core.web_access.loopback import is_loopback
-from storage.sql.database import migrate as migrate_database
+from storage.sql.database import migrate
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +94,9 @@ async def serve_worker(settings: Settings) -> None:
         await asyncio.Event().wait()
 
 
-async def migrate(settings: Settings) -> None:
+async def migrate_database(settings: Settings) -> None:
     """Brings the database up to this version."""
-    await migrate_database(settings.storage_url)
+    await migrate(settings.storage_url)
 
 
 @asynccontextmanager
@@ -329,7 +329,7 @@ def startup_warnings(settings: Settings) -> list[str]:
     """Settings that leave the program without people, or open to too many."""
     is_live = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
     told = [
-        settings.allow_notice
+        settings.no_access_warning
         if is_live
         else "Neither Slack nor Discord is set up: only the HTTP API serves."
     ]

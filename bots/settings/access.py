@@ -6,9 +6,11 @@ from bots.settings.validation import Names
 
 
 class AccessSettings(BaseModel):
-    """Part of `bots.settings.Settings`. Allowlists: empty admits nobody, `*` admits all; a person is admitted when at
-    least one list is set and each that is set holds the place or person, where `allowed_users` and `allowed_roles` are
-    one list. Guests, and members of other workspaces, need their switch besides. `admins` are always admitted.
+    """Part of `bots.settings.Settings`. `*` in an allowlist admits everyone.
+
+    A person is admitted if at least one list is set and every list that is set contains them or the place where they
+    write; `allowed_users` and `allowed_roles` count as one list. Guests and members of other workspaces also need
+    their switch. `admins` are always admitted.
     """
 
     allowed_workspaces: Names = ()
@@ -20,12 +22,12 @@ class AccessSettings(BaseModel):
     admins: Names = ()
 
     @property
-    def allow_notice(self) -> str:
-        """What to tell the operator at the start when nobody may talk to the agent yet; empty if somebody may."""
+    def no_access_warning(self) -> str:
+        """A sentence for the operator if the settings admit no one; empty otherwise."""
         lists = (self.allowed_workspaces, self.allowed_channels, self.allowed_users)
         if any((*lists, self.allowed_roles, self.admins)):
             return ""
         return (
-            "Nobody may talk to the agent yet: set THREADHAND_ALLOWED_WORKSPACES, THREADHAND_ALLOWED_CHANNELS,"
+            "No one may talk to the agent yet: set THREADHAND_ALLOWED_WORKSPACES, THREADHAND_ALLOWED_CHANNELS,"
             " THREADHAND_ALLOWED_USERS or THREADHAND_ALLOWED_ROLES to ids, separated by commas, or to * for all."
         )

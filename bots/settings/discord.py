@@ -1,7 +1,12 @@
-"""Which shards of Discord's gateway a process connects: several processes may divide them."""
+"""The settings of Discord, and the notation for the gateway shards that one process connects."""
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, SecretStr
+
+from bots.settings.validation import NO_SECRET, WebUrl
 
 COUNT_MAX = 10_000
 EXAMPLE = "0-3/8"
@@ -9,7 +14,7 @@ EXAMPLE = "0-3/8"
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Those from `first` to `last`, of `count` that are numbered from 0."""
+    """The shards `first` to `last`, out of `count` shards numbered from 0."""
 
     first: int
     last: int
@@ -20,12 +25,12 @@ class Shards:
         return list(range(self.first, self.last + 1))
 
     def has(self, guild_id: int) -> bool:
-        """Whether the events of the guild come here; 0 stands for direct messages."""
+        """Whether these shards receive the guild's events. Direct messages have the guild id 0."""
         return self.first <= (guild_id >> 22) % self.count <= self.last
 
 
 def parse_shards(text: str) -> Shards:
-    """The shards of `0-3/8`, or of `3/8` where it is a single one. Raises ValueError."""
+    """Parses `0-3/8`, or `3/8` for a single shard. Raises ValueError."""
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?/(\d{1,5})", text, re.ASCII)
     if found is None:
         raise ValueError(f"write it like {EXAMPLE}: the first and the last shard, and of how many")
@@ -41,7 +46,15 @@ def parse_shards(text: str) -> Shards:
 
 
 def validate_shards(text: str) -> str:
-    """The text, where it names shards or is empty. Raises ValueError."""
+    """Returns the text unchanged. Raises ValueError if it is neither empty nor valid."""
     if text:
         parse_shards(text)
     return text
+
+
+class DiscordSettings(BaseModel):
+    """Part of `bots.settings.Settings`."""
+
+    discord_token: SecretStr = NO_SECRET
+    discord_api_url: WebUrl = "https://discord.com/api/v10"
+    discord_shards: Annotated[str, AfterValidator(validate_shards)] = ""

@@ -1,4 +1,4 @@
-"""The settings of what is told to whoever runs the program, and of what its processes share."""
+"""The settings of logs, traces, the audit log and health, and the secret that signs links."""
 
 from typing import Annotated, Literal
 
@@ -9,17 +9,17 @@ from bots.settings.validation import NO_SECRET, WebUrl, lowercase, uppercase
 LINK_SECRET_CHARACTERS_MIN = 32
 
 
-def _is_long(value: SecretStr) -> SecretStr:
+def _check_length(value: SecretStr) -> SecretStr:
     if 0 < len(value.get_secret_value()) < LINK_SECRET_CHARACTERS_MIN:
         raise ValueError(
-            f"it needs at least {LINK_SECRET_CHARACTERS_MIN} characters that nobody can guess"
+            f"it needs at least {LINK_SECRET_CHARACTERS_MIN} characters that no one can guess"
             " (`openssl rand -hex 32` makes some)"
         )
     return value
 
 
 class ObservabilitySettings(BaseModel):
-    """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT is read as the endpoint too."""
+    """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT also sets the endpoint."""
 
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(uppercase)
@@ -28,4 +28,4 @@ class ObservabilitySettings(BaseModel):
     audit_days: int = Field(default=365, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""
-    link_secret: Annotated[SecretStr, AfterValidator(_is_long)] = NO_SECRET
+    link_secret: Annotated[SecretStr, AfterValidator(_check_length)] = NO_SECRET

@@ -1,15 +1,28 @@
-"""The settings of sandboxes, whoever provides them."""
+"""The settings of sandboxes: the local jail, Docker containers, and sandboxes and functions at Modal."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from bots.settings.validation import Endpoints, Names
+from bots.settings.validation import Endpoints, Names, lowercase
+
+
+def _empty_if_off(places: tuple[str, ...]) -> tuple[str, ...]:
+    return () if [place.lower() for place in places] == ["off"] else places
+
+
+Cores = Annotated[float, Field(gt=0, le=64, allow_inf_nan=False)]
+Mebibytes = Annotated[int, Field(ge=128, le=344_064)]
+EgressTargets = Annotated[Names, AfterValidator(_empty_if_off)]
 
 
 class SandboxSettings(BaseModel):
-    """Part of `bots.settings.Settings`."""
+    """Part of `bots.settings.Settings`. The Modal SDK reads the account's token itself, from MODAL_TOKEN_ID and
+    MODAL_TOKEN_SECRET."""
 
+    sandbox: Annotated[
+        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lowercase)
+    ] = "local"
     sandbox_egress: str = "on"
     sandbox_egress_allow: Endpoints = ()
     sandbox_stop_minutes: float = Field(default=15, ge=2, le=1200, allow_inf_nan=False)
@@ -19,22 +32,6 @@ class SandboxSettings(BaseModel):
         pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
         examples=["python:3.12-slim"],
     )
-
-
-Cores = Annotated[float, Field(gt=0, le=64, allow_inf_nan=False)]
-Mebibytes = Annotated[int, Field(ge=128, le=344_064)]
-
-
-def _empty_if_off(places: tuple[str, ...]) -> tuple[str, ...]:
-    return () if [place.lower() for place in places] == ["off"] else places
-
-
-EgressTargets = Annotated[Names, AfterValidator(_empty_if_off)]
-
-
-class ModalSettings(SandboxSettings):
-    """Part of `bots.settings.Settings`. The account's token keeps the SDK's own names, MODAL_TOKEN_ID and
-    MODAL_TOKEN_SECRET, and is read by the SDK."""
 
     modal_app: str = Field(
         default="threadhand", pattern="^[A-Za-z0-9._-]{1,63}$", examples=["threadhand"]

@@ -2,29 +2,33 @@
 
 from typing import Annotated, Literal
 
-from cryptography.fernet import Fernet
 from pydantic import AfterValidator, BaseModel, SecretStr
 
 from bots.settings.validation import NO_SECRET, WebUrl, require_secret_prefix
 from core.domain.errors import ConfigurationError
 
 
-def _are_keys(value: SecretStr) -> SecretStr:
-    for key in _keys(value):
+def _check_keys(value: SecretStr) -> SecretStr:
+    keys = _split_keys(value)
+    if keys:
+        # imported only if keys are set: it costs 30 ms
+        from cryptography.fernet import Fernet
+
         try:
-            Fernet(key)
+            for key in keys:
+                Fernet(key)
         except ValueError as error:
             raise ValueError("each key must be 32 bytes in url-safe base64") from error
     return value
 
 
-def _keys(value: SecretStr) -> tuple[str, ...]:
+def _split_keys(value: SecretStr) -> tuple[str, ...]:
     return tuple(key.strip() for key in value.get_secret_value().split(",") if key.strip())
 
 
 class SlackSettings(BaseModel):
-    """Part of `bots.settings.Settings`. One workspace needs its bot token; an app that workspaces install themselves
-    needs its client id and secret, `public_url` and `encryption_keys`, the newest first."""
+    """Part of `bots.settings.Settings`. A single workspace needs its bot token. An app that workspaces install
+    themselves needs its client id and secret, `public_url` and `encryption_keys` (the newest first)."""
 
     slack_bot_token: Annotated[SecretStr, require_secret_prefix("xoxb-")] = NO_SECRET
     slack_app_token: Annotated[SecretStr, require_secret_prefix("xapp-")] = NO_SECRET
@@ -32,17 +36,17 @@ class SlackSettings(BaseModel):
     slack_client_id: str = ""
     slack_client_secret: SecretStr = NO_SECRET
     slack_api_url: WebUrl = "https://slack.com/api"
-    encryption_keys: Annotated[SecretStr, AfterValidator(_are_keys)] = NO_SECRET
+    encryption_keys: Annotated[SecretStr, AfterValidator(_check_keys)] = NO_SECRET
     public_url: WebUrl = ""
 
     @property
     def token_keys(self) -> tuple[str, ...]:
-        """The keys that stored tokens are sealed with, the newest first."""
-        return _keys(self.encryption_keys)
+        """The keys that encrypt stored tokens, the newest first."""
+        return _split_keys(self.encryption_keys)
 
     @property
     def slack_mode(self) -> Literal["off", "socket", "http"]:
-        """How Slack is connected. Raises ConfigurationError where its settings are incomplete."""
+        """How Slack is connected. Raises ConfigurationError if its settings are incomplete."""
         bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
         self._check_install()
         if not (bot or self.slack_client_id) and (app or self.slack_signing_secret):

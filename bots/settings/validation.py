@@ -1,4 +1,4 @@
-"""The kinds of values that settings have."""
+"""Types of settings values, and the error sentences for values that do not fit them."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,25 +9,29 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import ErrorDetails
 
 
-def _split(value: object) -> object:
+def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
 
 
-def require_prefix(*starts: str) -> AfterValidator:
+def require_prefix(*prefixes: str) -> AfterValidator:
+    """A non-empty value must start with one of the prefixes. Strips trailing slashes from web addresses."""
+
     def check(value: str) -> str:
-        if value and not value.startswith(starts):
-            raise ValueError(f"it must start with {' or '.join(starts)}")
-        return value.rstrip("/") if starts[0] == "http://" else value
+        if value and not value.startswith(prefixes):
+            raise ValueError(f"it must start with {' or '.join(prefixes)}")
+        return value.rstrip("/") if prefixes[0] == "http://" else value
 
     return AfterValidator(check)
 
 
-def require_secret_prefix(start: str) -> AfterValidator:
+def require_secret_prefix(prefix: str) -> AfterValidator:
+    """A non-empty secret must start with the prefix."""
+
     def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not value.get_secret_value().startswith(start):
-            raise ValueError(f"such a token starts with {start}")
+        if value.get_secret_value() and not value.get_secret_value().startswith(prefix):
+            raise ValueError(f"such a token starts with {prefix}")
         return value
 
     return AfterValidator(check)
@@ -42,7 +46,7 @@ def uppercase(value: object) -> object:
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
-    """Address and port of `ADDRESS:PORT`, an IPv6 address in brackets. Raises ValueError."""
+    """Returns the address and port of `ADDRESS:PORT`; an IPv6 address stands in brackets. Raises ValueError."""
     address, _, port = text.rpartition(":")
     try:
         return str(ip_address(address.strip("[]"))), int(port)
@@ -50,14 +54,14 @@ def parse_endpoint(text: str) -> tuple[str, int]:
         raise ValueError(f"{text} is no address with a port, such as 127.0.0.1:8080") from error
 
 
-def _are_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+def _check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     for text in value:
         parse_endpoint(text)
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Endpoints = Annotated[Names, AfterValidator(_are_endpoints)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+Endpoints = Annotated[Names, AfterValidator(_check_endpoints)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]
@@ -65,7 +69,7 @@ NO_SECRET = SecretStr("")
 
 
 def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -> str:
-    """For a variable that is no setting."""
+    """One sentence about a variable that is no setting, with the most similar name if there is one."""
     known = [variable.removeprefix(prefix) for variable in variables]
     nearest = difflib.get_close_matches(name.removeprefix(prefix).upper(), known, n=1)
     remedy = (
@@ -79,7 +83,7 @@ def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -
 def describe_bad_value(
     problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()
 ) -> str:
-    """For a value that does not fit the setting of that name, of which there may be examples."""
+    """One sentence about a value that does not fit its setting. A secret value is never shown."""
     reasons = {
         "int_parsing": "it must be a whole number",
         "float_parsing": "it must be a number",

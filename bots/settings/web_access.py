@@ -1,4 +1,4 @@
-"""The settings of services outside: searches, pages, data, pictures, websites."""
+"""The settings of external services: web search, web pages, data, pictures and website hosting."""
 
 from pydantic import BaseModel, Field, SecretStr
 
@@ -6,7 +6,7 @@ from bots.settings.validation import NO_SECRET, Endpoints, WebUrl
 
 
 class WebAccessSettings(BaseModel):
-    """Part of `bots.settings.Settings`. A service without its key is off, or works without one."""
+    """Part of `bots.settings.Settings`. A service without its key is off, unless it works without one."""
 
     tavily_api_key: SecretStr = NO_SECRET
     tavily_api_url: WebUrl = "https://api.tavily.com"

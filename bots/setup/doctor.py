@@ -141,7 +141,7 @@ def _data_dir(settings: Settings) -> Finding:
 
 
 async def _database(settings: Settings) -> Finding:
-    scheme = settings.storage_url.partition("+")[0]
+    scheme = settings.storage_url.partition(":")[0].partition("+")[0]
     try:
         if scheme == "sqlite":
             await asyncio.to_thread(_open_sqlite, settings.storage_url)
@@ -236,8 +236,8 @@ def _discord(settings: Settings) -> Finding:
 
 def _allowed(settings: Settings) -> tuple[Finding, ...]:
     has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
-    if has_platform and settings.allow_notice:
-        return (Finding("fail", "access", settings.allow_notice),)
+    if has_platform and settings.no_access_warning:
+        return (Finding("fail", "access", settings.no_access_warning),)
     return ()
 
 

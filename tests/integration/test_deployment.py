@@ -56,7 +56,9 @@ def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:
     settings = load_settings({**filled, **environ, "THREADHAND_DATA_DIR": str(tmp_path)}, None)
     assert settings.slack_mode == "off"
     assert (settings.http_port, settings.worker_http_port) == (8700, 8701)
-    assert settings.storage_url.startswith("postgresql+asyncpg://threadhand:")
+    assert settings.storage_url.startswith(
+        ("postgresql://threadhand:", "postgresql+asyncpg://threadhand:")
+    )
 
 
 def test_secrets_come_from_the_file_that_is_not_kept() -> None:

@@ -140,23 +140,23 @@ def test_lists_are_split_at_commas() -> None:
     )
     assert settings.allowed_users == ("U1", "U2")
     assert settings.fallback_models == ("a",)
-    assert settings.allow_notice == ""
+    assert settings.no_access_warning == ""
 
 
 def test_an_open_door_has_to_be_opened_by_hand() -> None:
-    assert "THREADHAND_ALLOWED_USERS" in load_settings({}, None).allow_notice
+    assert "THREADHAND_ALLOWED_USERS" in load_settings({}, None).no_access_warning
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("", "sqlite+aiosqlite:////data/threadhand.db"),
-        ("sqlite:///x.db", "sqlite+aiosqlite:///x.db"),
-        ("postgres://u@h/d", "postgresql+asyncpg://u@h/d"),
+        ("", "sqlite:////data/threadhand.db"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("postgres://u@h/d", "postgresql://u@h/d"),
         ("postgresql+asyncpg://u@h/d", "postgresql+asyncpg://u@h/d"),
     ],
 )
-def test_the_database_gets_its_async_driver(url: str, expected: str) -> None:
+def test_the_database_is_a_file_by_default(url: str, expected: str) -> None:
     settings = load_settings({"THREADHAND_DATABASE_URL": url, "THREADHAND_DATA_DIR": "/data"}, None)
     assert settings.storage_url == expected
 

@@ -57,4 +57,4 @@ def test_the_start_says_that_a_proxy_may_open_the_api(public_url: str, is_told: 
 
 def test_the_start_says_that_nobody_is_let_in() -> None:
     (sentence,) = startup_warnings(settings(DISCORD_TOKEN="t"))
-    assert sentence.startswith("Nobody may talk to the agent yet")
+    assert sentence.startswith("No one may talk to the agent yet")
