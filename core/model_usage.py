@@ -6,7 +6,7 @@ from contextlib import aclosing
 from core.context.tokens import count_message, count_text, count_tools
 from core.domain.budget import PriceOf, priced
 from core.domain.threads import Usage
-from core.metrics import Figures
+from core.observability import Figures
 from core.ports import (
     ModelDelta,
     ModelFinished,

@@ -6,18 +6,144 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
-from core.browser_port import Browser
 from core.domain.events import RunEvent
-from core.domain.threads import Address, Heard, IncomingFile
-from core.machine_facts import CommandOutput as CommandOutput
-from core.machine_facts import FileEntry as FileEntry
-from core.machine_facts import ShellSession as ShellSession
-from core.model_calls import ModelDelta as ModelDelta
-from core.model_calls import ModelFinished as ModelFinished
-from core.model_calls import ModelRequest as ModelRequest
-from core.model_calls import TextDelta as TextDelta
-from core.model_calls import ThinkingDelta as ThinkingDelta
-from core.model_calls import ToolCallDelta as ToolCallDelta
+from core.domain.messages import JsonObject
+from core.domain.threads import Address, Heard, IncomingFile, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One model call. `messages` are OpenAI-shaped; `tools` are function schemas, empty for text dialects."""
+
+    model: str
+    messages: tuple[JsonObject, ...]
+    tools: tuple[JsonObject, ...] = ()
+    temperature: float | None = None
+    output_tokens_max: int | None = None
+    stop_sequences: tuple[str, ...] = ()
+    is_streamed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    text: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingDelta:
+    text: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallDelta:
+    """A piece of a native call. `index` tells parallel calls apart; id and name may come once, late, or never."""
+
+    index: int
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFinished:
+    """Always the last delta. `usage` is None where the provider tells none."""
+
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    usage: Usage | None = None
+    model: str | None = None
+
+
+ModelDelta = TextDelta | ThinkingDelta | ToolCallDelta | ModelFinished
+"""Where another model answers than the request's, the first delta and the last say in `model` which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageState:
+    """The tab in front. All of it but the numbers was written by the page.
+
+    `elements` are lines that begin with an element's number in brackets. `picture` is a JPEG, or empty.
+    """
+
+    url: str
+    title: str
+    tabs: tuple[JsonObject, ...]
+    elements: tuple[str, ...]
+    element_count: int
+    pixels_above: int
+    pixels_below: int
+    html: str = ""
+    picture: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What an action came to. With `error` it was not done; there may be a state all the same.
+
+    `happened`: sentences about dialogs, tabs and downloads on the way.
+    """
+
+    said: str = ""
+    error: str | None = None
+    happened: tuple[str, ...] = ()
+    state: PageState | None = None
+
+
+class Hands(Protocol):
+    """A person's connection to the browser. What comes from there was made by pages and is not trusted."""
+
+    async def send(self, message: JsonObject) -> None: ...
+
+    def receive(self) -> AsyncIterator[tuple[JsonObject, bytes]]:
+        """Messages, some with a JPEG, until the browser ends."""
+        ...
+
+
+class Browser(Protocol):
+    """The thread's browser, started at the first need. Its profile lives in the workspace."""
+
+    async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> Seen:
+        """Does one thing. Raises ToolError where there is no browser, it does not start or does not answer."""
+        ...
+
+    def take_over(self) -> AbstractAsyncContextManager[Hands]:
+        """Gives the browser to a person while entered; every `act` is an error then."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutput:
+    """What a shell session has to say about its newest command.
+
+    `exit_code` is None while it runs. `output` has kept its head and tail and lost `dropped_bytes` in between; then
+    `output_path` names the file inside the sandbox that holds all of it.
+    """
+
+    output: str
+    exit_code: int | None
+    folder: str
+    dropped_bytes: int = 0
+    output_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellSession:
+    name: str
+    command: str
+    is_running: bool
+    running_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """`path` is relative to /workspace."""
+
+    path: str
+    kind: Literal["file", "folder", "link", "other"]
+    size_bytes: int
+    modified_at: float
 
 
 class LLM(Protocol):

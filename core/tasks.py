@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import TypeVar
+from collections.abc import Awaitable, Coroutine
+from types import TracebackType
+from typing import TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -29,3 +30,77 @@ async def cancel(task: asyncio.Task[ResultT]) -> None:
     """Cancels the task and waits until it has ended, however it ends."""
     task.cancel()
     await asyncio.wait([task])
+
+
+class Stopped(Exception):
+    """Somebody asked for the run to stop."""
+
+
+class StopSwitch:
+    """Turned on once, by whoever hears of the stop. `stoppable` blocks that are entered then, or later, end."""
+
+    def __init__(self) -> None:
+        self._inside: set[Stoppable] = set()
+        self.is_on = False
+
+    def turn_on(self) -> None:
+        self.is_on = True
+        for block in tuple(self._inside):
+            block.interrupt()
+
+    def stoppable(self) -> "Stoppable":
+        """`async with switch.stoppable():` raises Stopped out of the block as soon as the switch is on."""
+        return Stoppable(self, self._inside)
+
+
+class Stoppable:
+    """Works like `asyncio.timeout`: cancels the own task, and turns that one cancellation into `Stopped`."""
+
+    def __init__(self, switch: StopSwitch, inside: "set[Stoppable]") -> None:
+        self._switch = switch
+        self._inside = inside
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling_before = 0
+        self._was_interrupted = False
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._task is None:
+            raise RuntimeError("a stoppable block needs a task")
+        if self._switch.is_on:
+            raise Stopped
+        self._cancelling_before = self._task.cancelling()
+        self._inside.add(self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inside.discard(self)
+        if not self._was_interrupted or self._task is None:
+            return
+        still_cancelled = self._task.uncancel() > self._cancelling_before
+        if kind is asyncio.CancelledError and not still_cancelled:
+            raise Stopped from error
+
+    def interrupt(self) -> None:
+        if self._task is not None and not self._was_interrupted:
+            self._was_interrupted = True
+            self._task.cancel()
+
+
+async def first_leaf(work: Awaitable[None]) -> None:
+    """Awaits the work; raises the first error out of an ExceptionGroup, as TaskGroups wrap what is raised."""
+    try:
+        await work
+    except BaseExceptionGroup as group:
+        raise _leaf(group) from group
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    if isinstance(first, BaseExceptionGroup):
+        return _leaf(cast(BaseExceptionGroup[BaseException], first))
+    return first

@@ -12,10 +12,10 @@ from bots.bootstrap.stores import Stores
 from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core.agents.roster import Roster
-from core.loop.policy import LoopPolicy
-from core.metrics import NO_FIGURES, Figures
+from core.loop.run_context import LoopPolicy
+from core.observability import NO_FIGURES, Figures
 from core.ports import FileSource, ThreadTalk
-from core.run.engine import Engine
+from core.run.deps import Engine
 from core.tools.tool import Toolbox
 
 

@@ -16,7 +16,7 @@ from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.web.health import Watch
 from core.domain.threads import Address
-from core.metrics import Figures
+from core.observability import Figures
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Reaction
 
 RecordPlatformCall = Callable[[str, str, int, float], None]

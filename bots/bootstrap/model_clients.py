@@ -24,7 +24,7 @@ from core.llm.model_table import load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
 from core.llm.retry import stream_with_retries
 from core.loop.turn import AskModel
-from core.metrics import NO_FIGURES, Figures
+from core.observability import NO_FIGURES, Figures
 from core.ports import ModelDelta, ModelRequest
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledgeVectors

@@ -13,7 +13,7 @@ from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
 from bots.web.app import served, watched_app
 from bots.web.health import Watch
-from core.metrics import Figures
+from core.observability import Figures
 from core.tasks import cancel, spawn
 from core.tools.catalogue import catalogue
 from storage.sql.database import Database

@@ -11,7 +11,7 @@ from bots.delivery.poster import Poster, Showroom, Surface
 from bots.delivery.run_view import RunView, apply
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.threads import Address, Run
-from core.log_context import mark
+from core.observability import mark
 from core.ports import Reaction
 from core.run.event_stream import follow
 from core.stores import Delivery, DeliveryDraft

@@ -6,8 +6,7 @@ from bots.inbound.decide import CommandCalled, Outcome
 from bots.settings import Settings
 from core.agents.definition import DEFAULT_AGENT, Known
 from core.agents.files import AgentFiles
-from core.agents.ports import AgentVersions
-from core.agents.roster import Roster, unknown_agent
+from core.agents.roster import AgentVersions, Roster, unknown_agent
 from core.domain.errors import ConfigurationError
 from core.stores import Conversations
 from core.tools.catalogue import catalogue

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Literal, TextIO
 
 from bots.observability.log_redaction import format_traceback, redact_library_message
-from core.log_context import marks
+from core.observability import marks
 
 log = logging.getLogger(__name__)
 

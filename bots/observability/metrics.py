@@ -17,7 +17,7 @@ from prometheus_client import (
 
 from core.domain.errors import ThreadhandError
 from core.domain.threads import Usage
-from core.metrics import Backlog, Step, Timing
+from core.observability import Backlog, Step, Timing
 
 OTHER = "other"
 LAG_SECONDS = 0.25
@@ -44,7 +44,7 @@ disable_created_metrics()
 
 
 class Metrics:
-    """`core.metrics.Figures`, and what else is counted. `models` and `tools` may be labels; any other is `other`."""
+    """`Figures`, and what else is counted. `models` and `tools` may be labels; any other is `other`."""
 
     def __init__(self, *, models: Iterable[str] = (), tools: Iterable[str] = ()) -> None:
         self.registry = registry = CollectorRegistry()

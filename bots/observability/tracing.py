@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bots.observability.metrics import error_label
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
-from core.metrics import Figures, Step, Timing
+from core.observability import Figures, Step, Timing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -47,7 +47,7 @@ async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
 
 
 class RunTracing:
-    """`core.metrics.Figures` as spans: each step a span below the one around it. They hold ids and words of ours."""
+    """`Figures` as spans: each step a span below the one around it. They hold ids and words of ours."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._tracer: Tracer = provider.get_tracer("threadhand")

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from bots.observability.metrics import Metrics
 from bots.web.runs import STREAMS
 from core.domain.errors import StorageUnavailable
-from core.metrics import Backlog, Backlogs
+from core.observability import Backlog, Backlogs
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from bots.web.errors import Refusal
 from core.domain.events import Cursor, is_terminal
 from core.domain.messages import JsonObject
 from core.domain.threads import Run
-from core.domain.wire import encode, suna_objects
+from core.domain.wire_format import encode, suna_objects
 from core.run.event_stream import follow
 from core.tasks import cancel, spawn
 

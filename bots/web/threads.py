@@ -11,7 +11,7 @@ from bots.web.errors import Refusal
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, Person, ThreadSnapshot
-from core.domain.wire import message_object
+from core.domain.wire_format import message_object
 from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200

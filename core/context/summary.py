@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from core.context.checklist import TODO_KEY, todo_in
-from core.context.compress import fit
-from core.context.cutting import EXPAND_TOOL
-from core.context.heard import is_said
-from core.context.original import text_of
+from core.context.background_messages import is_said
+from core.context.message_text import text_of
+from core.context.todo_file import TODO_KEY, todo_in
 from core.context.tokens import counted, tokens_of
-from core.context.untrusted import fenced
+from core.context.truncation import EXPAND_TOOL, fit
+from core.context.untrusted_text import fenced
 from core.domain.messages import JsonObject, Message
 from core.ports import ModelRequest
 

@@ -5,10 +5,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.context.compress import Fitted, fit
-from core.context.cutting import Cut, Shortened, shortened
+from core.context.ephemeral_messages import passing_contents
 from core.context.limits import ContextLimit, limit_of, overruled
-from core.context.passing import passing_contents
 from core.context.summary import (
     OUTPUT_TOKENS_MAX,
     PROMPT_TOKENS,
@@ -19,6 +17,7 @@ from core.context.summary import (
     turning_point,
 )
 from core.context.tokens import count_message, counted, tokens_of
+from core.context.truncation import Cut, Fitted, Shortened, fit, shortened
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message

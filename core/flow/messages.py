@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from core.context.heard import FLOW, is_said
-from core.context.original import text_of
+from core.context.background_messages import FLOW, is_said
+from core.context.message_text import text_of
 from core.context.tokens import counted
 from core.domain.messages import Message
 from core.domain.plans import MARKS, Plan, Step

@@ -12,14 +12,15 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.plans import Plan, Plans, Step
 from core.flow.messages import Sign, drawn, newest_said, newest_sign, plan_text, review_text
-from core.flow.names import member_named, name_in
-from core.flow.setup import Flow
+from core.flow.planning_flow import Flow
 from core.flow.steps import (
     DEFAULT_STEPS,
     DEFAULT_TITLE,
     STEPS_MAX,
     changed,
     flow_plan,
+    member_named,
+    name_in,
     opened,
     revised,
     seen,

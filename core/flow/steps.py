@@ -1,6 +1,7 @@
 """The states of a plan that is carried out, and every change from one to the next. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from core.domain.plans import Plan, Plans, Step
@@ -207,3 +208,28 @@ def _with(plan: Plan, old: Step, new: Step) -> Plan:
 def _put_away(plan: Plan) -> Plan:
     is_ours = plan.stage != "own"
     return replace(closed(plan, "given up") if is_ours else plan, is_active=False)
+
+
+_NAMED = re.compile(r"^\s*\[([^\[\]\n]{1,80})\]\s*")
+
+
+def name_in(text: str) -> str | None:
+    """The name in front of a step, as it was written; None where there is none."""
+    found = _NAMED.match(text)
+    return found.group(1).strip() if found else None
+
+
+def words_of(text: str) -> str:
+    """The step without the name."""
+    return text[found.end() :] if (found := _NAMED.match(text)) else text
+
+
+def member_named(name: str | None, team: Iterable[str]) -> str | None:
+    """The one of the team that is meant, whatever the case and the signs between the words; None: nobody."""
+    if name is None:
+        return None
+    return next((one for one in team if _plain(one) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "-", name.casefold()).strip("-")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.knowledge.chunk import Chunk
 from core.knowledge.retrieve import Passage
 

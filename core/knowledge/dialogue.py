@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from core.context.original import original_text
-from core.context.untrusted import fenced
+from core.context.message_text import original_text
+from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
 from core.domain.messages import Message
 from core.knowledge.document import Document, Page

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
 from core.knowledge.block import shown_name
 from core.knowledge.keywords import json_object_in, search_texts

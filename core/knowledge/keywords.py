@@ -6,7 +6,7 @@ from typing import cast
 import jiter
 
 from core.context.tokens import count_text
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
 from core.knowledge.ports import Ask
 

@@ -5,13 +5,14 @@ import importlib
 import io
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
-from core.context.cache_marks import with_cache_marks
 from core.domain.errors import ModelError, ModelUnavailable
+from core.domain.messages import JsonObject
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import errors
@@ -299,3 +300,33 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
         logger.handlers.clear()
         logger.setLevel(logging.WARNING)
     return module
+
+
+TAIL_MARKS = 2
+"""One at the end and one where the last call ended; with the system prompt's, three of the four that are allowed."""
+_EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
+_MARK: JsonObject = {"type": "ephemeral"}
+
+
+def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages with Anthropic's `cache_control` on the system prompt and the last two that are no model's own.
+
+    Other models get them as they are: they cache by themselves, or not at all.
+    """
+    if not _EXPLICIT.search(model):
+        return list(messages)
+    marked = list(messages)
+    chosen = [i for i, one in enumerate(marked) if one.get("role") == "system"][:1]
+    tail = [i for i, one in enumerate(marked) if one.get("role") in ("user", "tool")]
+    for index in {*chosen, *tail[-TAIL_MARKS:]}:
+        marked[index] = _marked(marked[index])
+    return marked
+
+
+def _marked(message: JsonObject) -> JsonObject:
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        return {**message, "content": [{"type": "text", "text": content, "cache_control": _MARK}]}
+    if isinstance(content, list) and content and isinstance(last := content[-1], dict):
+        return {**message, "content": [*content[:-1], {**last, "cache_control": _MARK}]}
+    return message

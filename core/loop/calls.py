@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from core.context.todo import TodoWatch
+from core.context.todo_file import TodoWatch
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, ToolFinished, ToolStarted

@@ -16,15 +16,14 @@ from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import FinishReason, Reply, Usage
-from core.interrupt import Stopped, StopSwitch, first_leaf
 from core.loop.calls import RunLog
-from core.loop.policy import LoopPolicy
-from core.loop.stuck import GOING_IN_CIRCLES, CircleWatch
-from core.loop.turn import AskModel, Turn
-from core.loop.turn_end import TurnEnd
+from core.loop.repetition import GOING_IN_CIRCLES, CircleWatch
+from core.loop.run_context import LoopPolicy
+from core.loop.turn import AskModel, Turn, TurnEnd
 from core.model_usage import metered
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.stores import UsageEntry
+from core.tasks import Stopped, StopSwitch, first_leaf
 from core.tools.tool import Toolbox, ToolContext
 
 log = logging.getLogger(__name__)

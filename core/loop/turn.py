@@ -35,8 +35,7 @@ from core.domain.messages import JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.errors import CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, RunLog, told_finished
-from core.loop.policy import LoopPolicy
-from core.loop.turn_end import TurnEnd
+from core.loop.run_context import LoopPolicy
 from core.model_usage import metered
 from core.ports import (
     ModelDelta,
@@ -48,6 +47,26 @@ from core.ports import (
 )
 from core.stores import UsageEntry
 from core.tools.tool import Toolbox, ToolContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    """`text` is what a person may read; with `outcomes` the model wants to see them.
+
+    With `approval` the turn is not over: it waits for people, and mending makes it whole with their answer.
+    """
+
+    finish_reason: FinishReason
+    text: str
+    messages: tuple[Message, ...]
+    outcomes: tuple[CallOutcome, ...] = ()
+    reply: Reply | None = None
+    approval: Approval | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self.outcomes)
+
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2

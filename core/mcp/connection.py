@@ -20,7 +20,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from core.context.foreign import cleaned, line
+from core.context.untrusted_text import cleaned, line
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.mcp.settings import McpServerConfig

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from core.context.foreign import line
+from core.context.untrusted_text import line
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.names import full_names
 from core.mcp.schema import UnusableSchema, presentable, usable

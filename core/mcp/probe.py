@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.context.foreign import line
+from core.context.untrusted_text import line
 from core.mcp.connection import Connection, ServerUnreachable
 from core.mcp.offers import offers_of
 from core.mcp.redaction import blotted, secrets_of

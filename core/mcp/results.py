@@ -17,7 +17,7 @@ from mcp.types import (
 )
 from pydantic import JsonValue
 
-from core.context.foreign import clean, line
+from core.context.untrusted_text import clean, line
 from core.domain.messages import JsonObject, Message
 from core.tools.tool import ToolContext, ToolOutput
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.context.foreign import cleaned, line
+from core.context.untrusted_text import cleaned, line
 from core.domain.messages import JsonObject
 
 SCHEMA_CHARACTERS_MAX = 20_000

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
-from core.context.foreign import cleaned, line
+from core.context.untrusted_text import cleaned, line
 from core.mcp.settings import McpServerConfig
 from core.tasks import spawn
 

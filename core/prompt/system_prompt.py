@@ -5,7 +5,7 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 
 TODO_CHARACTERS_MAX = 8_000
 

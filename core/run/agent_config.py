@@ -1,24 +1,28 @@
 """What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentDefinition
+from core.context.background_messages import is_said
+from core.context.todo_file import todo_in
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
 from core.domain.budget import day_start, exhausted
 from core.domain.errors import BudgetExceeded
-from core.domain.threads import Run, Thread, Usage
-from core.interrupt import Stopped, StopSwitch
+from core.domain.messages import Message
+from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.model_question import asking
 from core.knowledge.run_knowledge import KnowledgeDesk
+from core.loop.loop import Surroundings
 from core.model_usage import till
 from core.prompt.system_prompt import PromptLayers, layered
-from core.run.engine import Engine
+from core.run.deps import Engine
 from core.run.recorder import Charge, RunRecorder
 from core.stores import UsageEntry
+from core.tasks import Stopped, StopSwitch
 from core.tools.tool import Toolbox
 
 
@@ -149,3 +153,26 @@ async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> No
     spent = await ledger.spending(run_id, since=day_start(datetime.now(UTC)))
     if (why := exhausted(budget, spent)) is not None:
         raise BudgetExceeded(why)
+
+
+def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
+    """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
+    todo = PromptLayers(todo=todo_in(history) or "")
+    return replace(around, system_prompt=layered(around.system_prompt, todo))
+
+
+async def with_knowledge(
+    around: Surroundings,
+    desk: KnowledgeDesk,
+    history: Sequence[Message],
+    read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
+) -> Surroundings:
+    """The prompt with what the knowledge base has on the request, which is read only where it has anything at all; no
+    model is asked for it."""
+    if not await desk.has_entries():
+        return around
+    inputs = await read_inputs()
+    told = [str(one.content.get("content")) for one in history if is_said(one)]
+    question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
+    knowledge = PromptLayers(knowledge=await desk.for_prompt(question))
+    return replace(around, system_prompt=layered(around.system_prompt, knowledge))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from core.context.background_messages import Listener
 from core.context.summary import turns_in
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
@@ -13,23 +14,26 @@ from core.domain.events import MessageAdded, RunFailed
 from core.domain.messages import Message
 from core.domain.threads import Address, Lease, Run, Thread, ThreadInput
 from core.flow.planner import Ended
-from core.flow.play import Mend, play_flow, put_down
-from core.flow.resume import ended_before
-from core.flow.team import flow_of
-from core.interrupt import StopSwitch
-from core.log_context import mark
+from core.flow.planning_flow import flow_of
+from core.flow.run_flow import Mend, ended_before, play_flow, put_down
 from core.loop.loop import Surroundings, run_agent
-from core.run.agent_config import Equipment, booking, charging, check_budget, equipped
-from core.run.briefing import with_knowledge, with_todo
-from core.run.engine import Engine
-from core.run.finish import DRAWING_TOOL, ending_of, with_pictures
+from core.observability import mark
+from core.run.agent_config import (
+    Equipment,
+    booking,
+    charging,
+    check_budget,
+    equipped,
+    with_knowledge,
+    with_todo,
+)
+from core.run.deps import Engine
+from core.run.finish import DRAWING_TOOL, ending_of, refuse_the_deadly, with_pictures
 from core.run.history_repair import Workshop, end_open_turns, mend
 from core.run.inputs import Uploads, unread_message, user_message
-from core.run.poison_runs import refuse_the_deadly
 from core.run.recorder import RunRecorder
-from core.run.thread_history import Listener
 from core.run.thread_sandbox import Machine
-from core.tasks import cancel, spawn
+from core.tasks import StopSwitch, cancel, spawn
 from core.tools.tool import ToolContext
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord
-from core.domain.wire import status_message
+from core.domain.wire_format import status_message
 from core.ports import EventBus
 from core.stores import NOTHING_NEW, JournalEntry, RunEnding, RunJournal, UsageEntry
 from core.tasks import spawn

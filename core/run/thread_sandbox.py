@@ -6,7 +6,7 @@ from collections.abc import Callable
 from core.domain.errors import SandboxUnavailable
 from core.domain.events import ActivityChanged
 from core.loop.calls import RunLog
-from core.metrics import NO_FIGURES, Figures
+from core.observability import NO_FIGURES, Figures
 from core.ports import Sandbox, SandboxProvider
 from core.tasks import spawn
 

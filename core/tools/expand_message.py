@@ -2,8 +2,8 @@
 
 from pydantic import BaseModel, Field
 
-from core.context.cutting import EXPAND_TOOL
-from core.context.original import original_text
+from core.context.message_text import original_text
+from core.context.truncation import EXPAND_TOOL
 from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.domain.errors import AgentError, ToolError
 from core.tools.tool import ToolContext
 

@@ -15,7 +15,7 @@ from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
 from core.domain.threads import Reply, Usage
 from core.knowledge.run_knowledge import KnowledgeDesk
-from core.metrics import NO_FIGURES, Figures
+from core.observability import NO_FIGURES, Figures
 from core.ports import Sandbox
 from core.web_access.services import Outside
 

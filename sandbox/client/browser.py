@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
-from core.browser_port import PageState, Seen
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
+from core.ports import PageState, Seen
 from sandbox.client.call import plain
 from sandbox.client.connection import Connection
 from sandbox.client.stream import CallStream
@@ -30,7 +30,7 @@ GONE = "The browser has ended on the way. The next call starts a fresh one with 
 
 
 class BrowserClient:
-    """Satisfies `core.browser_port.Browser`."""
+    """Satisfies `core.ports.Browser`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class BrowserClient:
 
 
 class HandsClient:
-    """Satisfies `core.browser_port.Hands`."""
+    """Satisfies `core.ports.Hands`."""
 
     def __init__(self, stream: CallStream) -> None:
         self._stream = stream

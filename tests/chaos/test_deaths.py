@@ -3,7 +3,7 @@
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
-from core.run.poison_runs import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
+from core.run.finish import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 

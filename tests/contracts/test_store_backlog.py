@@ -1,4 +1,4 @@
-"""The contract of `core.metrics.Backlogs`, on each database."""
+"""The contract of `core.observability.Backlogs`, on each database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -6,9 +6,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from core.browser_port import Browser
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
-from core.ports import CommandOutput, FileEntry, PortStream, ShellSession
+from core.ports import Browser, CommandOutput, FileEntry, PortStream, ShellSession
 from sandbox.client.sandbox_client import inside_path
 from sandbox.machines import check_thread_id
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bots.observability.metrics import Metrics
 from core.domain.threads import Usage
-from core.metrics import Step
+from core.observability import Step
 from tests.paths import FIXTURES, REPOSITORY
 from tests.requirements_of_the_machine import lacking
 

@@ -110,7 +110,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
 def test_every_status_type_and_finish_reason_is_named() -> None:
     document = text_of("docs/developers/http-api.md")
     table = document[document.index("| status_type |") :]
-    kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/domain/wire.py")))
+    kinds = set(re.findall(r'"status_type": "(\w+)"', text_of("core/domain/wire_format.py")))
     kinds |= {"tool_started", "tool_completed", "tool_failed", "tool_error"}
     assert len(kinds) > 8
     for word in (*kinds, *get_args(FinishReason)):

@@ -19,9 +19,9 @@ from bots.web.errors import Refusal
 from bots.web.requests import json_object, text_field
 from bots.web.takeover.claims import Claim, is_holder
 from bots.web.takeover.sessions import DESK, NOTE_CHARACTERS_MAX, TakeoverDesk, Taking
-from core.browser_port import Hands
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
+from core.ports import Hands
 from core.tasks import cancel, spawn
 
 COOKIE = "threadhand_takeover"

@@ -3,11 +3,11 @@
 import base64
 from contextlib import suppress
 
-from core.browser_port import PageState, Seen
-from core.context.foreign import line
+from core.context.untrusted_text import line
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
+from core.ports import PageState, Seen
 from core.tools.tool import ToolContext, ToolOutput
 
 ACT_SECONDS = 75.0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from core.context.foreign import line
+from core.context.untrusted_text import line
 from core.tools.browser.action import browse, tell
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import WithPath

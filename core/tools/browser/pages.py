@@ -5,8 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.context.foreign import line
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced, line
 from core.tools.browser.action import ACT_SECONDS, act, browse, shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import WithPath

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.context.foreign import line
+from core.context.untrusted_text import line
 from core.tools.images.pictures import image_context, is_web_address, picture_content
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import relative

@@ -4,7 +4,7 @@ import json
 
 from pydantic import BaseModel, Field, JsonValue
 
-from core.context.foreign import cleaned
+from core.context.untrusted_text import cleaned
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject

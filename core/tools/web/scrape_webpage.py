@@ -6,7 +6,7 @@ import re
 from pydantic import BaseModel, Field, field_validator
 from yarl import URL
 
-from core.context.foreign import clean, line
+from core.context.untrusted_text import clean, line
 from core.domain.errors import ToolError
 from core.tools.long_output import shown
 from core.tools.tool import Tool, ToolContext, ToolOutput

@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel, Field, JsonValue
 
-from core.context.foreign import clean, line
-from core.context.untrusted import fenced
+from core.context.untrusted_text import clean, fenced, line
 from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.web_access.search import Findings

@@ -32,7 +32,7 @@ _SIGN = CompiledStatement(
 
 
 class SqlAgentVersions:
-    """`core.agents.ports.AgentVersions`."""
+    """`core.agents.roster.AgentVersions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

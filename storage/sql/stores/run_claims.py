@@ -17,7 +17,7 @@ from sqlalchemy import (
 
 from core.domain.threads import Arrival, Lease, Person
 from core.failpoints import Failpoint
-from core.metrics import Backlog
+from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
 from storage.sql.database import Database
 from storage.sql.statements import CompiledStatement
@@ -284,7 +284,7 @@ _UNENDED = ("queued", "running", "waiting")
 
 
 class SqlBacklogs:
-    """`core.metrics.Backlogs`."""
+    """`core.observability.Backlogs`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

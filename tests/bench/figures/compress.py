@@ -3,8 +3,8 @@
 import time
 from statistics import median
 
-from core.context.compress import fit
 from core.context.limits import limit_of
+from core.context.truncation import fit
 from tests.bench.figure import Figure, note
 from tests.integration.core.context.talk import long_thread
 

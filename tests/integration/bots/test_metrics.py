@@ -15,7 +15,7 @@ from bots.web.health import Watch
 from core import server_shutdown
 from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
 from core.domain.threads import Usage
-from core.metrics import Backlog
+from core.observability import Backlog
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 
 REQUEST = ModelRequest(model="m", messages=())

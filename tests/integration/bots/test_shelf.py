@@ -17,8 +17,8 @@ from core.knowledge.run_knowledge import Library
 from core.knowledge.semantics import Semantics
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
-from core.metrics import NO_FIGURES
 from core.model_usage import till
+from core.observability import NO_FIGURES
 from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox

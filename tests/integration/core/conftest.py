@@ -16,7 +16,7 @@ from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Address, Arrival, IncomingFile, Person
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.run.execute import Engine, execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput

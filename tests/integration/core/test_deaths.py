@@ -16,8 +16,8 @@ from core.domain.events import RunFailed, RunFinished, ToolFinished
 from core.domain.threads import Lease, Run, ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
+from core.run.finish import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from core.run.history_repair import INTERRUPTED
-from core.run.poison_runs import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
 from core.stores import RunJournal
 from core.tools.tool import Toolbox
 from storage.sql.stores.run_claims import SqlRunClaims

@@ -18,8 +18,8 @@ from core.dialects.xml import XmlDialect
 from core.domain.errors import ModelRejected, StorageUnavailable
 from core.domain.events import RunEvent, is_chunk, is_terminal
 from core.domain.messages import Message
-from core.domain.wire import suna_objects
-from core.loop.policy import LoopPolicy
+from core.domain.wire_format import suna_objects
+from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from core.tools.tool import Toolbox, ToolContext
 from storage.memory.event_bus import MemoryEventBus

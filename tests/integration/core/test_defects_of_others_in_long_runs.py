@@ -9,7 +9,7 @@ from core.domain.errors import ModelUnavailable
 from core.domain.events import RunFinished
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.ports import ModelRequest, Sandbox
 from core.run.event_stream import follow
 from core.run.execute import execute

@@ -5,7 +5,7 @@ import pytest
 from core.domain.budget import Budget, Limit
 from core.domain.errors import ModelRejected
 from core.domain.events import AgentEvent, ErrorRaised, FinishReached, TurnFinished, TurnStarted
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World

@@ -7,7 +7,7 @@ import pytest
 
 from core.dialects.xml import XmlDialect
 from core.domain.events import RunFinished, ToolFinished, ToolStarted
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
 from core.run.execute import execute
 from tests.fakes.played_model import calls, ended, invokes, pieces, text

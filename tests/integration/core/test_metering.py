@@ -13,7 +13,7 @@ from core.domain.budget import Price
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
 from core.llm.retry import stream_with_retries
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.run.execute import execute
 from storage.sql.tables import usages

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from core.tools.tool import Toolbox, ToolContext
 from tests.fakes.played_model import calls, text

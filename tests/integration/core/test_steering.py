@@ -4,7 +4,7 @@ import asyncio
 
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.events import RunFailed, RunFinished
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
 from core.run.execute import execute
 from tests.fakes.played_model import calls, ended, text

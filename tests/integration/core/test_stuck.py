@@ -3,7 +3,7 @@
 from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome
-from core.loop.stuck import WARNING, CircleWatch
+from core.loop.repetition import WARNING, CircleWatch
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
 

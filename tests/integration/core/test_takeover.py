@@ -13,7 +13,7 @@ from core.dialects.xml import XmlDialect
 from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
 from core.domain.threads import Lease, ToolCallRecord
-from core.domain.wire import suna_objects
+from core.domain.wire_format import suna_objects
 from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED, Workshop, mend

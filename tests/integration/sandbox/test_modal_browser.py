@@ -7,9 +7,8 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from core.browser_port import Seen
 from core.domain.errors import ToolError
-from core.ports import Sandbox
+from core.ports import Sandbox, Seen
 from sandbox.modal.provider import ModalSandboxes
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from bots.observability.logs import REDACTED, JsonFormatter, TextFormatter, redact
 from core.domain.errors import SurfaceError
-from core.log_context import mark
+from core.observability import mark
 
 
 def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:

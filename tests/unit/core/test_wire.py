@@ -30,7 +30,7 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.messages import JsonObject, Message
-from core.domain.wire import encode, message_object, status_message, suna_objects
+from core.domain.wire_format import encode, message_object, status_message, suna_objects
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05+00:00"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.browser_port import Seen
 from core.domain.errors import ToolError
+from core.ports import Seen
 from core.tasks import spawn
 from sandbox.inside import frames
 from sandbox.inside.browser import packets

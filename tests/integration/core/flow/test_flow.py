@@ -6,7 +6,7 @@ import pytest
 
 from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from tests.fakes.played_model import calls, invokes, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown

@@ -8,7 +8,7 @@ from typing import Any
 from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed
 from core.run.execute import execute
-from core.run.poison_runs import DEATHS_MAX
+from core.run.finish import DEATHS_MAX
 from core.tools.tool import Tool
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World

@@ -9,7 +9,7 @@ from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.events import RunFailed
 from core.domain.messages import JsonObject
 from core.flow.messages import CHOICES, Sign, choice_in, flow_message
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World

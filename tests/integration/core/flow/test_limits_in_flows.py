@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from core.domain.budget import Budget, Limit
 from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
-from core.flow.working import StepLog
+from core.flow.step_runner import StepLog
 from core.tools.tool import Toolbox
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World

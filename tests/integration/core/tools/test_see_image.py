@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from core.context.passing import passing_contents
+from core.context.ephemeral_messages import passing_contents
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
 from core.web_access.guard import Guard

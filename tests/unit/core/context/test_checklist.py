@@ -2,7 +2,7 @@
 
 import time
 
-from core.context.checklist import (
+from core.context.todo_file import (
     ITEM_CHARACTERS_MAX,
     checklist_of,
     todo_after,

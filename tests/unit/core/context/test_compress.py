@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.context.compress import fit
-from core.context.cutting import Cut, shortened
 from core.context.tokens import count_message
+from core.context.truncation import Cut, fit, shortened
 from core.domain.messages import JsonObject, Message
 from tests.integration.core.context.talk import (
     answered,

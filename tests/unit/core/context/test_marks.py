@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.context.cache_marks import with_cache_marks
-from core.context.heard import heard_message
+from core.context.background_messages import heard_message
+from core.context.ephemeral_messages import passing_contents
 from core.context.limits import ContextLimit, limit_of
-from core.context.passing import passing_contents
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.domain.messages import JsonObject
 from core.domain.threads import Heard, Person
+from core.llm.litellm_client import with_cache_marks
 from tests.integration.core.context.talk import message
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -6,8 +6,15 @@ import string
 
 import pytest
 
-from core.context.images import image_tokens, size_of, size_of_url
-from core.context.tokens import count_message, count_text, counted, tokens_of
+from core.context.tokens import (
+    count_message,
+    count_text,
+    counted,
+    image_tokens,
+    size_of,
+    size_of_url,
+    tokens_of,
+)
 from core.domain.messages import Message
 
 # what o200k_base makes of these texts

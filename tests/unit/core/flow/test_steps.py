@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply
 from core.flow import steps
-from core.flow.names import member_named, name_in, words_of
-from core.flow.working import blocked_by
+from core.flow.step_runner import blocked_by
+from core.flow.steps import member_named, name_in, words_of
 
 TEAM = ("research", "data-analysis", "qa2")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from core.context.passing import TEXT_CHARACTERS_MAX, passing_contents
+from core.context.ephemeral_messages import TEXT_CHARACTERS_MAX, passing_contents
 from tests.integration.core.tools.browser.desk import SITE, Desk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

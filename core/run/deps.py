@@ -11,9 +11,9 @@ from core.dialects.dialect import Dialect
 from core.domain.budget import NO_BUDGET, Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
 from core.knowledge.run_knowledge import Library
-from core.loop.policy import LoopPolicy
+from core.loop.run_context import LoopPolicy
 from core.loop.turn import AskModel
-from core.metrics import NO_FIGURES, Figures
+from core.observability import NO_FIGURES, Figures
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.stores import Conversations, RunClaims, RunJournal
 from core.tools.tool import Tool, Toolbox

@@ -1,7 +1,8 @@
 """What runs tell whoever watches the program: how long a step took, how it ended, what it used. Never what was said."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -59,3 +60,15 @@ class Backlogs(Protocol):
     async def backlog(self) -> Backlog:
         """Counts of the runs that are not over (`queued`, `running`, `waiting`), and of whoever works on them."""
         ...
+
+
+_marks: ContextVar[Mapping[str, str]] = ContextVar("log_marks", default={})  # noqa: B039 - it is never changed in place
+
+
+def mark(**marks: str) -> None:
+    """From here on the lines of this task, and of those that it starts, bear these marks: ids, never text of people."""
+    _marks.set({**_marks.get(), **marks})
+
+
+def marks() -> Mapping[str, str]:
+    return _marks.get()

@@ -1,15 +1,19 @@
 """The checklist in todo.md: read from its text, and followed through the calls that write the file."""
 
+import asyncio
 import json
+import logging
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Literal
 
 from pydantic import JsonValue
 
-from core.domain.events import ChecklistChanged, ChecklistItem
-from core.domain.messages import JsonObject, Message
+from core.domain.errors import AgentError, ToolError
+from core.domain.events import AgentEvent, ChecklistChanged, ChecklistItem
+from core.domain.messages import JsonObject, Message, ToolCall
+from core.ports import Sandbox
 
 TODO_KEY = "todo"
 TODO_PATH = "todo.md"
@@ -42,13 +46,13 @@ def checklist_of(text: str) -> ChecklistChanged:
     title, section, found = "", "", list[tuple[str, str, str]]()
     for line in _outside_code(text.splitlines()):
         if heading := _HEADING.fullmatch(line):
-            words = _plain(heading[2])
+            words = _plain_item(heading[2])
             if not title and not found and len(heading[1]) == 1:
                 title = words
             else:
                 section = words
         elif (item := _ITEM.fullmatch(line)) and len(found) < ITEMS_MAX:
-            found.append((section, item[1], _plain(item[2])))
+            found.append((section, item[1], _plain_item(item[2])))
     has_sections = len({one[0] for one in found}) > 1
     has_active = any(sign in _ACTIVE for _, sign, _ in found)
     items: list[ChecklistItem] = []
@@ -68,7 +72,7 @@ def _state(sign: str) -> _State:
     return "blocked" if sign in _BLOCKED else "pending"
 
 
-def _plain(words: str) -> str:
+def _plain_item(words: str) -> str:
     read = words.strip()[:_MARKUP_CHARACTERS_MAX]
     return re.sub(r"[*_`]{1,3}(\S(?:.*?\S)?)[*_`]{1,3}", r"\1", read)[:ITEM_CHARACTERS_MAX]
 
@@ -130,3 +134,41 @@ def _todo_call(message: Message) -> tuple[str, JsonObject] | None:
         return None
     is_done = isinstance(result, dict) and result.get("success") is True
     return (name, arguments) if is_done and writes_todo(name, arguments) else None
+
+
+log = logging.getLogger(__name__)
+READ_SECONDS = 5.0
+
+
+class TodoWatch:
+    """Reads the file as it is, one call after the other, so that the last word is the newest. State: the lock."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def look(
+        self,
+        call: ToolCall,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        emit: Callable[[AgentEvent], None],
+    ) -> None:
+        """After a call that did its work. A file that cannot be read changes nothing: the list is for show."""
+        if not writes_todo(call.name, call.arguments):
+            return
+        try:
+            async with self._lock, asyncio.timeout(READ_SECONDS):
+                text = await _todo_text(await sandbox())
+                emit(checklist_of(text))
+        except (AgentError, TimeoutError) as error:
+            log.warning("todo.md was not read: %s", type(error).__name__)
+
+
+async def _todo_text(sandbox: Sandbox) -> str:
+    """Empty where the file is gone."""
+    content = bytearray()
+    try:
+        async for piece in sandbox.files.read(TODO_PATH, length=TODO_BYTES_MAX):
+            content += piece
+    except ToolError:
+        return ""
+    return content[:TODO_BYTES_MAX].decode(errors="replace")

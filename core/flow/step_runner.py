@@ -12,10 +12,19 @@ from core.domain.messages import Message
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply, ToolCallRecord
 from core.flow.messages import Sign, newest_sign, step_text
-from core.flow.names import member_named, name_in, words_of
 from core.flow.planner import Ended, is_end_of_run
-from core.flow.setup import Flow
-from core.flow.steps import at_work, begun, completed, failed, waiting, worked_on_by
+from core.flow.planning_flow import Flow
+from core.flow.steps import (
+    at_work,
+    begun,
+    completed,
+    failed,
+    member_named,
+    name_in,
+    waiting,
+    words_of,
+    worked_on_by,
+)
 from core.loop.calls import RunLog
 from core.loop.loop import Surroundings
 from core.prompt.system_prompt import PromptLayers, layered

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from core.context.untrusted import fenced
+from core.context.untrusted_text import fenced
 from core.domain.messages import JsonObject, Message
 
 BROWSER_MESSAGES = 3

@@ -2,17 +2,21 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from core.context.summary import turns_in
 from core.domain.approval import Approval
 from core.domain.events import ChecklistChanged, MessageAdded, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import Plan, PlanStore, checklist
-from core.domain.threads import ToolCallRecord
+from core.domain.threads import Run, ToolCallRecord
 from core.flow.messages import Sign, flow_message, newest_sign
-from core.flow.steps import Change, changed, flow_plan
+from core.flow.steps import Change, changed, flow_plan, members_of
 from core.loop.calls import RunLog
 from core.loop.loop import Surroundings, run_agent
+from core.run.agent_config import Equipment, kit_of
+from core.run.deps import Engine
+from core.run.recorder import RunRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +125,58 @@ class Flow:
         if new is not None:
             self.board.show(new)
         return new
+
+
+async def flow_of(
+    kit: Equipment, run: Run, around: Surroundings, engine: Engine, recorder: RunRecorder
+) -> Flow | None:
+    """None: the agent of the run does not plan, or there is no place for plans.
+
+    A team that has begun goes on as it began; of one that has not, members that are gone are left out. Raises
+    AgentError where a version cannot be had any more.
+    """
+    agent = kit.agent
+    if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
+        return None
+    begun = members_of(await engine.plans.read(run.thread_id), run.run_id)
+    team: dict[str, Member] = {}
+    for name in agent.team:
+        version = await engine.roster.member(name, begun.get(name))
+        if version is None:
+            continue
+        own = await kit_of(version.definition, run, engine, recorder, around.switch)
+        team[name] = Member(
+            agent_version_id=version.agent_version_id,
+            description=version.definition.description,
+            around=with_kit(around, own),
+        )
+    return Flow(
+        planner=around,
+        team=team,
+        plans=engine.plans,
+        history=_history(run.thread_id, engine, recorder),
+        board=Board(recorder),
+        calls=partial(engine.journal.calls, run.run_id),
+    )
+
+
+def with_kit(around: Surroundings, kit: Equipment) -> Surroundings:
+    """The same run in the hands of another agent."""
+    return replace(
+        around,
+        model=kit.model,
+        system_prompt=kit.system_prompt,
+        dialect=kit.dialect,
+        toolbox=kit.toolbox,
+        context=replace(around.context, knowledge=kit.desk),
+    )
+
+
+def _history(
+    thread_id: str, engine: Engine, recorder: RunRecorder
+) -> Callable[[], Awaitable[Sequence[Message]]]:
+    async def read() -> Sequence[Message]:
+        await recorder.commit()
+        return await engine.conversations.recent(thread_id)
+
+    return read
