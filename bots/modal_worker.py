@@ -11,7 +11,7 @@ from bots.settings import Settings, load_process_settings, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxes
 from storage.redis.run_queue import RedisHandovers
-from storage.redis.streams import connect
+from storage.redis.streams import create_redis_client
 from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
@@ -103,7 +103,7 @@ class _RunRecord:
 async def _end_handover(settings: Settings, run_id: str) -> None:
     """A person may answer what the run asks before a minute is over."""
     if settings.redis_url:
-        client = connect(settings.redis_url)
+        client = create_redis_client(settings.redis_url)
         try:
             await RedisHandovers(client).end(run_id)
         finally:

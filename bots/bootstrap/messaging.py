@@ -82,13 +82,13 @@ async def open_messaging(
     from storage.redis.event_bus import RedisEventBus
     from storage.redis.rate_budget import RedisRateBudget
     from storage.redis.run_queue import RedisStopSignals
-    from storage.redis.streams import RedisStreams, answering, connect
+    from storage.redis.streams import RedisStreams, create_redis_client, redis_timeout
 
     async with AsyncExitStack() as stack:
-        client = connect(settings.redis_url)
+        client = create_redis_client(settings.redis_url)
         stack.push_async_callback(client.aclose)
         try:
-            async with answering():
+            async with redis_timeout():
                 await client.ping()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownMemberType] - typed as both kinds
         except (RedisError, OSError) as error:
             raise ConfigurationError(

@@ -11,7 +11,6 @@ from core.knowledge.semantics import Semantics
 from core.ports import RunQueue
 from storage.sql.database import Database, open_database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
-from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
@@ -19,6 +18,7 @@ from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from core.domain.events import RUN_EVENT, RunEvent
 from core.failpoints import Failpoint
 from storage.memory.event_bus import Reader
-from storage.redis.streams import Fields, RedisStreams, StreamListener, answering
+from storage.redis.streams import Fields, RedisStreams, StreamListener, redis_timeout
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class RedisEventBus:
             return
         try:
             with _PUBLISH:
-                async with answering(), self._client.pipeline(transaction=False) as pipe:
+                async with redis_timeout(), self._client.pipeline(transaction=False) as pipe:
                     for event in events:
                         entry = {"event": RUN_EVENT.dump_json(event)}
                         pipe.xadd(_stream(event.run_id), entry, maxlen=LENGTH_MAX)  # pyright: ignore[reportArgumentType] - its dict is invariant

@@ -14,7 +14,7 @@ from saq.queue.redis import RedisQueue
 
 from core.failpoints import Failpoint
 from storage.memory.run_queue import MemoryStopSignals
-from storage.redis.streams import Fields, RedisStreams, StreamListener, answering
+from storage.redis.streams import Fields, RedisStreams, StreamListener, redis_timeout
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class RedisRunQueue:
     async def put(self, run_id: str) -> None:
         try:
             with _PUT:
-                async with answering():
+                async with redis_timeout():
                     await self._jobs.enqueue(
                         "run", key=run_id, timeout=0, retries=RETRIES_MAX, ttl=-1
                     )
@@ -64,7 +64,7 @@ class RedisRunQueue:
                 return run_id
 
     async def _claim_one(self) -> str | None:
-        async with answering(after_seconds=WAIT_SECONDS):
+        async with redis_timeout(after_seconds=WAIT_SECONDS):
             return await self._next()
 
     async def _next(self) -> str | None:
@@ -101,7 +101,7 @@ class RedisStopSignals:
         self._here.wake(run_id)
         try:
             with _SEND:
-                async with answering():
+                async with redis_timeout():
                     await self._client.xadd(_STOPS, {"run": run_id}, maxlen=_STOPS_LENGTH_MAX)
         except (RedisError, OSError) as error:
             log.warning("the stop of run %s was heard here alone: %s", run_id, error)
@@ -128,7 +128,7 @@ class RedisHandovers:
         """Whether the caller is to hand it over: nobody has within a minute."""
         try:
             with _BEGIN:
-                async with answering():
+                async with redis_timeout():
                     is_first = await self._client.set(
                         _key(run_id), b"1", nx=True, ex=HANDOVER_SECONDS
                     )
@@ -144,7 +144,7 @@ class RedisHandovers:
         self._begun.pop(run_id, None)
         try:
             with _END:
-                async with answering():
+                async with redis_timeout():
                     await self._client.delete(_key(run_id))
         except (RedisError, OSError) as error:
             log.warning("run %s may be handed over again in a minute alone: %s", run_id, error)

@@ -26,7 +26,7 @@ _WAKE_KEPT_SECONDS = 60
 Fields = Mapping[bytes, bytes]
 
 
-def connect(url: str) -> Redis:
+def create_redis_client(url: str) -> Redis:
     """A client of that server; it connects at the first use."""
     return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its options are untyped
         url,
@@ -36,7 +36,7 @@ def connect(url: str) -> Redis:
     )
 
 
-def answering(*, after_seconds: float = 0.0) -> asyncio.Timeout:
+def redis_timeout(*, after_seconds: float = 0.0) -> asyncio.Timeout:
     """Raises TimeoutError, an OSError, where the server does not answer in time."""
     return asyncio.timeout(after_seconds + ANSWER_TIMEOUT_SECONDS)
 
@@ -81,7 +81,7 @@ class RedisStreams:
     async def _begin(self, stream: str, ear: StreamListener) -> None:
         if stream not in self._last:
             try:
-                async with answering():
+                async with redis_timeout():
                     last = await self._newest(stream)
             except (RedisError, OSError) as error:
                 log.warning("redis does not answer: %s", type(error).__name__)
@@ -100,7 +100,7 @@ class RedisStreams:
 
     async def _interrupt(self) -> None:
         try:
-            async with answering(), self._client.pipeline(transaction=False) as pipe:
+            async with redis_timeout(), self._client.pipeline(transaction=False) as pipe:
                 pipe.xadd(self._wake, {"w": "1"}, maxlen=10, approximate=False)
                 pipe.expire(self._wake, _WAKE_KEPT_SECONDS)
                 await pipe.execute()
@@ -125,7 +125,7 @@ class RedisStreams:
 
     async def _read_once(self) -> None:
         streams = cast(Any, dict(self._last))
-        async with answering(after_seconds=BLOCK_SECONDS):
+        async with redis_timeout(after_seconds=BLOCK_SECONDS):
             answer = await self._client.xread(
                 streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
             )

@@ -95,19 +95,19 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def words(default: str | None = "") -> Any:
+def text_column(default: str | None = "") -> Any:
     return Field(default=default, sa_type=SanitizedText)
 
 
-def moment(*, index: bool = False) -> Any:
+def timestamp_column(*, index: bool = False) -> Any:
     return Field(default_factory=_now, sa_type=UtcDateTime, index=index)
 
 
-def past() -> Any:
+def nullable_timestamp_column() -> Any:
     return Field(default=None, sa_type=UtcDateTime)
 
 
-def part_of(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
+def cascading_foreign_key(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
     """A foreign key whose rows go when the row they hang on goes."""
     return Field(
         foreign_key=column,
@@ -118,14 +118,14 @@ def part_of(column: str, *, primary_key: bool = False, index: bool = False) -> A
     )
 
 
-def once_of(column: str) -> Any:
+def nullable_foreign_key(column: str) -> Any:
     """A foreign key that is forgotten when the row it names goes."""
     return Field(
         default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText
     )
 
 
-def key() -> Any:
+def text_primary_key() -> Any:
     return Field(primary_key=True, sa_type=SanitizedText)
 
 

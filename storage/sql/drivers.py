@@ -37,7 +37,7 @@ def asyncpg_connection(connection: Connection) -> AsyncpgConnection:
     return cast(AsyncpgConnection, connection.connection.driver_connection)
 
 
-def wait_for(answer: Awaitable[ResultT]) -> ResultT:
+def await_in_greenlet(answer: Awaitable[ResultT]) -> ResultT:
     """The transaction stands still meanwhile, and its greenlet lets the event loop go on."""
     return await_only(answer)
 

@@ -26,8 +26,8 @@ from storage.sql.database import ResultT, Work
 from storage.sql.drivers import (
     AsyncpgConnection,
     asyncpg_connection,
+    await_in_greenlet,
     describe_driver_error,
-    wait_for,
 )
 from storage.sql.statements import CompiledStatement
 
@@ -107,12 +107,14 @@ class PostgresqlDatabase:
         self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
         with point:
-            return await self._run(_ALONE, lambda c: statement.run(c, row), self._answer_seconds)
+            return await self._run(
+                _ALONE, lambda c: statement.execute(c, row), self._answer_seconds
+            )
 
     async def read_statement(
         self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        return await self._run(_ALONE, lambda c: statement.rows(c, row), self._answer_seconds)
+        return await self._run(_ALONE, lambda c: statement.fetch_rows(c, row), self._answer_seconds)
 
     async def close(self) -> None:
         while self._idle:
@@ -200,7 +202,7 @@ class _Transaction(Generic[ResultT]):
             else:
                 with suppress(*_FAULTS):
                     if self._begin:
-                        wait_for(driver.execute("ROLLBACK"))
+                        await_in_greenlet(driver.execute("ROLLBACK"))
                     self.has_ended = True
             raise
         self.has_ended = True
@@ -214,12 +216,12 @@ def _has_transaction_limit(driver: AsyncpgConnection) -> bool:
 def _begin(driver: AsyncpgConnection, begin: str) -> None:
     if begin == _WRITING_LONG and not _has_transaction_limit(driver):
         begin = _WRITING
-    wait_for(driver.execute(begin))
+    await_in_greenlet(driver.execute(begin))
 
 
 def _commit(driver: AsyncpgConnection) -> None:
     """The server answers ROLLBACK where a statement had failed whose fault was swallowed."""
-    if wait_for(driver.execute("COMMIT")) != "COMMIT":
+    if await_in_greenlet(driver.execute("COMMIT")) != "COMMIT":
         raise StorageUnavailable("a statement had failed before the transaction ended")
 
 

@@ -52,12 +52,12 @@ class SqliteDatabase:
     async def write_statement(
         self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
-        return await self.write(point, lambda c: statement.run(c, row))
+        return await self.write(point, lambda c: statement.execute(c, row))
 
     async def read_statement(
         self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        return await self.read(lambda c: statement.rows(c, row))
+        return await self.read(lambda c: statement.fetch_rows(c, row))
 
     async def close(self) -> None:
         """What was begun ends first."""

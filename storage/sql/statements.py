@@ -8,14 +8,25 @@ SQLAlchemy's.
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Insert,
+    Select,
+    Table,
+    Update,
+    func,
+    tuple_,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.expression import Insert, Select, Update
 from sqlalchemy.types import TypeEngine
 
-from storage.sql.drivers import affected_row_count, asyncpg_connection, wait_for
+from storage.sql.drivers import affected_row_count, asyncpg_connection, await_in_greenlet
 
 Statement = Insert | Update | Select[*tuple[Any, ...]]
 _Convert = Callable[[Any], object] | None
@@ -43,7 +54,7 @@ class CompiledStatement:
         self._statement = statement
         self._plans: dict[str, _Plan] = {}
 
-    def run(self, connection: Connection, *rows: Mapping[str, object]) -> int:
+    def execute(self, connection: Connection, *rows: Mapping[str, object]) -> int:
         """Runs it for one row of values, or for each of many in one go; answers how many rows it met, for one row."""
         plan = self._plan(connection.dialect, rows[0])
         filled = [_filled(plan, row) for row in rows]
@@ -54,21 +65,25 @@ class CompiledStatement:
             return driver.execute(plan.text, filled[0]).rowcount
         asyncpg = asyncpg_connection(connection)
         if len(filled) > 1:
-            wait_for(asyncpg.executemany(plan.text, filled))
+            await_in_greenlet(asyncpg.executemany(plan.text, filled))
             return len(filled)
-        return affected_row_count(wait_for(asyncpg.execute(plan.text, *filled[0])))
+        return affected_row_count(await_in_greenlet(asyncpg.execute(plan.text, *filled[0])))
 
-    def found(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+    def fetch_tuples(
+        self, connection: Connection, row: Mapping[str, object]
+    ) -> Sequence[Sequence[Any]]:
         """The rows of a SELECT as the driver gives them."""
         plan = self._plan(connection.dialect, row)
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return driver.execute(plan.text, _filled(plan, row)).fetchall()
-        return wait_for(asyncpg_connection(connection).fetch(plan.text, *_filled(plan, row)))
+        return await_in_greenlet(
+            asyncpg_connection(connection).fetch(plan.text, *_filled(plan, row))
+        )
 
-    def rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
+    def fetch_rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """The rows of a SELECT by the names of their columns, with the values that these mean."""
-        found = self.found(connection, row)
+        found = self.fetch_tuples(connection, row)
         columns = self._plan(connection.dialect, row).columns
         return [
             {
@@ -78,9 +93,11 @@ class CompiledStatement:
             for values in found
         ]
 
-    def first(self, connection: Connection, row: Mapping[str, object]) -> dict[str, Any] | None:
+    def fetch_first(
+        self, connection: Connection, row: Mapping[str, object]
+    ) -> dict[str, Any] | None:
         """The first of `rows`, or None where there are none."""
-        return next(iter(self.rows(connection, row)), None)
+        return next(iter(self.fetch_rows(connection, row)), None)
 
     def _plan(self, dialect: Dialect, row: Mapping[str, object]) -> _Plan:
         plan = self._plans.get(dialect.name)
@@ -125,3 +142,61 @@ def _columns(made: Select[*tuple[Any, ...]], dialect: Dialect) -> tuple[tuple[st
 
 def _binding(kind: TypeEngine[Any], dialect: Dialect) -> _Convert:
     return kind.dialect_impl(dialect).bind_processor(dialect)
+
+
+@cache
+def insert_ignoring_conflicts(table: Table, dialect: str) -> Insert:
+    """The statement for the database of that name, without values."""
+    if dialect == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def upsert(
+    table: Table,
+    keys: tuple[str, ...],
+    others: tuple[str, ...] = (),
+    computed: Mapping[str, ColumnElement[Any]] | None = None,
+) -> Callable[[str], Insert]:
+    """Inserts the row, or sets its other columns where one with these keys is there: the statement for the database of
+    a name, without values but those that the database computes."""
+    changed = (*others, *(computed or {}))
+
+    def made(dialect: str) -> Insert:
+        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        new = insert(table).values(computed or {})
+        return new.on_conflict_do_update(
+            index_elements=keys, set_={name: new.excluded[name] for name in changed}
+        )
+
+    return made
+
+
+def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
+    """Inserts the row, or sets that column of the one with these keys to a greater value: one that is longer, or as
+    long and later in the alphabet."""
+
+    def made(dialect: str) -> Insert:
+        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        new, old = insert(table), table.c[name]
+        given = new.excluded[name]
+        is_greater = tuple_(func.length(given), given) > tuple_(func.length(old), old)
+        return new.on_conflict_do_update(index_elements=keys, set_={name: given}, where=is_greater)
+
+    return made
+
+
+def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
+    """Inserts the rows that violate no unique index; answers how many that were, for a single row."""
+    statement = insert_ignoring_conflicts(table, connection.dialect.name)
+    if len(values) == 1:
+        return connection.execute(statement, values[0]).rowcount
+    return connection.execute(statement, values).rowcount
+
+
+def insert_or_replace(
+    connection: Connection, table: Table, keys: tuple[str, ...], values: dict[str, object]
+) -> None:
+    """Inserts the row, or sets its other columns where one with these keys is there."""
+    others = tuple(name for name in values if name not in keys)
+    connection.execute(upsert(table, keys, others)(connection.dialect.name), values)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from storage.redis.streams import connect
+from storage.redis.streams import create_redis_client
 from storage.sql.database import migrate
 from tests.servers import postgresql, redis, server_folder
 
@@ -62,7 +62,7 @@ async def servers(
 @asynccontextmanager
 async def full_redis(url: str) -> AsyncGenerator[None, None]:
     """While entered, its memory is full: it refuses all that would take more."""
-    client = connect(url)
+    client = create_redis_client(url)
     try:
         await client.config_set("maxmemory", 1)
         yield

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
-from storage.redis.streams import RedisStreams, connect
+from storage.redis.streams import RedisStreams, create_redis_client
 
 
 @asynccontextmanager
 async def redis_client(url: str) -> AsyncGenerator[tuple[Redis, RedisStreams], None]:
     """A client of an empty server."""
-    client = connect(url)
+    client = create_redis_client(url)
     await client.flushall()
     streams = RedisStreams(client)
     try:

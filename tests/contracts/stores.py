@@ -25,13 +25,13 @@ from core.failpoints import Failpoint
 from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
 from storage.sql.database import Database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
-from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import Allowance, RateBudget, owner_of
 from storage.redis.rate_budget import RedisRateBudget
-from storage.redis.streams import RedisStreams, connect
+from storage.redis.streams import RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 
 # so slow that what a test itself takes does not matter
@@ -67,7 +67,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
     async with AsyncExitStack() as stack:
         url = request.getfixturevalue("redis_url")
         client, streams = await stack.enter_async_context(redis_client(url))
-        other = connect(url)
+        other = create_redis_client(url)
         stack.push_async_callback(other.aclose)
         other_streams = RedisStreams(other)
         stack.push_async_callback(other_streams.close)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from storage.redis.run_queue import HANDOVER_SECONDS, RedisHandovers
-from storage.redis.streams import connect
+from storage.redis.streams import create_redis_client
 from tests.contracts.redis_servers import redis_client
 
 
@@ -44,7 +44,7 @@ async def test_whoever_is_done_with_a_run_may_get_it_again(
 async def test_without_redis_a_process_goes_by_what_it_did_itself(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = connect("unix:///no/such/socket")
+    client = create_redis_client("unix:///no/such/socket")
     alone = RedisHandovers(client)
     assert await alone.begin("a")
     assert not await alone.begin("a")

@@ -10,7 +10,7 @@ from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import Allowance, owner_of
 from storage.redis import rate_budget
 from storage.redis.rate_budget import RedisRateBudget
-from storage.redis.streams import RedisStreams, connect
+from storage.redis.streams import RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
@@ -78,7 +78,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
     clock = Clock()
     with server_folder("thredis-") as folder:
         with redis(folder) as url:
-            client = connect(url)
+            client = create_redis_client(url)
             budget = RedisRateBudget(
                 client, RedisStreams(client), MemoryRateBudget(clock=clock), clock=clock
             )
@@ -112,7 +112,7 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
 
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = connect(f"redis://127.0.0.1:{port}")
+    client = create_redis_client(f"redis://127.0.0.1:{port}")
     budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget(), clock=Clock())
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: take(budget, KEPT),

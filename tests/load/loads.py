@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from core.tasks import spawn
-from storage.redis.streams import connect
+from storage.redis.streams import create_redis_client
 from tests.bench.figure import note, percentile
 from tests.load.fleet import Fleet, fleet
 
@@ -139,7 +139,7 @@ async def streams(*, conversations: int, chunks: int, workers: int = 2) -> Mappi
 
 async def _event_rates(told: Fleet) -> list[float]:
     """For each run: the most entries of its stream within one second, less those that are no text."""
-    client = connect(told.redis_url)
+    client = create_redis_client(told.redis_url)
     try:
         rates: list[float] = []
         async for name in client.scan_iter(match="threadhand:events:*", count=1000):

@@ -14,13 +14,10 @@ from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database
 from storage.sql.rows import Row
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, insert_or_skip
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.conversations import lock_thread, lock_thread_at
-from storage.sql.stores.inputs import insert_thread
-from storage.sql.tables import runs, threads
-from storage.sql.tables.agents import agent_versions, plans
-from storage.sql.upserts import insert_or_skip
+from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at
+from storage.sql.tables import agent_versions, plans, runs, threads
 
 _RECORD = Failpoint("storage.record_agent")
 _CHOOSE = Failpoint("storage.choose_agent")
@@ -102,7 +99,7 @@ def set_run_agent(connection: Connection, lease: Lease, agent: AgentVersion) -> 
         "agent": agent.definition.agent_id,
         "version": agent.agent_version_id,
     }
-    _SIGN.run(connection, signed)
+    _SIGN.execute(connection, signed)
 
 
 def _version_of(row: Row) -> AgentVersion:

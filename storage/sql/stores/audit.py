@@ -79,7 +79,7 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
         "run_id": entry.run_id,
         "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
     }
-    _ADD_ENTRY.run(connection, values)
+    _ADD_ENTRY.execute(connection, values)
 
 
 def record_act(

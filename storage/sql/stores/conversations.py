@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 
 from core.domain.events import Cursor, RunEvent
+from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Address, Ask, Person, Run, Thread, ThreadSnapshot, Usage
 from core.failpoints import Failpoint
@@ -27,10 +28,10 @@ from storage.sql.rows import (
     message_from_row,
     run_from_row,
     thread_from_row,
+    thread_to_row,
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.inputs import insert_thread
 from storage.sql.tables import messages, pending_asks, run_events, runs, threads, usages
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
@@ -57,14 +58,15 @@ _SENT = CompiledStatement(
 def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
     """As `core.stores.Conversations.recent` says; what a summary replaces is not read."""
     newest = {
-        str(kind): int(last) for kind, last in _NEWEST.found(connection, {"thread": thread_id})
+        str(kind): int(last)
+        for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})
     }
     after = (
         _last_summarized_sequence(connection, thread_id, newest["summary"])
         if "summary" in newest
         else 0
     )
-    sent = _SENT.rows(connection, {"thread": thread_id, "after": after})
+    sent = _SENT.fetch_rows(connection, {"thread": thread_id, "after": after})
     found = {message.sequence: message for message in map(message_from_row, sent)}
     if newest:
         here = messages.c.thread_id == thread_id
@@ -117,40 +119,55 @@ _OPEN_ASK = CompiledStatement(
         pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "open"
     )
 )
+_ADD_THREAD = CompiledStatement(threads.insert())
+
+
+def insert_thread(connection: Connection, address: Address, *, title: str = "") -> Thread:
+    now = datetime.now(UTC)
+    thread = Thread(
+        thread_id=new_id(),
+        address=address,
+        state="idle",
+        title=title,
+        created_at=now,
+        last_activity_at=now,
+    )
+    _ADD_THREAD.execute(connection, thread_to_row(thread))
+    return thread
 
 
 def lock_thread(connection: Connection, thread_id: str) -> Thread | None:
     """Reads a thread for change. Every transaction that changes a thread locks its row first, so that none deadlock."""
-    return _thread(_LOCK.first(connection, {"thread": thread_id}))
+    return _thread(_LOCK.fetch_first(connection, {"thread": thread_id}))
 
 
 def lock_thread_of_run(connection: Connection, run_id: str) -> Thread | None:
     """`lock_thread` for whoever knows a run only; None where there is no such run."""
-    return _thread(_LOCK_OF_RUN.first(connection, {"run": run_id}))
+    return _thread(_LOCK_OF_RUN.fetch_first(connection, {"run": run_id}))
 
 
 def lock_thread_at(connection: Connection, address: Address) -> Thread | None:
     """`lock_thread` for the one thread that the address leads to now."""
-    return _thread(_LOCK_BOUND.first(connection, _place(address)))
+    return _thread(_LOCK_BOUND.fetch_first(connection, _place(address)))
 
 
 def read_thread(connection: Connection, thread_id: str) -> Thread | None:
-    return _thread(_READ.first(connection, {"thread": thread_id}))
+    return _thread(_READ.fetch_first(connection, {"thread": thread_id}))
 
 
 def read_thread_at(connection: Connection, address: Address) -> Thread | None:
     """The one thread that the address leads to now."""
-    return _thread(_READ_BOUND.first(connection, _place(address)))
+    return _thread(_READ_BOUND.fetch_first(connection, _place(address)))
 
 
 def read_newest_run(connection: Connection, thread_id: str) -> Run | None:
-    row = _NEWEST_RUN.first(connection, {"thread": thread_id})
+    row = _NEWEST_RUN.fetch_first(connection, {"thread": thread_id})
     return run_from_row(row) if row else None
 
 
 def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
     """A thread has one at most."""
-    row = _OPEN_ASK.first(connection, {"thread": thread_id})
+    row = _OPEN_ASK.fetch_first(connection, {"thread": thread_id})
     return ask_from_row(row) if row else None
 
 
@@ -318,8 +335,10 @@ def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[
     """Messages are stored once, in their own table, and put back into their events here."""
     start = after or Cursor(-1, 0)
     wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
-    found = {row["message_id"]: message_from_row(row) for row in _TOLD.rows(connection, wanted)}
+    found = {
+        row["message_id"]: message_from_row(row) for row in _TOLD.fetch_rows(connection, wanted)
+    }
     return tuple(
         event_from_row(row, found.get(row["message_id"]))
-        for row in _EVENTS.rows(connection, wanted)
+        for row in _EVENTS.fetch_rows(connection, wanted)
     )

@@ -24,7 +24,7 @@ from storage.sql.rows import delivery_from_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.conversations import UNENDED
 from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
-from storage.sql.stores.run_endings import insert_deliveries
+from storage.sql.stores.run_transitions import insert_deliveries
 from storage.sql.tables import deliveries, renderings, runs
 
 _CLAIM = Failpoint("storage.claim_rendering")
@@ -143,7 +143,7 @@ class SqlDeliveries:
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
             insert_deliveries(connection, rendering.run_id, tuple(drafts))
-            rows = _PLANNED.rows(connection, {"of_run": rendering.run_id})
+            rows = _PLANNED.fetch_rows(connection, {"of_run": rendering.run_id})
             return tuple(map(delivery_from_row, rows))
 
         return await self._database.write(_PLAN, work)
@@ -170,21 +170,21 @@ class SqlDeliveries:
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
     """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
-    _HELD.found(connection, {"of_run": run_id})
-    row = _CLAIMED.first(connection, {"of_run": run_id})
+    _HELD.fetch_tuples(connection, {"of_run": run_id})
+    row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
     record_heartbeat(connection, worker_id)
     if row is None or not row["is_open"]:
         return None
     if row["is_held"] and row["worker_id"] != worker_id:
         return None
     fence = row["fence"] + 1
-    _GRANT.run(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
+    _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
     return Rendering(run_id=run_id, worker_id=worker_id, fence=fence)
 
 
 def _hold(connection: Connection, rendering: Rendering) -> None:
     """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
-    held = _HELD.found(connection, {"of_run": rendering.run_id})
+    held = _HELD.fetch_tuples(connection, {"of_run": rendering.run_id})
     if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
         raise _lost(rendering)
 
@@ -204,8 +204,8 @@ def _lost(rendering: Rendering) -> LeaseLost:
 def _close(connection: Connection, rendering: Rendering) -> bool:
     _hold(connection, rendering)
     this = {"of_run": rendering.run_id}
-    ((status,),) = _STATUS.found(connection, this)
-    if status in UNENDED or _UNSENT.found(connection, this):
+    ((status,),) = _STATUS.fetch_tuples(connection, this)
+    if status in UNENDED or _UNSENT.fetch_tuples(connection, this):
         return False
-    _SHUT.run(connection, this)
+    _SHUT.execute(connection, this)
     return True

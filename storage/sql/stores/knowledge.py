@@ -30,10 +30,8 @@ from core.knowledge.terms import Term, index_terms
 from storage.sql.database import Database
 from storage.sql.full_text import rank_chunks
 from storage.sql.rows import Row
-from storage.sql.statements import CompiledStatement
-from storage.sql.tables import threads
-from storage.sql.tables.knowledge import knowledge_chunks, knowledge_entries, knowledge_vectors
-from storage.sql.upserts import insert_or_skip
+from storage.sql.statements import CompiledStatement, insert_or_skip
+from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_vectors, threads
 
 _BEGIN = Failpoint("storage.knowledge_begin")
 _CHUNKS = Failpoint("storage.knowledge_chunks")
@@ -129,7 +127,7 @@ def _of(scope: Scope) -> ColumnElement[bool]:
 
 
 def _ready(connection: Connection, scope: Scope) -> list[KnowledgeEntry]:
-    return [_entry_of(row) for row in _READY.rows(connection, _place(scope))]
+    return [_entry_of(row) for row in _READY.fetch_rows(connection, _place(scope))]
 
 
 def _place(scope: Scope) -> dict[str, object]:

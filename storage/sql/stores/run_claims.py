@@ -20,7 +20,7 @@ from core.failpoints import Failpoint
 from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
 from storage.sql.database import Database
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, upsert
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.conversations import (
     ACTIVE,
@@ -29,11 +29,9 @@ from storage.sql.stores.conversations import (
     read_newest_run,
     read_snapshot,
 )
-from storage.sql.stores.inbox import claim_key
-from storage.sql.stores.inputs import insert_input
+from storage.sql.stores.inbox import claim_key, insert_input
 from storage.sql.stores.run_transitions import queue_run, resume_run
 from storage.sql.tables import leases, renderings, runs, workers
-from storage.sql.upserts import upsert
 
 WORKER_GONE_SECONDS = 4.0
 CLAIMABLE_RUNS_MAX = 500
@@ -180,12 +178,12 @@ _BEGIN = CompiledStatement(
 
 
 def record_heartbeat(connection: Connection, worker_id: str) -> None:
-    _HEART_BEATS.run(connection, {"worker_id": worker_id})
+    _HEART_BEATS.execute(connection, {"worker_id": worker_id})
 
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
     thread = lock_thread_of_run(connection, run_id)
-    row = _CLAIMED.first(connection, {"run": run_id})
+    row = _CLAIMED.fetch_first(connection, {"run": run_id})
     if thread is None or row is None:
         return None
     record_heartbeat(connection, worker_id)
@@ -210,7 +208,7 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
     if lease.deaths < SUSPECT_DEATHS_MIN:
         return False
     place = {"run": lease.run_id, "worker": lease.worker_id}
-    return bool(_OTHER_SUSPECTS.found(connection, place))
+    return bool(_OTHER_SUSPECTS.fetch_tuples(connection, place))
 
 
 def _grant(connection: Connection, lease: Lease) -> None:
@@ -220,14 +218,14 @@ def _grant(connection: Connection, lease: Lease) -> None:
         "run_id": lease.run_id,
         "worker_id": lease.worker_id,
     }
-    _GRANT.run(connection, granted)
+    _GRANT.execute(connection, granted)
     began = {
         "run": lease.run_id,
         "now_attempt": lease.attempt,
         "now_deaths": lease.deaths,
         "now": datetime.now(UTC),
     }
-    _BEGIN.run(connection, began)
+    _BEGIN.execute(connection, began)
 
 
 def _release(connection: Connection, lease: Lease) -> None:

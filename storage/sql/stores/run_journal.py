@@ -24,10 +24,9 @@ from storage.sql.rows import (
     tool_call_to_row,
     usage_to_row,
 )
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
-from storage.sql.stores.approvals import approved_tools, newest_approval, suspend_run
-from storage.sql.stores.run_endings import end_run
+from storage.sql.stores.run_transitions import approved_tools, end_run, newest_approval, suspend_run
 from storage.sql.tables import (
     leases,
     messages,
@@ -38,7 +37,6 @@ from storage.sql.tables import (
     tool_calls,
     usages,
 )
-from storage.sql.upserts import insert_ignoring_conflicts
 
 _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
@@ -193,7 +191,7 @@ class SqlRunJournal:
 def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
     """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
     statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
-    for row in statement.found(connection, {"thread": lease.thread_id}):
+    for row in statement.fetch_tuples(connection, {"thread": lease.thread_id}):
         held = _Held(*row)
         if (held.fence, held.run_id) == (lease.fence, lease.run_id):
             return held
@@ -201,16 +199,16 @@ def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held
 
 
 def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
-    waiting = _WAITING_IDS.found(connection, {"thread": lease.thread_id})
+    waiting = _WAITING_IDS.fetch_tuples(connection, {"thread": lease.thread_id})
     return any(input_id not in entry.taken_input_ids for (input_id,) in waiting)
 
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
     """Hardly ever are there any, and then the whole rows need not be asked for."""
     thread = {"thread": lease.thread_id}
-    if not _WAITING_IDS.found(connection, thread):
+    if not _WAITING_IDS.fetch_tuples(connection, thread):
         return ()
-    return tuple(map(input_from_row, _WAITING.rows(connection, thread)))
+    return tuple(map(input_from_row, _WAITING.fetch_rows(connection, thread)))
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
@@ -219,7 +217,7 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
     if entry.agent is not None:
         set_run_agent(connection, lease, entry.agent)
     if entry.started:
-        _START_CALLS.run(connection, *map(tool_call_to_row, entry.started))
+        _START_CALLS.execute(connection, *map(tool_call_to_row, entry.started))
     if entry.finished:
         _end_calls(connection, entry.finished)
     if entry.events:
@@ -228,13 +226,13 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         _add_usage(connection, lease, entry.usage, held)
     if entry.taken_input_ids:
         this = {"thread": lease.thread_id, "taker": lease.run_id}
-        _TAKE.run(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
+        _TAKE.execute(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
 
 
 def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
-    _ADD_EVENTS.run(connection, *map(event_to_row, entry.events))
+    _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
     if lease.deaths and _has_finished_a_turn(entry):
-        _COME_FURTHER.run(connection, {"run": lease.run_id, "now_deaths": 0})
+        _COME_FURTHER.execute(connection, {"run": lease.run_id, "now_deaths": 0})
 
 
 def _has_finished_a_turn(entry: JournalEntry) -> bool:
@@ -253,8 +251,8 @@ def _add_messages(
 ) -> None:
     if added:
         rows = [message_to_row(message, number) for number, message in enumerate(added, first)]
-        _ADD_MESSAGES.run(connection, *rows)
-        _ADVANCE.run(connection, {"thread": lease.thread_id, "next": first + len(added)})
+        _ADD_MESSAGES.execute(connection, *rows)
+        _ADVANCE.execute(connection, {"thread": lease.thread_id, "next": first + len(added)})
     if sandbox_id is not None:
         connection.execute(
             update(threads)
@@ -275,7 +273,7 @@ def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
         }
         for call in calls
     ]
-    _END_CALLS.run(connection, *rows)
+    _END_CALLS.execute(connection, *rows)
 
 
 def _add_usage(
@@ -291,4 +289,4 @@ def _add_usage(
         "created_at": datetime.now(UTC),
     }
     rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
-    _ADD_USAGE.run(connection, *rows)
+    _ADD_USAGE.execute(connection, *rows)

@@ -1,23 +1,32 @@
 """New runs, and the answers and withdrawals of asks that go with them: steps shared by several transactions."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, select, update
 
+from core.domain.approval import CHOICES, Approval, tools_always_allowed
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
-from core.domain.threads import Ask, Person, Run, Thread
-from storage.sql.rows import ask_from_row, event_to_row, run_to_row
-from storage.sql.statements import CompiledStatement
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask, Lease, Person, Reply, Run, Thread
+from core.failpoints import Failpoint
+from core.stores import DeliveryDraft, RunEnding
+from storage.sql.database import Database
+from storage.sql.rows import RowValues, ask_from_row, event_to_row, run_to_row
+from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
+from storage.sql.stores.conversations import lock_thread, read_open_ask, read_thread
 from storage.sql.tables import (
     deliveries,
+    leases,
     pending_asks,
     renderings,
     run_events,
     runs,
     thread_inputs,
     threads,
+    usages,
 )
 
 Unanswered = Literal["withdrawn", "expired"]
@@ -28,6 +37,12 @@ _THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
 _TURN_TO = CompiledStatement(
     _THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state"))
+)
+_NEXT_INPUT = CompiledStatement(
+    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
+    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
+    .order_by(thread_inputs.c.position)
+    .limit(1)
 )
 
 
@@ -51,10 +66,10 @@ def queue_run(
         agent_id=agent_id,
         created_at=now,
     )
-    _ADD_RUN.run(connection, run_to_row(run))
+    _ADD_RUN.execute(connection, run_to_row(run))
     is_shown = thread.address.platform != "api"
     rendering = {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None}
-    _ADD_RENDERING.run(connection, rendering)
+    _ADD_RENDERING.execute(connection, rendering)
     touch_thread(connection, thread.thread_id, state="running")
     return run
 
@@ -62,9 +77,9 @@ def queue_run(
 def touch_thread(connection: Connection, thread_id: str, *, state: str | None = None) -> None:
     values: dict[str, object] = {"thread": thread_id, "now": datetime.now(UTC)}
     if state is None:
-        _TOUCH.run(connection, values)
+        _TOUCH.execute(connection, values)
     else:
-        _TURN_TO.run(connection, {**values, "new_state": state})
+        _TURN_TO.execute(connection, {**values, "new_state": state})
 
 
 def stop_unstarted_run(connection: Connection, run: Run) -> None:
@@ -154,3 +169,221 @@ def _outdate(connection: Connection, run_id: str) -> None:
         connection.execute(
             update(renderings).where(renderings.c.run_id == run_id).values(is_open=True)
         )
+
+
+def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
+    """Author and message of the first input that no run has taken up."""
+    row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
+    if row is None:
+        return None
+    return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]
+
+
+_ANSWERED = (
+    select(usages.c.model)
+    .where(usages.c.run_id == bindparam("run"), usages.c.turn_id != "")
+    .order_by(usages.c.usage_id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+"""The model of the run's last turn; what is asked beside turns is booked without one."""
+_END = CompiledStatement(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(
+        status=bindparam("new_status"),
+        finish_reason=bindparam("reason"),
+        error=bindparam("new_error"),
+        model=func.coalesce(_ANSWERED, runs.c.model),
+        finished_at=bindparam("now"),
+    )
+)
+_FREE = CompiledStatement(
+    update(leases)
+    .where(leases.c.thread_id == bindparam("thread"))
+    .values(run_id=None, worker_id=None)
+)
+_ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
+
+
+def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
+    """Ends the run of the lease, which is locked and is free afterwards."""
+    ended = {
+        "run": lease.run_id,
+        "new_status": ending.status,
+        "reason": ending.finish_reason,
+        "new_error": ending.error,
+        "now": datetime.now(UTC),
+    }
+    _END.execute(connection, ended)
+    _FREE.execute(connection, {"thread": lease.thread_id})
+    _withdraw_open_ask(connection, lease.thread_id)
+    ask_id = None
+    if ending.reply is not None and ending.reply.kind != "answer":
+        ask_id = _insert_ask(connection, lease, ending.reply)
+    insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
+    touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
+    _queue_follower(connection, lease.thread_id)
+
+
+def insert_deliveries(
+    connection: Connection,
+    run_id: str,
+    drafts: tuple[DeliveryDraft, ...],
+    *,
+    ask_id: str | None = None,
+) -> None:
+    """Inserts the drafts whose place in the run is free. The ask's body learns its id."""
+    rows: list[RowValues] = []
+    for draft in drafts:
+        body: JsonObject = draft.body
+        if draft.slot == "ask" and ask_id is not None:
+            body = {**body, "ask_id": ask_id}
+        rows.append(
+            {
+                "delivery_id": new_id(),
+                "run_id": run_id,
+                "slot": draft.slot,
+                "ordinal": draft.ordinal,
+                "body": body,
+                "state": "pending",
+                "is_outdated": False,
+            }
+        )
+    if rows:
+        _ADD_DELIVERIES.execute(connection, *rows)
+
+
+def _withdraw_open_ask(connection: Connection, thread_id: str) -> None:
+    """One that was passed over is closed when the next run ends."""
+    ask = read_open_ask(connection, thread_id)
+    if ask is not None:
+        close_ask(connection, ask, answer=None, person=None)
+
+
+def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
+    ask_id = new_id()
+    connection.execute(
+        pending_asks.insert(),
+        {
+            "ask_id": ask_id,
+            "thread_id": lease.thread_id,
+            "run_id": lease.run_id,
+            "text": reply.text,
+            "options": list(reply.options),
+            "state": "open",
+            "created_at": datetime.now(UTC),
+        },
+    )
+    return ask_id
+
+
+def _queue_follower(connection: Connection, thread_id: str) -> None:
+    """Whatever came in and was not taken up by the run that stopped or failed gets a run of its own."""
+    waiting = read_next_input(connection, thread_id)
+    if waiting is None:
+        return
+    thread, (author, message_ref) = read_thread(connection, thread_id), waiting
+    if thread is not None:
+        queue_run(connection, thread, author, message_ref)
+
+
+EXPIRED_AT_ONCE_MAX = 100
+_APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
+_ANSWERED_APPROVALS = CompiledStatement(
+    _APPROVALS.where(
+        pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "answered"
+    )
+)
+
+
+def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
+    """Frees the lease, which is locked, and leaves the question to deliver."""
+    asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
+    ordinal = 1 + connection.execute(asked).scalar_one()
+    ask_id = new_id()
+    connection.execute(
+        pending_asks.insert(),
+        {
+            "ask_id": ask_id,
+            "thread_id": lease.thread_id,
+            "run_id": lease.run_id,
+            "kind": "approval",
+            "subject": approval.subject,
+            "text": approval.text,
+            "options": list(CHOICES),
+            "state": "open",
+            "created_at": datetime.now(UTC),
+        },
+    )
+    draft = DeliveryDraft(slot="ask", ordinal=ordinal, body={"text": approval.text})
+    insert_deliveries(connection, lease.run_id, (draft,), ask_id=ask_id)
+    connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
+    connection.execute(
+        update(leases)
+        .where(leases.c.thread_id == lease.thread_id)
+        .values(run_id=None, worker_id=None)
+    )
+    touch_thread(connection, lease.thread_id, state="waiting")
+    stopped = select(runs.c.stop_requested).where(runs.c.run_id == lease.run_id)
+    if connection.execute(stopped).scalar_one():
+        # the stop came before anybody could be asked: nobody is, and the run comes to its end
+        asked = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask_id))
+        ask = ask_from_row(asked.mappings().one())
+        resume_run(connection, ask, lease.thread_id, answer=None, person=None)
+
+
+def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[str, ...]:
+    """Queues the runs whose question is that old and open still; answers their ids."""
+    old = _APPROVALS.where(
+        pending_asks.c.state == "open", pending_asks.c.created_at < asked_before
+    ).order_by(pending_asks.c.thread_id)
+    found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
+    expired: list[str] = []
+    for row in found:
+        lock_thread(connection, row["thread_id"])
+        this = select(pending_asks).where(pending_asks.c.ask_id == row["ask_id"])
+        ask = ask_from_row(connection.execute(this).mappings().one())
+        if ask.state == "open":
+            resume_run(
+                connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired"
+            )
+            expired.append(ask.run_id)
+    return tuple(expired)
+
+
+def newest_approval(connection: Connection, run_id: str) -> Ask | None:
+    statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
+    row = connection.execute(statement.order_by(pending_asks.c.ask_id.desc())).mappings().first()
+    return ask_from_row(row) if row else None
+
+
+async def approved_tools(database: Database, thread_id: str) -> frozenset[str]:
+    rows = await database.read_statement(_ANSWERED_APPROVALS, {"thread": thread_id})
+    return frozenset[str]().union(*(tools_always_allowed(ask_from_row(row)) for row in rows))
+
+
+_EXPIRE = Failpoint("storage.expire_approvals")
+
+
+class SqlAsks:
+    """`core.stores.Asks`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def ask(self, ask_id: str) -> Ask | None:
+        return await self._one(pending_asks.c.ask_id == ask_id)
+
+    async def ask_of_run(self, run_id: str) -> Ask | None:
+        return await self._one(pending_asks.c.run_id == run_id)
+
+    async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]:
+        """Ends the wait of runs that nobody has answered for so long; answers them, queued again to end."""
+        before = datetime.now(UTC) - timedelta(hours=older_than_hours)
+        return await self._database.write(_EXPIRE, lambda c: expire_approvals(c, before))
+
+    async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
+        newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())
+        row = await self._database.read(lambda c: c.execute(newest).mappings().first())
+        return ask_from_row(row) if row else None

@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select
 from core.domain.sandbox_records import SandboxRecord, SandboxState
 from core.failpoints import Failpoint
 from storage.sql.database import Database
+from storage.sql.statements import insert_or_replace
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import METADATA
-from storage.sql.upserts import insert_or_replace
 
 _REPLACE = Failpoint("storage.replace_sandbox")
 _REMOVE = Failpoint("storage.remove_sandbox")

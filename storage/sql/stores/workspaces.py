@@ -10,10 +10,10 @@ from core.domain.threads import Address, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database
 from storage.sql.rows import Row
+from storage.sql.statements import insert_or_replace
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import UNENDED
 from storage.sql.tables import pairings, runs, threads, workspaces
-from storage.sql.upserts import insert_or_replace
 
 _SAVE = Failpoint("storage.save_installation")
 _RESEAL = Failpoint("storage.reseal_token")

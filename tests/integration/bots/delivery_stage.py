@@ -13,8 +13,8 @@ from core.domain.threads import Address
 from core.run.execute import execute
 from core.stores import Deliveries
 from sandbox.unsafe_process import UnsafeProcesses
-from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.surface import FakeSurface, Posted
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world

@@ -18,9 +18,9 @@ from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.stores import JournalEntry
 from core.tools.tool import Toolbox
-from storage.sql.stores.asks import SqlAsks
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.played_model import calls, invokes, text
 from tests.integration.core.conftest import World
 

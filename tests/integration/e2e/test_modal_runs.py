@@ -9,7 +9,7 @@ from grpclib import Status
 
 from simulator.modal.calls import FunctionCall
 from simulator.modal.server import ModalSimulator
-from storage.redis.streams import connect
+from storage.redis.streams import create_redis_client
 from tests.chaos.crew import NO_WORKER, Crew, crew
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
@@ -48,7 +48,7 @@ class Account:
 
     async def a_minute_passes(self) -> bool:
         """For what was handed over; whether there was anything."""
-        client = connect(self.redis_url)
+        client = create_redis_client(self.redis_url)
         open_ones = [await client.delete(key) for key in await client.keys("threadhand:handover:*")]
         await client.aclose()
         return bool(open_ones)

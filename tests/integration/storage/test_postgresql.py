@@ -17,7 +17,7 @@ from core.domain.errors import StorageUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from storage.sql.database import Work, open_database
-from storage.sql.drivers import asyncpg_connection, wait_for
+from storage.sql.drivers import asyncpg_connection, await_in_greenlet
 from storage.sql.postgresql import PostgresqlDatabase
 from tests.ports import port_of
 
@@ -208,7 +208,7 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
         connection.execute(text("SELECT pg_advisory_xact_lock(7)"))
         if works == 1:
             if is_preparing:
-                wait_for(cast(Any, asyncpg_connection(connection)).prepare("SELECT 2"))
+                await_in_greenlet(cast(Any, asyncpg_connection(connection)).prepare("SELECT 2"))
             is_asleep.set()
             may_wake.wait(60)  # and its whole loop with it
         connection.execute(text("SELECT 1"))

@@ -9,9 +9,8 @@ from core.domain.ids import new_id
 from core.failpoints import Failpoint
 from storage.sql.columns import UtcDateTime
 from storage.sql.database import Database
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert
 from storage.sql.tables import deliveries, leases, runs, threads
-from storage.sql.upserts import insert_ignoring_conflicts, upsert
 
 TEST = Failpoint("test.prepared")
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -30,7 +29,7 @@ NEWEST_FIRST = (
 def add_thread(connection: Connection, runs_of_it: int = 0) -> str:
     thread_id = new_id()
     names = ("platform", "workspace_id", "channel_id", "thread_key", "state", "title")
-    ADD_THREAD.run(
+    ADD_THREAD.execute(
         connection,
         {
             **dict.fromkeys(names, thread_id),
@@ -51,14 +50,14 @@ def add_thread(connection: Connection, runs_of_it: int = 0) -> str:
             "stop_requested": number == 0,
             "created_at": MOMENT,
         }
-        ADD_RUN.run(connection, run)
+        ADD_RUN.execute(connection, run)
     return thread_id
 
 
 async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
     def work(connection: Connection) -> None:
         wanted = {"thread": add_thread(connection, 2)}
-        ours = CompiledStatement(NEWEST_FIRST).rows(connection, wanted)
+        ours = CompiledStatement(NEWEST_FIRST).fetch_rows(connection, wanted)
         theirs = connection.execute(NEWEST_FIRST, wanted).mappings().all()
         assert ours == [dict(row) for row in theirs]
         assert [(row["attempt"], row["stop_requested"]) for row in ours] == [(0, True)]
@@ -71,7 +70,9 @@ async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
 async def test_the_first_row_is_none_where_there_are_none(database: Database) -> None:
     statement = CompiledStatement(NEWEST_FIRST)
     for _ in range(2):
-        assert await database.read(lambda c: statement.first(c, {"thread": "nowhere"})) is None
+        assert (
+            await database.read(lambda c: statement.fetch_first(c, {"thread": "nowhere"})) is None
+        )
 
 
 async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Database) -> None:
@@ -83,16 +84,18 @@ async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Da
 
     def work(connection: Connection) -> None:
         run_id = f"{add_thread(connection, 1)}-0"
-        ADD_DELIVERIES.run(connection, row(run_id, 1), row(run_id, 2), row(run_id, 3))
-        assert ADD_DELIVERIES.run(connection, row(run_id, 3)) == 0
-        assert ADD_DELIVERIES.run(connection, row(run_id, 4)) == 1
+        ADD_DELIVERIES.execute(connection, row(run_id, 1), row(run_id, 2), row(run_id, 3))
+        assert ADD_DELIVERIES.execute(connection, row(run_id, 3)) == 0
+        assert ADD_DELIVERIES.execute(connection, row(run_id, 4)) == 1
         of_run = deliveries.c.run_id == bindparam("of_run")
         moved = CompiledStatement(
             update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10)
         )
-        assert moved.run(connection, {"of_run": run_id}) == 4
+        assert moved.execute(connection, {"of_run": run_id}) == 4
         read = CompiledStatement(select(deliveries.c.body, deliveries.c.ordinal).where(of_run))
-        found = {one["ordinal"]: one["body"] for one in read.rows(connection, {"of_run": run_id})}
+        found = {
+            one["ordinal"]: one["body"] for one in read.fetch_rows(connection, {"of_run": run_id})
+        }
         assert found == {number + 10: {"text": "é", "number": number} for number in (1, 2, 3, 4)}
 
     await database.write(TEST, work)
@@ -109,8 +112,8 @@ async def test_a_row_is_replaced_and_a_moment_is_kept(database: Database) -> Non
         thread_id = add_thread(connection, 1)
         for fence in (1, 2):
             values = {"fence": fence, "run_id": f"{thread_id}-0", "worker_id": "w"}
-            lease.run(connection, {"thread_id": thread_id, **values})
-            begin.run(
+            lease.execute(connection, {"thread_id": thread_id, **values})
+            begin.execute(
                 connection, {"run": f"{thread_id}-0", "now": MOMENT.replace(year=2029 + fence)}
             )
         fences = connection.execute(select(leases.c.fence).where(leases.c.thread_id == thread_id))

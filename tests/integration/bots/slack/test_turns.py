@@ -15,7 +15,7 @@ from core.domain.errors import SurfaceRateLimited
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
 from storage.redis.rate_budget import RedisRateBudget
-from storage.redis.streams import RedisStreams, connect
+from storage.redis.streams import RedisStreams, create_redis_client
 from tests.integration.bots.slack.scene import channel_of, eventually
 from tests.servers import redis
 
@@ -31,7 +31,7 @@ def redis_url():
 @asynccontextmanager
 async def in_redis(url: str) -> AsyncIterator[RedisRateBudget]:
     """The budget as a process of its own has it."""
-    client = connect(url)
+    client = create_redis_client(url)
     streams = RedisStreams(client)
     budget = RedisRateBudget(client, streams, MemoryRateBudget())
     try:
@@ -159,7 +159,7 @@ async def test_without_redis_messages_arrive_all_the_same(
     with redis() as url:
         pass
     async with AsyncExitStack() as stack:
-        client = connect(url)
+        client = create_redis_client(url)
         stack.push_async_callback(client.aclose)
         budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget())
         speaker = await stack.enter_async_context(

@@ -1,0 +1,320 @@
+"""Tables of threads and runs: inputs, messages, tool calls, events, costs, leases, deliveries and sandboxes."""
+
+# SQLModel types __tablename__ as its own descriptor; a plain string is what it documents.
+# pyright: reportAssignmentType=false
+
+from datetime import datetime
+
+from pydantic import JsonValue
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
+from sqlmodel import Field, SQLModel
+
+from storage.sql.columns import (
+    CONSTRAINT_NAMES,
+    JsonDocument,
+    SanitizedText,
+    cascading_foreign_key,
+    nullable_foreign_key,
+    nullable_timestamp_column,
+    partial_unique_index,
+    text_column,
+    text_primary_key,
+    timestamp_column,
+)
+
+SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
+_ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
+
+
+class ThreadRow(SQLModel, table=True):
+    """An address belongs to at most one thread at a time: the one that is not unbound."""
+
+    __tablename__ = "thread"
+    __table_args__ = (
+        partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
+    )
+
+    thread_id: str = text_primary_key()
+    platform: str = text_column()
+    workspace_id: str = text_column()
+    channel_id: str = text_column()
+    thread_key: str = text_column()
+    state: str = text_column("idle")
+    title: str = text_column()
+    agent_id: str | None = text_column(None)
+    sandbox_id: str | None = text_column(None)
+    next_sequence: int = Field(default=1, sa_type=Integer)
+    created_at: datetime = timestamp_column()
+    last_activity_at: datetime = timestamp_column()
+    unbound_at: datetime | None = nullable_timestamp_column()
+
+
+class ClaimedKeyRow(SQLModel, table=True):
+    """A dedupe key that was claimed. It outlives its thread, so that a late second delivery finds it."""
+
+    __tablename__ = "claimed_key"
+
+    dedupe_key: str = text_primary_key()
+    thread_id: str | None = nullable_foreign_key("thread.thread_id")
+    run_id: str | None = text_column(None)
+    claimed_at: datetime = timestamp_column(index=True)
+
+
+class InboundCursorRow(SQLModel, table=True):
+    __tablename__ = "inbound_cursor"
+
+    platform: str = text_primary_key()
+    scope: str = text_primary_key()
+    cursor: str = text_column()
+
+
+class ThreadInputRow(SQLModel, table=True):
+    """`taken_by` is the run that took the input up; `position` orders the inputs of a thread."""
+
+    __tablename__ = "thread_input"
+    __table_args__ = (Index("ix_thread_input_order", "thread_id", "position", unique=True),)
+
+    input_id: str = text_primary_key()
+    thread_id: str = cascading_foreign_key("thread.thread_id")
+    dedupe_key: str = Field(unique=True, sa_type=SanitizedText)
+    position: int = Field(sa_type=Integer)
+    kind: str = text_column()
+    author_id: str = text_column()
+    author_name: str = text_column()
+    text: str = text_column()
+    files: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
+    message_ref: str = text_column()
+    sent_at: datetime = timestamp_column()
+    taken_by: str | None = text_column(None)
+
+
+class MessageRow(SQLModel, table=True):
+    __tablename__ = "message"
+    __table_args__ = (Index("uq_message_order", "thread_id", "sequence", unique=True),)
+
+    message_id: str = text_primary_key()
+    thread_id: str = cascading_foreign_key("thread.thread_id")
+    run_id: str | None = text_column(None)
+    sequence: int = Field(sa_type=Integer)
+    type: str = text_column()
+    is_llm_message: bool
+    content: JsonValue = Field(sa_type=JsonDocument)
+    details: JsonValue = Field(sa_column=Column("metadata", JsonDocument, nullable=False))
+    token_count: int = Field(default=0, sa_type=Integer)
+    agent_id: str | None = text_column(None)
+    agent_version_id: str | None = text_column(None)
+    created_at: datetime = timestamp_column()
+
+
+class PlanRow(SQLModel, table=True):
+    """`content` is the plan as JSON; one plan of a thread at most is active."""
+
+    __tablename__ = "plan"
+
+    thread_id: str = cascading_foreign_key("thread.thread_id", primary_key=True)
+    plan_id: str = text_primary_key()
+    content: JsonValue = Field(sa_type=JsonDocument)
+    is_active: bool = False
+    created_at: datetime = timestamp_column()
+
+
+class RunRow(SQLModel, table=True):
+    """`deaths`: workers that died over the run in a row, since it last came further. `requeued_at`: it was queued again
+    then, after it had begun."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        partial_unique_index(
+            "uq_run_active", "thread_id", condition="status IN ('queued', 'running')"
+        ),
+        Index("ix_run_status", "status"),
+    )
+
+    run_id: str = text_primary_key()
+    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    status: str = text_column("queued")
+    attempt: int = Field(default=0, sa_type=Integer)
+    deaths: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
+    requester_id: str | None = text_column(None)
+    requester_name: str | None = text_column(None)
+    request_ref: str = text_column()
+    model: str = text_column()
+    agent_id: str | None = text_column(None)
+    agent_version_id: str | None = text_column(None)
+    stop_requested: bool = False
+    finish_reason: str | None = text_column(None)
+    error: str | None = text_column(None)
+    created_at: datetime = timestamp_column()
+    requeued_at: datetime | None = nullable_timestamp_column()
+    started_at: datetime | None = nullable_timestamp_column()
+    finished_at: datetime | None = nullable_timestamp_column()
+
+
+class ToolCallRow(SQLModel, table=True):
+    """`position` is given by the database, in the order of the inserts."""
+
+    __tablename__ = "tool_call"
+    __table_args__ = (Index("uq_tool_call_place", "run_id", "turn_id", "index", unique=True),)
+
+    position: int | None = Field(
+        default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite")
+    )
+    run_id: str = cascading_foreign_key("run.run_id")
+    turn_id: str = text_column()
+    index: int = Field(sa_type=Integer)
+    call_id: str = text_column()
+    name: str = text_column()
+    arguments: JsonValue = Field(sa_type=JsonDocument)
+    raw: str = text_column()
+    assistant_message_id: str = text_column()
+    state: str = text_column("started")
+    result: JsonValue | None = Field(default=None, sa_type=JsonDocument)
+    details: JsonValue = Field(sa_column=Column("metadata", JsonDocument, nullable=False))
+
+
+class RunEventRow(SQLModel, table=True):
+    """`body` is the event as JSON, and null for `MessageAdded`, whose message is read from its own table."""
+
+    __tablename__ = "run_event"
+
+    run_id: str = cascading_foreign_key("run.run_id", primary_key=True)
+    attempt: int = Field(primary_key=True, sa_type=Integer)
+    n: int = Field(primary_key=True, sa_type=Integer)
+    thread_id: str = text_column()
+    body: str | None = text_column(None)
+    turn_id: str | None = text_column(None)
+    message_id: str | None = text_column(None)
+    agent_id: str | None = text_column(None)
+    agent_version_id: str | None = text_column(None)
+    created_at: datetime = timestamp_column()
+
+
+class UsageRow(SQLModel, table=True):
+    """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold.
+
+    `estimated_usd` is what of the cost was reckoned from a price.
+    """
+
+    __tablename__ = "usage"
+    __table_args__ = (
+        Index("ix_usage_person", "platform", "workspace_id", "user_id"),
+        Index("ix_usage_workspace_time", "platform", "workspace_id", "created_at"),
+    )
+
+    usage_id: str = text_primary_key()
+    thread_id: str | None = nullable_foreign_key("thread.thread_id")
+    run_id: str | None = nullable_foreign_key("run.run_id")
+    turn_id: str = text_column()
+    platform: str = text_column()
+    workspace_id: str = text_column()
+    channel_id: str = text_column()
+    user_id: str | None = text_column(None)
+    model: str = text_column()
+    input_tokens: int = Field(default=0, sa_type=Integer)
+    cached_tokens: int = Field(default=0, sa_type=Integer)
+    output_tokens: int = Field(default=0, sa_type=Integer)
+    cost_usd: float = Field(default=0.0, sa_type=Float)
+    estimated_usd: float = Field(default=0.0, sa_type=Float)
+    created_at: datetime = timestamp_column(index=True)
+
+
+class PendingAskRow(SQLModel, table=True):
+    __tablename__ = "pending_ask"
+    __table_args__ = (
+        partial_unique_index("uq_pending_ask_open", "thread_id", condition="state = 'open'"),
+    )
+
+    ask_id: str = text_primary_key()
+    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    run_id: str = cascading_foreign_key("run.run_id", index=True)
+    kind: str = text_column("question")
+    subject: str = text_column()
+    text: str = text_column()
+    options: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
+    state: str = text_column("open")
+    answer: str | None = text_column(None)
+    answered_by_id: str | None = text_column(None)
+    answered_by_name: str | None = text_column(None)
+    created_at: datetime = timestamp_column()
+    answered_at: datetime | None = nullable_timestamp_column()
+    expires_at: datetime | None = nullable_timestamp_column()
+
+
+class RenderingRow(SQLModel, table=True):
+    """Who shows a run in its thread; `is_open` while there is something left to show."""
+
+    __tablename__ = "rendering"
+    __table_args__ = (partial_unique_index("uq_rendering_open", "run_id", condition="is_open"),)
+
+    run_id: str = cascading_foreign_key("run.run_id", primary_key=True)
+    is_open: bool = True
+    fence: int = Field(default=0, sa_type=Integer)
+    worker_id: str | None = text_column(None)
+
+
+class DeliveryRow(SQLModel, table=True):
+    """`is_outdated`: what it shows changed while the first post of it was perhaps under way."""
+
+    __tablename__ = "delivery"
+    __table_args__ = (Index("uq_delivery_place", "run_id", "slot", "ordinal", unique=True),)
+
+    delivery_id: str = text_primary_key()
+    run_id: str = cascading_foreign_key("run.run_id")
+    slot: str = text_column()
+    ordinal: int = Field(default=0, sa_type=Integer)
+    body: JsonValue = Field(sa_type=JsonDocument)
+    state: str = text_column("pending")
+    is_outdated: bool = False
+    message_ref: str | None = text_column(None)
+    error: str | None = text_column(None)
+
+
+class WorkerRow(SQLModel, table=True):
+    """`heartbeat_at`: seconds since the epoch by the database's clock."""
+
+    __tablename__ = "worker"
+
+    worker_id: str = text_primary_key()
+    heartbeat_at: float = Field(sa_type=Float)
+
+
+class LeaseRow(SQLModel, table=True):
+    """Stays when it is free, because the fence must go on growing."""
+
+    __tablename__ = "lease"
+
+    thread_id: str = cascading_foreign_key("thread.thread_id", primary_key=True)
+    fence: int = Field(default=0, sa_type=Integer)
+    run_id: str | None = text_column(None)
+    worker_id: str | None = text_column(None)
+
+
+class SandboxRow(SQLModel, table=True):
+    __tablename__ = "sandbox"
+
+    sandbox_id: str = text_primary_key()
+    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    provider: str = text_column()
+    provider_ref: str = text_column()
+    state: str = text_column("started")
+    snapshot_ref: str | None = text_column(None)
+    last_used_at: datetime = timestamp_column()
+
+
+_TABLES = SQLModel.metadata.tables
+threads: Table = _TABLES["thread"]
+claimed_keys: Table = _TABLES["claimed_key"]
+inbound_cursors: Table = _TABLES["inbound_cursor"]
+thread_inputs: Table = _TABLES["thread_input"]
+messages: Table = _TABLES["message"]
+plans: Table = _TABLES["plan"]
+runs: Table = _TABLES["run"]
+tool_calls: Table = _TABLES["tool_call"]
+run_events: Table = _TABLES["run_event"]
+usages: Table = _TABLES["usage"]
+pending_asks: Table = _TABLES["pending_ask"]
+renderings: Table = _TABLES["rendering"]
+deliveries: Table = _TABLES["delivery"]
+workers: Table = _TABLES["worker"]
+leases: Table = _TABLES["lease"]
+sandboxes: Table = _TABLES["sandbox"]
