@@ -9,7 +9,7 @@ from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
 from bots.settings import Settings, load_process_settings, secret_values
 from core.domain.errors import ConfigurationError
-from sandbox.modal.provider import ModalSandboxes
+from sandbox.modal.provider import ModalSandboxProvider
 from storage.redis.run_queue import RedisHandovers
 from storage.redis.streams import create_redis_client
 from storage.sql.database import Database, open_database
@@ -55,7 +55,7 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
     database = await open_database(settings.storage_url)
     try:
         found = await build_sandboxes(settings, SqlSandboxRecords(database))
-        if not isinstance(found.provider, ModalSandboxes):
+        if not isinstance(found.provider, ModalSandboxProvider):
             raise ConfigurationError("The janitor is for Modal: set THREADHAND_SANDBOX=modal.")
         try:
             await found.provider.rounds.make()

@@ -5,11 +5,11 @@ from typing import Literal
 
 from core.domain.sandbox_records import SandboxState
 
-Step = Literal["keep", "stop", "archive"]
+LifecycleStep = Literal["keep", "stop", "archive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class LifecyclePolicy:
     """`lifetime_seconds` is what the provider lets a machine live at most, 0 for ever: near its end the machine is
     stopped as soon as it is not busy, `renewal_seconds` before that even if it is."""
 
@@ -21,12 +21,12 @@ class Patience:
 
 def next_step(
     state: SandboxState,
-    patience: Patience,
+    patience: LifecyclePolicy,
     *,
     idle_seconds: float,
     age_seconds: float = 0,
     is_busy: bool = False,
-) -> Step:
+) -> LifecycleStep:
     """What is due. `stop`: save the files and end the machine. `archive`: keep nothing but the snapshot."""
     match state:
         case "started":
@@ -40,7 +40,7 @@ def next_step(
             return "keep"
 
 
-def _ends_within(patience: Patience, age_seconds: float, renewals: int) -> bool:
+def _ends_within(patience: LifecyclePolicy, age_seconds: float, renewals: int) -> bool:
     if not patience.lifetime_seconds:
         return False
     return age_seconds >= patience.lifetime_seconds - renewals * patience.renewal_seconds

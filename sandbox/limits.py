@@ -7,7 +7,7 @@ GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SandboxLimits:
     memory_bytes: int = 2 * GIBIBYTE
     processes: int = 512
     open_files: int = 4096

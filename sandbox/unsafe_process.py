@@ -15,28 +15,30 @@ from pathlib import Path
 
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.full_disk import not_had
-from sandbox.limits import Limits
-from sandbox.local.shared_access import Doors, Remote
+from sandbox.diagnostics import sandbox_unavailable
+from sandbox.limits import SandboxLimits
+from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
-from sandbox.machines import Machine, Machines, check_thread_id
-from sandbox.start_limiter import cores
+from sandbox.running_sandboxes import (
+    RunningSandbox,
+    RunningSandboxes,
+    check_thread_id,
+    usable_cores,
+)
 
 STOP_SECONDS = 5.0
 PACKAGE_PARENT = Path(__file__).parent.parent
-START = (
-    "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.agent import main; main()"
-)
+START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.program import main; main()"
 
 
-class UnsafeProcesses:
+class UnsafeProcessProvider:
     """Satisfies `core.ports.SandboxProvider`, with no isolation at all."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, folder: Path, *, limits: SandboxLimits | None = None) -> None:
+        self._limits = limits or SandboxLimits()
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
-        self._machines = Machines(self._start, starts_at_once=cores())
-        self._doors = Doors(
+        self._machines = RunningSandboxes(self._start, starts_at_once=usable_cores())
+        self._doors = SharedAccess(
             folder.absolute() / "doors",
             self._workspaces,
             self._machines.running,
@@ -65,19 +67,19 @@ class UnsafeProcesses:
         await self._doors.close()
         await self._machines.close()
 
-    async def _start(self, thread_id: str) -> Machine:
+    async def _start(self, thread_id: str) -> RunningSandbox:
         try:
             self._workspaces.prepare()
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise not_had(error, "There is no sandbox.") from error
-        if isinstance(workspace, Remote):
+            raise sandbox_unavailable(error, "There is no sandbox.") from error
+        if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
             return await _started(workspace, self._limits)
         except OSError as error:
             workspace.close()
-            raise not_had(error, "There is no sandbox.") from error
+            raise sandbox_unavailable(error, "There is no sandbox.") from error
 
 
 class _Process:
@@ -107,7 +109,7 @@ class _Process:
         self._workspace.close()
 
 
-async def _started(workspace: Workspace, limits: Limits) -> _Process:
+async def _started(workspace: Workspace, limits: SandboxLimits) -> _Process:
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -120,7 +122,7 @@ async def _started(workspace: Workspace, limits: Limits) -> _Process:
     return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
 
 
-def _child(end: int, folder: Path, limits: Limits) -> subprocess.Popen[bytes]:
+def _child(end: int, folder: Path, limits: SandboxLimits) -> subprocess.Popen[bytes]:
     settings = {
         "root": str(folder),
         "limits": {"RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_CORE": 0},

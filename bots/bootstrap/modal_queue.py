@@ -13,8 +13,7 @@ from bots.observability.logs import add_log_secrets
 from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
-from sandbox.modal.account import ModalAccount
-from sandbox.modal.errors import SDK_ERRORS, told
+from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
 from storage.memory.run_queue import MemoryRunQueue
 
 FUNCTION = "execute_run"
@@ -104,7 +103,7 @@ class ModalRunQueue:
         self._function = None
         if not self._is_failing:
             self._is_failing = True
-            log.warning("runs wait: %s (%s)", told(error)[1], str(error)[:300])
+            log.warning("runs wait: %s (%s)", describe_sdk_error(error)[1], str(error)[:300])
 
     def _worked(self) -> None:
         if self._is_failing:

@@ -14,13 +14,13 @@ from core.domain.sandbox_records import SandboxRecords
 from core.ports import SandboxProvider
 from core.prompt.system_prompt import system_prompt
 from core.web_access.guard import Guard
-from sandbox.docker.command import DockerPlan
-from sandbox.docker.provider import DockerContainers
-from sandbox.lifecycle import Patience
-from sandbox.local.egress import Egress, EgressPolicy, egress_policy
-from sandbox.local.provider import LocalJails
-from sandbox.modal.plan import LIFETIME_SECONDS, ModalPlan
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.docker.cli import DockerCommands
+from sandbox.docker.provider import DockerSandboxProvider
+from sandbox.lifecycle import LifecyclePolicy
+from sandbox.local.egress_policy import EgressConfig, EgressPolicy, parse_egress_policy
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
+from sandbox.unsafe_process import UnsafeProcessProvider
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
 IN_SANDBOX = (
@@ -70,7 +70,7 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
     match settings.sandbox:
         case "local":
             egress = _egress(settings)
-            jails = LocalJails(folder, egress=egress, patience=_patience(settings))
+            jails = LocalSandboxProvider(folder, egress=egress, patience=_patience(settings))
             tried = await jails.probe()
             if tried.ok:
                 jails.life.begin()
@@ -85,7 +85,7 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             )
             return SandboxDeps(
                 name="unsafe-process",
-                provider=UnsafeProcesses(folder),
+                provider=UnsafeProcessProvider(folder),
                 lacks=(warning,),
                 for_the_model=IN_SANDBOX.format(network=OF_THE_MACHINE),
             )
@@ -97,7 +97,7 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             return await _docker(settings)
 
 
-def _local(jails: LocalJails, policy: EgressPolicy) -> SandboxDeps:
+def _local(jails: LocalSandboxProvider, policy: EgressPolicy) -> SandboxDeps:
     told = IN_SANDBOX.format(network=_way_out(policy))
     if not jails.browser_lack:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
@@ -119,21 +119,21 @@ async def _docker(settings: Settings) -> SandboxDeps:
     return SandboxDeps(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
 
 
-def build_docker_sandboxes(settings: Settings) -> DockerContainers:
+def build_docker_sandboxes(settings: Settings) -> DockerSandboxProvider:
     """The provider `docker`; nothing is started."""
-    plan = DockerPlan(image=settings.docker_image, home=str(settings.data_dir))
+    plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
-    return DockerContainers(plan, folder, patience=_patience(settings))
+    return DockerSandboxProvider(plan, folder, patience=_patience(settings))
 
 
-def _egress(settings: Settings) -> Egress:
+def _egress(settings: Settings) -> EgressConfig:
     """Raises ConfigurationError."""
     try:
-        policy = egress_policy(settings.sandbox_egress)
+        policy = parse_egress_policy(settings.sandbox_egress)
     except ValueError as error:
         raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
     allowed = frozenset(map(parse_endpoint, settings.sandbox_egress_allow))
-    return Egress(policy=policy, guard=Guard(allowed))
+    return EgressConfig(policy=policy, guard=Guard(allowed))
 
 
 def _way_out(policy: EgressPolicy) -> str:
@@ -147,9 +147,9 @@ def _way_out(policy: EgressPolicy) -> str:
 
 async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     """Stays on where Modal does not answer just now: it may at the first need."""
-    from sandbox.modal.provider import ModalSandboxes  # half a second, for those who use it
+    from sandbox.modal.provider import ModalSandboxProvider  # half a second, for those who use it
 
-    provider = ModalSandboxes(build_modal_plan(settings), records)
+    provider = ModalSandboxProvider(build_modal_plan(settings), records)
     add_log_secrets(provider.secrets)
     tried = await provider.probe()
     if tried.ok:
@@ -168,9 +168,9 @@ async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     )
 
 
-def build_modal_plan(settings: Settings) -> ModalPlan:
+def build_modal_plan(settings: Settings) -> ModalConfig:
     """What the settings want of Modal's sandboxes."""
-    return ModalPlan(
+    return ModalConfig(
         app=settings.modal_app,
         home=_home(settings.storage_url),
         cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
@@ -186,8 +186,8 @@ def build_modal_plan(settings: Settings) -> ModalPlan:
     )
 
 
-def _patience(settings: Settings) -> Patience:
-    return Patience(
+def _patience(settings: Settings) -> LifecyclePolicy:
+    return LifecyclePolicy(
         stop_after_seconds=settings.sandbox_stop_minutes * 60,
         archive_after_seconds=settings.sandbox_archive_minutes * 60,
     )

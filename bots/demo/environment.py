@@ -16,9 +16,9 @@ from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import Scenario, load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
 from sandbox.local import programs
-from sandbox.local.jail import is_root
-from sandbox.local.provider import LocalJails
-from sandbox.local.toolbox import find_toolbox
+from sandbox.local.jail import runs_as_root
+from sandbox.local.programs import find_toolbox
+from sandbox.local.provider import LocalSandboxProvider
 from simulator.discord.server import DiscordSimulator
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
@@ -166,7 +166,7 @@ async def _choose_sandbox(
         )
     if settings.sandbox != "local":
         return _DemoSandbox(sandbox=settings.sandbox)
-    jails = LocalJails(folder / "sandboxes")
+    jails = LocalSandboxProvider(folder / "sandboxes")
     tried = await jails.probe()
     await jails.close()
     if tried.ok:
@@ -237,12 +237,12 @@ def has_modal_account() -> bool:
 
 async def _jail(folder: Path) -> tuple[Jail | None, str]:
     """The jail for containers, or None and why; or a jail without a browser, and why."""
-    jails = LocalJails(folder / "jail")
+    jails = LocalSandboxProvider(folder / "jail")
     tried = await jails.probe()
     await jails.close()
     if not tried.ok:
         return None, f"{tried.reason} {tried.remedy}"
-    drops_user = is_root()
+    drops_user = runs_as_root()
     place = folder / "jail" / "programs"
     python = programs.find_python(drops_user=drops_user)
     bwrap = programs.find_bwrap(place, drops_user=drops_user)

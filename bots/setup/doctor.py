@@ -68,7 +68,11 @@ async def run_checks(env_file: Path) -> tuple[Finding, ...]:
         await _database(settings),
         *await _redis(settings),
         _model(settings),
-        *[Finding(*told) for told in (await tried(settings),) if told],
+        *[
+            Finding(*describe_sdk_error)
+            for describe_sdk_error in (await tried(settings),)
+            if describe_sdk_error
+        ],
         _slack(settings),
         _discord(settings),
         *_allowed(settings),
@@ -282,10 +286,10 @@ async def check_sandbox(settings: Settings) -> Finding:
 
 async def _check_jail(data_dir: Path) -> Finding:
     """Tries a jail with all its flags, in a folder that is gone afterwards."""
-    from sandbox.local.provider import LocalJails
+    from sandbox.local.provider import LocalSandboxProvider
 
     folder = data_dir / f".doctor-{secrets.token_hex(4)}"
-    jails = LocalJails(folder)
+    jails = LocalSandboxProvider(folder)
     try:
         folder.mkdir(mode=0o711, parents=True)
         result = await jails.probe()
@@ -301,10 +305,10 @@ async def _check_jail(data_dir: Path) -> Finding:
 
 async def _check_modal(settings: Settings) -> Finding:
     """Asks Modal whether the token opens the app; makes neither image nor sandbox."""
-    from sandbox.modal.provider import ModalSandboxes
-    from sandbox.records import MemorySandboxRecords
+    from sandbox.memory_records import MemorySandboxRecords
+    from sandbox.modal.provider import ModalSandboxProvider
 
-    sandboxes = ModalSandboxes(build_modal_plan(settings), MemorySandboxRecords())
+    sandboxes = ModalSandboxProvider(build_modal_plan(settings), MemorySandboxRecords())
     try:
         result = await sandboxes.probe()
     finally:
@@ -335,14 +339,13 @@ async def _look_up_modal_function(app: str) -> None:
     """Raises ConfigurationError also for a Modal that does not answer."""
     # only where it is set: its import costs a second
     from bots.bootstrap.modal_queue import look_up_worker_function
-    from sandbox.modal.account import ModalAccount
-    from sandbox.modal.errors import SDK_ERRORS, told
+    from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
 
     account = ModalAccount(app)
     try:
         await look_up_worker_function(account)
     except SDK_ERRORS as error:
-        raise ConfigurationError(f"{told(error)[1]}.") from error
+        raise ConfigurationError(f"{describe_sdk_error(error)[1]}.") from error
     finally:
         await account.close()
 

@@ -9,10 +9,9 @@ from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.ports import PageState, Seen
-from sandbox.client.call import plain
+from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import Connection
-from sandbox.client.stream import CallStream
-from sandbox.inside.browser import packets
+from sandbox.inside.browser import protocol
 
 ACT = Failpoint("sandbox.browse")
 
@@ -36,7 +35,7 @@ class BrowserClient:
         self._connection = connection
 
     async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> Seen:
-        request = packets.encode({"op": "act", "action": action, "arguments": arguments})
+        request = protocol.encode_message({"op": "act", "action": action, "arguments": arguments})
         try:
             with ACT:
                 async with asyncio.timeout(timeout_seconds):
@@ -47,16 +46,16 @@ class BrowserClient:
             raise ToolError(SILENT) from None
         except (asyncio.IncompleteReadError, BrokenPipeError):
             raise ToolError(GONE) from None
-        except (packets.Broken, ValueError):
+        except (protocol.ProtocolError, ValueError):
             await self._restart()
             raise ToolError(GONE) from None
 
     @asynccontextmanager
-    async def take_over(self) -> AsyncGenerator["HandsClient", None]:
+    async def take_over(self) -> AsyncGenerator["BrowserTakeoverClient", None]:
         stream = self._connection.stream("browser")
         try:
-            await stream.write(packets.encode({"op": "takeover"}))
-            yield HandsClient(stream)
+            await stream.write(protocol.encode_message({"op": "takeover"}))
+            yield BrowserTakeoverClient(stream)
         finally:
             stream.close()
 
@@ -64,7 +63,7 @@ class BrowserClient:
         stream = self._connection.stream("browser")
         try:
             await stream.write(request)
-            return await packets.receive(stream)
+            return await protocol.receive_message(stream)
         finally:
             stream.close()
 
@@ -73,7 +72,7 @@ class BrowserClient:
         self._connection.stream("browser", restart=True).close()
 
 
-class HandsClient:
+class BrowserTakeoverClient:
     """Satisfies `core.ports.Hands`."""
 
     def __init__(self, stream: CallStream) -> None:
@@ -82,15 +81,15 @@ class HandsClient:
     async def send(self, message: JsonObject) -> None:
         """Raises ToolError when the browser has ended."""
         try:
-            await self._stream.write(packets.encode(message))
+            await self._stream.write(protocol.encode_message(message))
         except BrokenPipeError:
             raise ToolError(GONE) from None
 
     async def receive(self) -> AsyncIterator[tuple[JsonObject, bytes]]:
         while True:
             try:
-                message, picture = await packets.receive(self._stream)
-            except (asyncio.IncompleteReadError, packets.Broken):
+                message, picture = await protocol.receive_message(self._stream)
+            except (asyncio.IncompleteReadError, protocol.ProtocolError):
                 return
             if not picture or picture.startswith(JPEG_START):
                 yield message, picture
@@ -139,7 +138,7 @@ def _tab(tab: object) -> JsonObject:
 def _text(value: object, characters_max: int) -> str:
     if not isinstance(value, str) or len(value) > characters_max:
         raise ValueError("no fitting text")
-    return plain(value.replace("\0", ""))
+    return replace_surrogates(value.replace("\0", ""))
 
 
 def _texts(value: object, count_max: int) -> tuple[str, ...]:

@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections import deque
-from typing import cast
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 from core.domain.errors import LeaseLost, ToolError
 from core.domain.messages import JsonObject
-from sandbox.inside import frames
+from sandbox.inside import protocol
 
 
-class Call:
+class PendingCall:
     """A call that waits for its answer, and its data on the way."""
 
     def __init__(self) -> None:
@@ -19,33 +21,101 @@ class Call:
         self.pieces_bytes = 0
         self.owed_bytes = 0
         self.takes_data = False
-        self.credit = frames.WINDOW_BYTES
+        self.credit = protocol.WINDOW_BYTES
         self.changed = asyncio.Event()
 
 
-def take_credit(call: Call, payload: bytes) -> None:
-    if len(payload) != frames.CREDIT_AMOUNT.size:
+def add_credit(call: PendingCall, payload: bytes) -> None:
+    if len(payload) != protocol.CREDIT_AMOUNT.size:
         raise ValueError("a credit of a wrong size")
-    amount: int = frames.CREDIT_AMOUNT.unpack(payload)[0]
-    call.credit = min(call.credit + amount, frames.WINDOW_BYTES)
+    amount: int = protocol.CREDIT_AMOUNT.unpack(payload)[0]
+    call.credit = min(call.credit + amount, protocol.WINDOW_BYTES)
 
 
-def as_object(payload: bytes) -> JsonObject:
+def parse_json_object(payload: bytes) -> JsonObject:
     value: object = json.loads(payload)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return cast("JsonObject", value)
 
 
-def refusal(body: JsonObject) -> ToolError | LeaseLost:
+def parse_error(body: JsonObject) -> ToolError | LeaseLost:
     message = body.get("message")
     if not isinstance(message, str):
         raise ValueError("an error without a message")
     if body.get("code") == "stale":
         return LeaseLost("another run uses this sandbox")
-    return ToolError(plain(message)[:2000])
+    return ToolError(replace_surrogates(message)[:2000])
 
 
-def plain(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Without lone surrogates, which no database or network takes."""
     return text.encode("utf-8", "replace").decode()
+
+
+WRITE_BYTES_MAX = 32 * 1024
+
+
+class Flow(Protocol):
+    """What the connection knows of the call."""
+
+    answer: asyncio.Future[JsonObject]
+    pieces: deque[bytes]
+    pieces_bytes: int
+    changed: asyncio.Event
+
+
+@dataclass(slots=True)
+class CallStream:
+    """Made by `Connection.stream`; `close` gives the call up. Reading may wait for ever, writing for credit.
+
+    `pay` tells the other side that its data was taken; `send` sends a piece and is False when the call has ended.
+    """
+
+    flow: Flow
+    pay: Callable[[int], None]
+    send: Callable[[bytes], Awaitable[bool]]
+    forget: Callable[[], None]
+    _read: bytearray = field(default_factory=bytearray)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def readexactly(self, count: int) -> bytes:
+        """Raises IncompleteReadError at the end, ToolError when the other side refuses, SandboxUnavailable."""
+        while len(self._read) < count:
+            if not self.flow.pieces:
+                await self._next(count)
+                continue
+            piece = self.flow.pieces.popleft()
+            self.flow.pieces_bytes -= len(piece)
+            self._read += piece
+            self.pay(len(piece))
+        taken = bytes(self._read[:count])
+        del self._read[:count]
+        return taken
+
+    async def read(self, count_max: int) -> bytes:
+        """At least one byte, as soon as there is one; none at the end. Raises ToolError and SandboxUnavailable."""
+        try:
+            first = await self.readexactly(1)
+        except asyncio.IncompleteReadError:
+            return b""
+        rest = bytes(self._read[: count_max - 1])
+        del self._read[: count_max - 1]
+        return first + rest
+
+    async def write(self, content: bytes) -> None:
+        """Raises BrokenPipeError when the call has ended."""
+        async with self._writing:
+            for start in range(0, len(content), WRITE_BYTES_MAX):
+                if not await self.send(content[start : start + WRITE_BYTES_MAX]):
+                    raise BrokenPipeError("the call has ended")
+
+    def close(self) -> None:
+        self.forget()
+
+    async def _next(self, count: int) -> None:
+        if self.flow.answer.done():
+            self.flow.answer.result()
+            raise asyncio.IncompleteReadError(bytes(self._read), count)
+        self.flow.changed.clear()
+        await self.flow.changed.wait()

@@ -9,9 +9,8 @@ from typing import Protocol
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import JsonObject
 from core.tasks import cancel, spawn
-from sandbox.client.call import Call, as_object, refusal, take_credit
-from sandbox.client.stream import CallStream
-from sandbox.inside import frames
+from sandbox.client.call import CallStream, PendingCall, add_credit, parse_error, parse_json_object
+from sandbox.inside import protocol
 
 ANSWER_SECONDS = 30.0
 LOST = "The sandbox stopped working. A new one starts with the same files."
@@ -37,7 +36,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._label = label
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._relayed: dict[int, Callable[[int, bytes], None]] = {}
         self._last_channel = 0
         self._lost_because: str | None = None
@@ -65,8 +64,8 @@ class Connection:
             raise self._lost() from None
 
     def greet(self, fence: int) -> None:
-        hello = {"protocol": frames.PROTOCOL, "fence": fence}
-        self._writer.write(frames.encode_json(frames.HELLO, 0, hello))
+        hello = {"protocol": protocol.PROTOCOL_VERSION, "fence": fence}
+        self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     async def call(
         self, op: str, *, answer_seconds: float = ANSWER_SECONDS, **fields: object
@@ -116,11 +115,11 @@ class Connection:
         channel, call = self._open(op, fields)
         try:
             async for piece in pieces:
-                for start in range(0, len(piece), frames.DATA_BYTES_MAX):
-                    part = piece[start : start + frames.DATA_BYTES_MAX]
+                for start in range(0, len(piece), protocol.DATA_BYTES_MAX):
+                    part = piece[start : start + protocol.DATA_BYTES_MAX]
                     if not await self._send_part(channel, call, op, part):
                         return call.answer.result()
-            self._writer.write(frames.encode(frames.END, channel))
+            self._writer.write(protocol.encode_frame(protocol.END, channel))
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await call.answer
         except TimeoutError:
@@ -136,13 +135,13 @@ class Connection:
             raise self._lost()
         self._last_channel += 1
         self._relayed[self._last_channel] = deliver
-        self._writer.write(frames.encode(frames.OPEN, self._last_channel, opening))
+        self._writer.write(protocol.encode_frame(protocol.OPEN, self._last_channel, opening))
         return self._last_channel
 
     def pass_on(self, kind: int, channel: int, payload: bytes) -> None:
         """A later frame of a relayed call."""
         if self._lost_because is None and channel in self._relayed:
-            self._writer.write(frames.encode(kind, channel, payload))
+            self._writer.write(protocol.encode_frame(kind, channel, payload))
 
     def end_relay(self, channel: int) -> None:
         self._relayed.pop(channel, None)
@@ -163,7 +162,7 @@ class Connection:
                 call.answer.exception()
             call.changed.set()
         for deliver in tuple(self._relayed.values()):
-            deliver(frames.CANCEL, b"")
+            deliver(protocol.CANCEL, b"")
 
     async def close(self) -> None:
         self.lose("closed")
@@ -179,25 +178,27 @@ class Connection:
 
     def _open(
         self, op: str, fields: dict[str, object], *, takes_data: bool = False
-    ) -> tuple[int, Call]:
+    ) -> tuple[int, PendingCall]:
         if self._lost_because is not None:
             raise self._lost()
         try:
-            frame = frames.encode_json(frames.OPEN, self._last_channel + 1, {"op": op, **fields})
+            frame = protocol.encode_json_frame(
+                protocol.OPEN, self._last_channel + 1, {"op": op, **fields}
+            )
         except ValueError as error:
             raise ToolError("That is too long for one call; put it in a file first.") from error
         self._last_channel += 1
-        call = self._calls[self._last_channel] = Call()
+        call = self._calls[self._last_channel] = PendingCall()
         call.takes_data = takes_data
         self._writer.write(frame)
         return self._last_channel, call
 
-    def _forget(self, channel: int, call: Call) -> None:
+    def _forget(self, channel: int, call: PendingCall) -> None:
         self._calls.pop(channel, None)
         if not call.answer.done():
             call.answer.cancel()
             if self._lost_because is None:
-                self._writer.write(frames.encode(frames.CANCEL, channel))
+                self._writer.write(protocol.encode_frame(protocol.CANCEL, channel))
         elif not call.answer.cancelled():
             call.answer.exception()
 
@@ -208,25 +209,25 @@ class Connection:
         if self._lost_because is not None or call is None:
             return
         call.owed_bytes += amount
-        if call.owed_bytes >= frames.DATA_BYTES_MAX:
-            credit = frames.CREDIT_AMOUNT.pack(call.owed_bytes)
+        if call.owed_bytes >= protocol.DATA_BYTES_MAX:
+            credit = protocol.CREDIT_AMOUNT.pack(call.owed_bytes)
             call.owed_bytes = 0
-            self._writer.write(frames.encode(frames.CREDIT, channel, credit))
+            self._writer.write(protocol.encode_frame(protocol.CREDIT, channel, credit))
 
-    async def _send_part(self, channel: int, call: Call, op: str, part: bytes) -> bool:
+    async def _send_part(self, channel: int, call: PendingCall, op: str, part: bytes) -> bool:
         while call.credit < len(part) and not call.answer.done():
             await self._change(call, op)
         if call.answer.done():
             return False  # it was refused half-way
         call.credit -= len(part)
-        self._writer.write(frames.encode(frames.DATA, channel, part))
+        self._writer.write(protocol.encode_frame(protocol.DATA, channel, part))
         try:
             await self._writer.drain()
         except OSError:
             self.lose("the stream was cut")
         return not call.answer.done()
 
-    async def _change(self, call: Call, op: str) -> None:
+    async def _change(self, call: PendingCall, op: str) -> None:
         call.changed.clear()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -238,9 +239,9 @@ class Connection:
     async def _receive(self) -> None:
         try:
             while True:
-                header = await self._reader.readexactly(frames.HEADER.size)
-                length, kind, channel = frames.HEADER.unpack(header)
-                if length > frames.payload_bytes_max(kind):
+                header = await self._reader.readexactly(protocol.HEADER.size)
+                length, kind, channel = protocol.HEADER.unpack(header)
+                if length > protocol.payload_bytes_max(kind):
                     self.lose(f"a frame of kind {kind} with {length} bytes")
                     return
                 payload = await self._reader.readexactly(length) if length else b""
@@ -253,7 +254,7 @@ class Connection:
             self.lose(f"a malformed frame: {error}")
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
-        if kind == frames.HELLO:
+        if kind == protocol.HELLO:
             self._take_hello(payload)
             return
         if not 0 < channel <= self._last_channel:
@@ -265,27 +266,27 @@ class Connection:
         if call is not None and not call.answer.done():  # else nobody waits for it any more
             self._take(call, kind, payload)
 
-    def _take(self, call: Call, kind: int, payload: bytes) -> None:
-        if kind == frames.RESULT:
-            call.answer.set_result(as_object(payload))
-        elif kind == frames.ERROR:
-            call.answer.set_exception(refusal(as_object(payload)))
-        elif kind == frames.DATA:
+    def _take(self, call: PendingCall, kind: int, payload: bytes) -> None:
+        if kind == protocol.RESULT:
+            call.answer.set_result(parse_json_object(payload))
+        elif kind == protocol.ERROR:
+            call.answer.set_exception(parse_error(parse_json_object(payload)))
+        elif kind == protocol.DATA:
             self._take_data(call, payload)
-        elif kind == frames.CREDIT:
-            take_credit(call, payload)
+        elif kind == protocol.CREDIT:
+            add_credit(call, payload)
         call.changed.set()
 
     def _take_hello(self, payload: bytes) -> None:
-        hello = as_object(payload)
-        if hello.get("protocol") != frames.PROTOCOL:
+        hello = parse_json_object(payload)
+        if hello.get("protocol") != protocol.PROTOCOL_VERSION:
             raise ValueError(f"protocol {str(hello.get('protocol'))[:40]}")
         if self._hello.done():
             raise ValueError("a second hello")
         self._hello.set_result(None)
 
-    def _take_data(self, call: Call, payload: bytes) -> None:
+    def _take_data(self, call: PendingCall, payload: bytes) -> None:
         call.pieces_bytes += len(payload)
-        if not payload or not call.takes_data or call.pieces_bytes > frames.WINDOW_BYTES:
+        if not payload or not call.takes_data or call.pieces_bytes > protocol.WINDOW_BYTES:
             raise ValueError("data that was not asked for, or is none")
         call.pieces.append(payload)

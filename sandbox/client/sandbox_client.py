@@ -11,10 +11,9 @@ from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.client.browser import BrowserClient
-from sandbox.client.call import plain
+from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
-from sandbox.client.stream import CallStream
-from sandbox.inside.ports import CONNECTED
+from sandbox.inside.sockets import CONNECTED
 
 EXECUTE = Failpoint("sandbox.execute")
 INTERRUPT = Failpoint("sandbox.interrupt")
@@ -107,11 +106,11 @@ class ShellClient:
                 answer_seconds=timeout_seconds + ANSWER_SECONDS,
                 command=command,
                 session=session,
-                folder=None if folder is None else inside_path(folder),
+                folder=None if folder is None else workspace_relative_path(folder),
                 timeout_seconds=timeout_seconds,
                 fence=self._fence,
             )
-        return checked(self._connection, answer, _output)
+        return parse_answer(self._connection, answer, _output)
 
     async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
         answer = await self._connection.call(
@@ -120,7 +119,7 @@ class ShellClient:
             session=session,
             timeout_seconds=timeout_seconds,
         )
-        return checked(self._connection, answer, _output)
+        return parse_answer(self._connection, answer, _output)
 
     async def type_text(self, session: str, text: str) -> None:
         with TYPE:
@@ -131,7 +130,7 @@ class ShellClient:
             await self._connection.call("terminate", session=session)
 
     async def sessions(self) -> tuple[ShellSession, ...]:
-        return checked(self._connection, await self._connection.call("sessions"), _sessions)
+        return parse_answer(self._connection, await self._connection.call("sessions"), _sessions)
 
 
 class FilesClient:
@@ -143,7 +142,7 @@ class FilesClient:
     ) -> AsyncIterator[bytes]:
         left = length
         stream = self._connection.receive_pieces(
-            "read", path=inside_path(path), offset=offset, length=length
+            "read", path=workspace_relative_path(path), offset=offset, length=length
         )
         async with aclosing(stream):
             async for piece in stream:
@@ -159,22 +158,22 @@ class FilesClient:
     ) -> int:
         with WRITE:
             answer = await self._connection.send_pieces(
-                "write", pieces, path=inside_path(path), mode=mode
+                "write", pieces, path=workspace_relative_path(path), mode=mode
             )
-        return checked(self._connection, answer, lambda body: integer(body, "size_bytes"))
+        return parse_answer(self._connection, answer, lambda body: require_size(body, "size_bytes"))
 
     async def list(self, path: str) -> tuple[FileEntry, ...]:
-        answer = await self._connection.call("list", path=inside_path(path))
-        return checked(self._connection, answer, _entries)
+        answer = await self._connection.call("list", path=workspace_relative_path(path))
+        return parse_answer(self._connection, answer, _entries)
 
     async def delete(self, path: str) -> None:
         with DELETE:
             await self._connection.call(
-                "delete", answer_seconds=DELETE_SECONDS, path=inside_path(path)
+                "delete", answer_seconds=DELETE_SECONDS, path=workspace_relative_path(path)
             )
 
 
-def inside_path(path: str) -> str:
+def workspace_relative_path(path: str) -> str:
     """The path relative to /workspace. Raises ToolError for another absolute path."""
     if len(path) > PATH_CHARACTERS_MAX:
         raise ToolError("The path is too long.")
@@ -185,7 +184,7 @@ def inside_path(path: str) -> str:
     return path
 
 
-def checked(
+def parse_answer(
     connection: Connection, answer: JsonObject, shape: Callable[[JsonObject], ShapeT]
 ) -> ShapeT:
     """The answer in its shape; a program that answers in another one is not trusted any further."""
@@ -196,28 +195,28 @@ def checked(
         raise SandboxUnavailable(LOST, detail=f"a malformed answer: {error}") from error
 
 
-def integer(body: JsonObject, name: str) -> int:
+def require_size(body: JsonObject, name: str) -> int:
     value = body.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
         raise ValueError(f"{name} is no size")
     return value
 
 
-def number(body: JsonObject, name: str) -> float:
+def require_number(body: JsonObject, name: str) -> float:
     value = body.get(name)
     if not isinstance(value, int | float) or not abs(value) < 1e15:
         raise ValueError(f"{name} is no number")
     return float(value)
 
 
-def text(body: JsonObject, name: str, characters_max: int = PATH_CHARACTERS_MAX) -> str:
+def require_text(body: JsonObject, name: str, characters_max: int = PATH_CHARACTERS_MAX) -> str:
     value = body.get(name)
     if not isinstance(value, str) or len(value) > characters_max:
         raise ValueError(f"{name} is no fitting text")
-    return plain(value)
+    return replace_surrogates(value)
 
 
-def objects(body: JsonObject, name: str, count_max: int) -> list[JsonObject]:
+def require_objects(body: JsonObject, name: str, count_max: int) -> list[JsonObject]:
     values = body.get(name)
     if not isinstance(values, list) or len(values) > count_max:
         raise ValueError(f"{name} is no fitting list")
@@ -226,7 +225,7 @@ def objects(body: JsonObject, name: str, count_max: int) -> list[JsonObject]:
     return cast("list[JsonObject]", values)
 
 
-def readable(output: str) -> str:
+def strip_terminal_codes(output: str) -> str:
     """Terminal output as text: no escape sequences, no control characters but newline and tab."""
     if "\r" in output:
         output = output.replace("\r\n", "\n").replace("\r", "\n")
@@ -238,12 +237,12 @@ def _output(body: JsonObject) -> CommandOutput:
     is_code = isinstance(exit_code, int) and not isinstance(exit_code, bool)
     if exit_code is not None and not (is_code and 0 <= cast("int", exit_code) <= 255):
         raise ValueError("exit_code is no exit code")
-    path = None if body.get("output_path") is None else text(body, "output_path")
+    path = None if body.get("output_path") is None else require_text(body, "output_path")
     return CommandOutput(
-        output=readable(text(body, "output", OUTPUT_CHARACTERS_MAX)),
+        output=strip_terminal_codes(require_text(body, "output", OUTPUT_CHARACTERS_MAX)),
         exit_code=cast("int | None", exit_code),
-        folder=text(body, "folder"),
-        dropped_bytes=integer(body, "dropped_bytes"),
+        folder=require_text(body, "folder"),
+        dropped_bytes=require_size(body, "dropped_bytes"),
         output_path=path,
     )
 
@@ -251,24 +250,24 @@ def _output(body: JsonObject) -> CommandOutput:
 def _sessions(body: JsonObject) -> tuple[ShellSession, ...]:
     return tuple(
         ShellSession(
-            name=text(session, "name"),
-            command=text(session, "command"),
+            name=require_text(session, "name"),
+            command=require_text(session, "command"),
             is_running=session.get("is_running") is True,
-            running_seconds=number(session, "running_seconds"),
+            running_seconds=require_number(session, "running_seconds"),
         )
-        for session in objects(body, "sessions", SESSIONS_MAX)
+        for session in require_objects(body, "sessions", SESSIONS_MAX)
     )
 
 
 def _entries(body: JsonObject) -> tuple[FileEntry, ...]:
     return tuple(
         FileEntry(
-            path=text(entry, "path", 3 * PATH_CHARACTERS_MAX),
+            path=require_text(entry, "path", 3 * PATH_CHARACTERS_MAX),
             kind=_kind(entry),
-            size_bytes=integer(entry, "size_bytes"),
-            modified_at=number(entry, "modified_at"),
+            size_bytes=require_size(entry, "size_bytes"),
+            modified_at=require_number(entry, "modified_at"),
         )
-        for entry in objects(body, "entries", ENTRIES_MAX)
+        for entry in require_objects(body, "entries", ENTRIES_MAX)
     )
 
 

@@ -11,15 +11,19 @@ from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.docker.command import Attached, Docker, DockerPlan, Done
-from sandbox.full_disk import not_had
-from sandbox.lifecycle import Patience, next_step
+from sandbox.diagnostics import sandbox_unavailable
+from sandbox.docker.cli import AttachedProcess, DockerCli, DockerCommands, DockerResult
+from sandbox.lifecycle import LifecyclePolicy, next_step
 from sandbox.local.probe import ProbeResult
-from sandbox.local.shared_access import Doors, Remote
+from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
-from sandbox.machines import Machine, Machines, check_thread_id
-from sandbox.modal.program import packed_program
-from sandbox.start_limiter import cores
+from sandbox.packed_program import packed_program
+from sandbox.running_sandboxes import (
+    RunningSandbox,
+    RunningSandboxes,
+    check_thread_id,
+    usable_cores,
+)
 
 START = Failpoint("docker.start")
 REMOVE = Failpoint("docker.remove")
@@ -27,7 +31,7 @@ ROUND_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 10.0
 SILENCE_SECONDS = 24 * 3600
-PATIENCE = Patience()
+PATIENCE = LifecyclePolicy()
 NOT_STARTED = "The sandbox could not be started."
 NOT_DELETED = "The files of this conversation could not be deleted."
 ENDED_ALONE = "The sandbox ended unexpectedly. A fresh one has started with the same files; what ran in it is gone."
@@ -35,26 +39,26 @@ ENDED_ALONE = "The sandbox ended unexpectedly. A fresh one has started with the 
 log = logging.getLogger(__name__)
 
 
-class DockerContainers:
+class DockerSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. In `folder` are the locks of the threads."""
 
     def __init__(
         self,
-        plan: DockerPlan,
+        plan: DockerCommands,
         folder: Path,
         *,
-        docker: Docker | None = None,
-        patience: Patience = PATIENCE,
+        docker: DockerCli | None = None,
+        patience: LifecyclePolicy = PATIENCE,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._plan = plan
-        self._docker = docker or Docker()
+        self._docker = docker or DockerCli()
         self._patience = patience
         self._now = now
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = Machines(self._start, self._lost, starts_at_once=cores())
-        self._doors = Doors(
+        self._machines = RunningSandboxes(self._start, self._lost, starts_at_once=usable_cores())
+        self._doors = SharedAccess(
             folder / "doors", self._workspaces, self._machines.running, self._machines.stop
         )
         self._used_at: dict[str, float] = {}
@@ -158,13 +162,13 @@ class DockerContainers:
         if not done.is_good:
             log.warning("the container of thread %s stays: %s", thread_id, done.last_words)
 
-    async def _start(self, thread_id: str) -> Machine:
+    async def _start(self, thread_id: str) -> RunningSandbox:
         try:
             self._workspaces.prepare()
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise not_had(error, NOT_STARTED) from error
-        if isinstance(workspace, Remote):
+            raise sandbox_unavailable(error, NOT_STARTED) from error
+        if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
             with START:
@@ -200,7 +204,7 @@ class DockerContainers:
         connection = Connection(attached.reader, attached.writer, label=thread_id)
         return _Container(self, thread_id, attached, connection, workspace)
 
-    def _lost(self, thread_id: str, machine: Machine) -> None:
+    def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
         if isinstance(machine, _Container) and not machine.connection.was_noticed:
             self._news.add(thread_id)
 
@@ -224,7 +228,7 @@ class DockerContainers:
             detail = f"docker {command[0]}: {done.last_words}"
             raise SandboxUnavailable(public_message, detail=detail)
 
-    async def _run(self, command: list[str]) -> Done:
+    async def _run(self, command: list[str]) -> DockerResult:
         return await self._docker.run(command, seconds=COMMAND_SECONDS)
 
     async def _repeat(self) -> None:
@@ -234,13 +238,13 @@ class DockerContainers:
 
 
 class _Container:
-    """Satisfies `sandbox.machines.Machine`."""
+    """Satisfies `sandbox.running_sandboxes.RunningSandbox`."""
 
     def __init__(
         self,
-        provider: DockerContainers,
+        provider: DockerSandboxProvider,
         thread_id: str,
-        attached: Attached,
+        attached: AttachedProcess,
         connection: Connection,
         workspace: Workspace,
     ) -> None:

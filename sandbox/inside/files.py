@@ -2,13 +2,127 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
-from sandbox.inside import frames, paths
-from sandbox.inside.link import Call, CallError
-from sandbox.inside.loop import Loop
-from sandbox.inside.paths import opened_parent, shown
+from sandbox.inside import protocol
+from sandbox.inside.event_loop import EventLoop
+from sandbox.inside.host_connection import Call, CallError
+
+LINKS_MAX = 40
+LEADS_OUT = "The path leads out of /workspace."
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def printable_name(name: str) -> str:
+    """A file name as text that travels anywhere: bytes that are no UTF-8 become `\\xNN`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def stored_name(path: str) -> str:
+    """Undoes `printable_name`."""
+    if "\\x" not in path:
+        return path
+    import re  # only here: most names need none
+
+    plain = re.sub(
+        rb"\\x([89a-f][0-9a-f])",
+        lambda match: bytes([int(match[1], 16)]),
+        path.encode("utf-8", "surrogateescape"),
+    )
+    return os.fsdecode(plain)
+
+
+class open_parent_folder:  # noqa: N801 - a context manager
+    """The folder that holds the path's last name, open, and that name ("." for the workspace itself).
+
+    Links are followed where they stay inside. Raises CallError when one leads out, OSError when a folder is missing.
+    """
+
+    def __init__(
+        self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True
+    ) -> None:
+        self._walk = _Walk(root, path, makes_folders, follows_last)
+
+    def __enter__(self) -> tuple[int, str]:
+        try:
+            name = self._walk.to_last()
+        except BaseException:
+            self._walk.close()
+            raise
+        return self._walk.folders[-1], name
+
+    def __exit__(self, *_error: object) -> None:
+        self._walk.close()
+
+
+class _Walk:
+    def __init__(self, root: str, path: str, makes_folders: bool, follows_last: bool) -> None:
+        self._root = root
+        self._names = _parts(path)
+        self._makes_folders = makes_folders
+        self._follows_last = follows_last
+        self._links = 0
+        self.folders = [os.open(root, FOLDER)]
+
+    def to_last(self) -> str:
+        while self._names:
+            name = self._names.pop(0)
+            if name == "..":
+                if len(self.folders) == 1:
+                    raise CallError(LEADS_OUT)
+                os.close(self.folders.pop())
+            elif not self._names:
+                if not (self._follows_last and self._follow(name)):
+                    return name
+            elif not self._follow(name):
+                self._enter(name)
+        return "."
+
+    def close(self) -> None:
+        for folder in self.folders:
+            os.close(folder)
+
+    def _enter(self, name: str) -> None:
+        if len(self.folders) > 500:
+            raise CallError("The path has too many folders; use the shell.")
+        try:
+            folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
+        except FileNotFoundError:
+            if not self._makes_folders:
+                raise
+            os.mkdir(name, 0o755, dir_fd=self.folders[-1])
+            folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
+        self.folders.append(folder)
+
+    def _follow(self, name: str) -> bool:
+        """Puts a link's target in front of what is left; False when the name is no link."""
+        try:
+            target = os.readlink(name, dir_fd=self.folders[-1])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise
+        self._links += 1
+        if self._links > LINKS_MAX:
+            raise OSError(errno.ELOOP, "too many links")
+        if target.startswith("/"):
+            for start in ("/workspace", self._root):
+                if target == start or target.startswith(start + "/"):
+                    target = target[len(start) :]
+                    break
+            else:
+                raise CallError(LEADS_OUT)
+            while len(self.folders) > 1:
+                os.close(self.folders.pop())
+        self._names = _parts(target) + self._names
+        return True
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
@@ -21,14 +135,14 @@ READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Files:
-    def __init__(self, loop: Loop, root: str) -> None:
+class FileOperations:
+    def __init__(self, loop: EventLoop, root: str) -> None:
         self._loop = loop
         self._root = root
         self.full_message = ""  # set by the host while the workspace is over its quota
 
     def read(self, call: Call) -> None:
-        with opened_parent(self._root, self._path(call)) as (parent, name):
+        with open_parent_folder(self._root, self._path(call)) as (parent, name):
             descriptor = os.open(name, READ_FLAGS, dir_fd=parent)
         offset, length = int(call.request.get("offset", 0)), call.request.get("length")
         left = None if length is None else int(length)
@@ -43,12 +157,12 @@ class Files:
 
         def next_piece() -> bytes | None:
             nonlocal left
-            size = frames.DATA_BYTES_MAX if left is None else min(left, frames.DATA_BYTES_MAX)
+            size = protocol.DATA_BYTES_MAX if left is None else min(left, protocol.DATA_BYTES_MAX)
             try:
                 piece = os.read(descriptor, size)
             except OSError as error:
                 os.close(descriptor)
-                call.fail(explained(error))
+                call.fail(describe_os_error(error))
                 return None
             if not piece:
                 os.close(descriptor)
@@ -63,7 +177,7 @@ class Files:
     def write(self, call: Call) -> None:
         if self.full_message:
             raise CallError(self.full_message)
-        with opened_parent(self._root, self._path(call), makes_folders=True) as (parent, name):
+        with open_parent_folder(self._root, self._path(call), makes_folders=True) as (parent, name):
             if name == "." or _is_folder(name, parent):
                 raise CallError("The path is a folder.")
             _Replacement(call, os.dup(parent), name)
@@ -71,19 +185,19 @@ class Files:
     def list(self, call: Call) -> None:
         path = self._path(call)
         plain = "/".join(part for part in path.split("/") if part not in ("", "."))
-        with opened_parent(self._root, path) as (parent, name):
+        with open_parent_folder(self._root, path) as (parent, name):
             facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(facts.st_mode):
                 call.answer({"entries": [_entry(plain, facts)]})
                 return
-            folder = os.open(name, paths.FOLDER, dir_fd=parent)
+            folder = os.open(name, FOLDER, dir_fd=parent)
         try:
-            call.answer({"entries": _entries(folder, shown(plain))})
+            call.answer({"entries": _entries(folder, printable_name(plain))})
         finally:
             os.close(folder)
 
     def delete(self, call: Call) -> None:
-        with opened_parent(self._root, self._path(call), follows_last=False) as (parent, name):
+        with open_parent_folder(self._root, self._path(call), follows_last=False) as (parent, name):
             if name == ".":
                 raise CallError("The workspace itself cannot be deleted.")
             if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -115,7 +229,7 @@ class Files:
                 else CallError("Not all of the folder could be deleted.")
             )
         except OSError as failure:
-            error = explained(failure)
+            error = describe_os_error(failure)
         finally:
             os.close(parent)
         self._loop.from_thread(lambda: call.fail(error) if error else call.answer({}))
@@ -124,7 +238,7 @@ class Files:
         path = str(call.request["path"])
         if "\0" in path:
             raise CallError("A path holds no NUL.")
-        stored = paths.as_stored(path)
+        stored = stored_name(path)
         if stored == path:
             return path
         with_escapes = os.path.join(self._root, path)
@@ -154,7 +268,7 @@ class _Replacement:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
             self._abandon()
-            self._call.fail(explained(error))
+            self._call.fail(describe_os_error(error))
             return
         self._size += len(piece)
 
@@ -164,7 +278,7 @@ class _Replacement:
             os.replace(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except OSError as error:
             self._abandon()
-            self._call.fail(explained(error))
+            self._call.fail(describe_os_error(error))
             return
         os.close(self._file)
         os.close(self._parent)
@@ -189,7 +303,7 @@ class _Replacement:
         os.close(self._parent)
 
 
-def explained(error: OSError) -> CallError:
+def describe_os_error(error: OSError) -> CallError:
     """The error in words for the model."""
     texts = {
         "FileNotFoundError": "There is no such file or folder.",
@@ -231,7 +345,9 @@ def _entries(folder: int, under: str) -> list[dict[str, Any]]:
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        found.append(_entry(f"{under}/{shown(name)}" if under else shown(name), facts))
+        found.append(
+            _entry(f"{under}/{printable_name(name)}" if under else printable_name(name), facts)
+        )
     return found
 
 

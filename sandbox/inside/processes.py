@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 
-from sandbox.inside.lean import signal
+from sandbox.inside.fast_stdlib import signal
+from sandbox.inside.host_connection import CallError
+from sandbox.inside.terminal import prompt_command
 
-MARK = "THREADHAND_SHELL"  # in the environment of everything that a session starts
+SESSION_VARIABLE = "THREADHAND_SHELL"  # in the environment of everything that a session starts
 PASSES_MAX = 50
 
 
-def of_session(shell_pid: int, mark: str) -> set[int]:
+def session_processes(shell_pid: int, mark: str) -> set[int]:
     """Everything with the shell's session id, its mark in the environment, or such a parent."""
-    needle = f"{MARK}={mark}".encode()
+    needle = f"{SESSION_VARIABLE}={mark}".encode()
     everyone = _everyone()
     found = {
         pid
@@ -22,7 +25,7 @@ def of_session(shell_pid: int, mark: str) -> set[int]:
     return _with_descendants(found, everyone)
 
 
-def of_group(group: int) -> set[int]:
+def group_processes(group: int) -> set[int]:
     """The members of a process group and all below them, also those that left it."""
     everyone = _everyone()
     found = {pid for pid, (_, its_group, _) in everyone.items() if its_group == group}
@@ -51,22 +54,22 @@ def _with_descendants(found: set[int], everyone: dict[int, tuple[int, int, int]]
 def kill_session(shell_pid: int, mark: str) -> None:
     """Kills until a pass finds nobody: first stops them all, so that none forks away meanwhile."""
     for _ in range(PASSES_MAX):
-        pids = of_session(shell_pid, mark)
+        pids = session_processes(shell_pid, mark)
         if not pids:
             return
         for how in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
-                send(pid, how)
+                send_signal(pid, how)
 
 
-def send(pid: int, how: int) -> None:
+def send_signal(pid: int, how: int) -> None:
     try:
         os.kill(pid, how)
     except OSError:
         return  # it has ended already
 
 
-def send_group(group: int, how: int) -> None:
+def send_group_signal(group: int, how: int) -> None:
     try:
         os.killpg(group, how)
     except OSError:
@@ -93,3 +96,71 @@ def _has_mark(pid: int, needle: bytes) -> bool:
             return needle in file.read(256 * 1024).split(b"\0")
     except OSError:
         return False
+
+
+def start_bash(folder: str, mark: str) -> tuple[int, int]:
+    """The pid of a fresh bash and the master side of its terminal. Raises CallError."""
+    environment = {
+        **os.environ,  # noqa: TID251 - the sandbox's own, cleaned by the host
+        "TERM": "dumb",
+        "PS1": "",
+        "PS2": "",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "HISTFILE": "/dev/null",
+        SESSION_VARIABLE: mark,
+        "PROMPT_COMMAND": prompt_command(mark),
+    }
+    arguments = ["bash", "--noprofile", "--norc", "--noediting", "-i"]
+    try:
+        pid, terminal = os.forkpty()
+    except OSError as error:
+        raise CallError(
+            f"The sandbox can start no more processes ({error.strerror}); terminate some sessions."
+        ) from None
+    if pid == 0:
+        become_bash(folder, arguments, environment)
+    os.set_inheritable(terminal, False)
+    return pid, terminal
+
+
+def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
+    """In the child: never returns."""
+    try:
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_DFL)  # Python's own settings would be inherited
+        _die_first()
+        os.nice(5)
+        os.chdir(folder)
+        os.execve("/bin/bash", arguments, environment)
+    finally:
+        os._exit(127)
+
+
+def _die_first() -> None:
+    """Out of memory, a command dies before the program inside."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        return
+
+
+def reap_shell(pid: int) -> int:
+    """The exit code of a shell that closed its terminal, as bash would tell it; kills one that lives on."""
+    deadline = time.monotonic() + 0.2
+    while time.monotonic() < deadline:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except OSError:
+            return 137
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        time.sleep(0.005)
+    send_signal(pid, signal.SIGKILL)
+    try:
+        os.waitpid(pid, 0)
+    except OSError:
+        return 137
+    return 137

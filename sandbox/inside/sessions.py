@@ -6,11 +6,11 @@ import os
 import time
 
 from sandbox.inside import processes
-from sandbox.inside.lean import signal
-from sandbox.inside.link import Call, CallError
-from sandbox.inside.loop import Loop, Timer
-from sandbox.inside.output import OutputFiles
+from sandbox.inside.event_loop import EventLoop, Timer
+from sandbox.inside.fast_stdlib import signal
+from sandbox.inside.host_connection import Call, CallError
 from sandbox.inside.shell import Shell
+from sandbox.inside.terminal import OutputFiles
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ COMMAND_BYTES_MAX = 1024 * 1024
 INTERRUPT_STEP_SECONDS = 0.4
 
 
-class Sessions:
+class ShellSessions:
     """`limit_seconds` is how long any one command may run."""
 
-    def __init__(self, loop: Loop, root: str, state_folder: str, limit_seconds: float) -> None:
+    def __init__(self, loop: EventLoop, root: str, state_folder: str, limit_seconds: float) -> None:
         self._loop = loop
         self._root = root
         self._files = OutputFiles(state_folder)
@@ -146,7 +146,7 @@ class Sessions:
                 doomed.update(shell.command_processes())
                 shell.signal_command(signal.SIGINT)
 
-        self._when_ended(shell.name, lambda: kill_all(doomed))  # also what left the group
+        self._when_ended(shell.name, lambda: kill_processes(doomed))  # also what left the group
         step(shell.withdraw)()
         step(lambda: interrupt(is_first=True))()
         for part in (0.1, 0.3, 0.6):
@@ -223,9 +223,9 @@ class Sessions:
         self._when_ended(name, answer)
 
 
-def kill_all(pids: set[int]) -> None:
+def kill_processes(pids: set[int]) -> None:
     for pid in pids:
-        processes.send(pid, signal.SIGKILL)
+        processes.send_signal(pid, signal.SIGKILL)
 
 
 def _answer(shell: Shell, root: str) -> dict[str, Any]:

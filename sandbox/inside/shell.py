@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import time
 
-from sandbox.inside import bash, processes
-from sandbox.inside.lean import signal
-from sandbox.inside.link import CallError
-from sandbox.inside.loop import Loop
-from sandbox.inside.marks import NUMBER, Mark, Marks
-from sandbox.inside.output import Output, OutputFiles
-from sandbox.inside.script import Script
-from sandbox.inside.terminal import Terminal
+from sandbox.inside import processes
+from sandbox.inside.event_loop import EventLoop
+from sandbox.inside.fast_stdlib import signal
+from sandbox.inside.host_connection import CallError
+from sandbox.inside.terminal import (
+    NUMBER_VARIABLE,
+    CapturedOutput,
+    OutputFiles,
+    PromptMarker,
+    PromptMarkerParser,
+    Terminal,
+)
 
 TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ class Shell:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         files: OutputFiles,
         name: str,
         folder: str,
@@ -53,19 +57,19 @@ class Shell:
         self.fence = 0
         self.started_at = time.monotonic()
         self.exit_code: int | None = None
-        self.output = Output(files, "")
+        self.output = CapturedOutput(files, "")
         self.is_dead = False
         self._is_ready = False
         self._is_waiting = False  # for the shell to be ready
         self._early = b""
         self.count = 0
         self._folder = folder
-        self._script = Script(f"{files.folder}/{mark}.sh")
-        self._marks = Marks(mark)
-        self._last = Mark(0)
+        self._script = CommandFile(f"{files.folder}/{mark}.sh")
+        self._marks = PromptMarkerParser(mark)
+        self._last = PromptMarker(0)
         self._is_withdrawn = False
         self._was_interrupted = False
-        self.pid, descriptor = bash.start(folder, mark)
+        self.pid, descriptor = processes.start_bash(folder, mark)
         self._terminal = Terminal(descriptor)
         loop.on_readable(descriptor, self._read)
         self._watch = self._watch_process()
@@ -85,10 +89,10 @@ class Shell:
     def run(self, command: str, folder: str | None, fence: int) -> None:
         """Starts the command; the caller has made sure that none is running."""
         self.count += 1
-        enter = "" if folder is None else f"cd -- {quote(folder)} || return 1\n"
+        enter = "" if folder is None else f"cd -- {shell_quote(folder)} || return 1\n"
         self._script.write(enter + command)
         self.output.close()
-        self.output = Output(self._files, f"{self.name_for_files()}-{self.count}.txt")
+        self.output = CapturedOutput(self._files, f"{self.name_for_files()}-{self.count}.txt")
         self.command, self.fence, self.exit_code = command, fence, None
         self.started_at = time.monotonic()
         self._is_waiting, self._is_withdrawn, self._was_interrupted = True, False, False
@@ -124,8 +128,8 @@ class Shell:
         if self.is_itself(group):
             self._was_interrupted = True
         if group and (group != self.pid or how == signal.SIGINT):
-            processes.send_group(group, how)
-            processes.send_group(group, signal.SIGCONT)
+            processes.send_group_signal(group, how)
+            processes.send_group_signal(group, signal.SIGCONT)
 
     def is_itself(self, group: int) -> bool:
         """This shell, or one that was started in it and reads what we type."""
@@ -134,7 +138,7 @@ class Shell:
     def command_processes(self) -> set[int]:
         """Those of the running command; none while it is the shell itself that works."""
         group = self.foreground
-        return set() if group == 0 or self.is_itself(group) else processes.of_group(group)
+        return set() if group == 0 or self.is_itself(group) else processes.group_processes(group)
 
     def kill(self) -> None:
         """Ends the session and all that it started."""
@@ -152,7 +156,9 @@ class Shell:
         code = self._last.exit_code
         # the command finds it in $?, which an assignment alone would set to 0
         kept = f"$(exit {code}) ||" if code else ";"
-        line = f" {NUMBER}={self.count}{kept} . {self._script.path}\n".encode() + self._early
+        line = (
+            f" {NUMBER_VARIABLE}={self.count}{kept} . {self._script.path}\n".encode() + self._early
+        )
         self._early = b""
         self._terminal.quiet()
         self._terminal.forget_input()
@@ -188,15 +194,17 @@ class Shell:
 
     def _take(self, piece: bytes) -> None:
         for part in self._marks.take(piece):
-            if isinstance(part, Mark):
+            if isinstance(part, PromptMarker):
                 self._prompted(part)
             elif part:
                 self.output.add(part)
 
-    def _prompted(self, mark: Mark) -> None:
+    def _prompted(self, mark: PromptMarker) -> None:
         if not self._is_ready:
             self._is_ready, self._last = True, mark
-            self.output = Output(self._files, self.output.name)  # without what bash says first
+            self.output = CapturedOutput(
+                self._files, self.output.name
+            )  # without what bash says first
             if self._is_waiting:
                 self._type()
         elif self.is_running and not self._is_waiting:
@@ -221,8 +229,8 @@ class Shell:
             if group == 0 or self.is_itself(group):
                 self._finish(exit_code)
                 return
-            for pid in processes.of_group(group):
-                processes.send(pid, signal.SIGKILL)
+            for pid in processes.group_processes(group):
+                processes.send_signal(pid, signal.SIGKILL)
             self._settle_later(count, exit_code)
 
         self._loop.later(SETTLE_SECONDS, settle)
@@ -270,8 +278,8 @@ class Shell:
         if self._watch is not None:
             self._loop.on_readable(self._watch, None)
             os.close(self._watch)
-        status = bash.reap(self.pid)
-        processes.send_group(self.pid, signal.SIGHUP)
+        status = processes.reap_shell(self.pid)
+        processes.send_group_signal(self.pid, signal.SIGHUP)
         self.output.add(self._marks.rest())
         if self.exit_code is None:
             self.output.add(ENDED.encode())
@@ -279,5 +287,40 @@ class Shell:
         self._on_change()
 
 
-def quote(text: str) -> str:
+def shell_quote(text: str) -> str:
     return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+class CommandFile:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def write(self, lines: str) -> None:
+        """For a shell that reads nothing now. The old one goes first, lest there be no room. Raises CallError."""
+        self._remove()
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            _write(self.path, lines)
+        except OSError as error:
+            raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
+
+    def replace(self, lines: str) -> None:
+        """For a shell that may be reading: it reads the old lines or the new ones, or finds no file on a full disk."""
+        fresh = self.path + ".new"
+        try:
+            _write(fresh, lines)
+            os.replace(fresh, self.path)
+        except OSError:
+            self._remove()
+
+    def _remove(self) -> None:
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return
+
+
+def _write(path: str, lines: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(lines.encode("utf-8", "surrogateescape") + b"\n")

@@ -7,6 +7,7 @@ any command has run; the host accepts on it, resolves each name once, asks the g
 import asyncio
 import logging
 import os
+import re
 import socket
 from asyncio import StreamReader, StreamWriter, Timeout
 from contextlib import suppress
@@ -17,8 +18,88 @@ from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from core.web_access.guard import RefusedAddress
-from sandbox.local.egress import MAIL_PORTS, Egress
-from sandbox.local.proxy_request import ProxyRequest, Refused, parsed
+from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig
+
+HEADERS_MAX = 200
+REQUEST_LINE = re.compile(r"([A-Za-z]{1,20}) ([!-~]{1,16000}) HTTP/1\.([01])")
+HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}):[ \t]*([^\x00\r\n]*)")
+AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::([0-9]{1,5}))?")
+HOP_BY_HOP_HEADERS = frozenset(
+    (b"connection", b"host", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te")
+)  # fmt: skip
+
+
+class RefusedRequest(Exception):
+    """The request is not carried out; the text goes back to the program inside."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyRequest:
+    """`head` is sent on to the host; empty for a tunnel, whose bytes are nobody's business."""
+
+    host: str
+    port: int
+    head: bytes = b""
+
+    @property
+    def is_tunnel(self) -> bool:
+        return not self.head
+
+
+def parse_proxy_request(head: bytes) -> ProxyRequest:
+    """Of the bytes up to and with the empty line. Raises Refused."""
+    line, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    matched = REQUEST_LINE.fullmatch(line.decode("latin-1"))
+    if matched is None or len(headers) > HEADERS_MAX:
+        raise RefusedRequest(400, "This is no request that the proxy understands.")
+    method, target = matched[1].upper(), matched[2]
+    if method == "CONNECT":
+        host, port = _place(target, None)
+        return ProxyRequest(host=host, port=port)
+    scheme, separator, rest = target.partition("://")
+    if not separator or scheme.lower() != "http":
+        raise RefusedRequest(
+            400, "This proxy takes CONNECT, and addresses that begin with http://."
+        )
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    path = rest[len(authority) :].partition("#")[0]
+    host, port = _place(authority, 80)
+    path = path if path.startswith("/") else f"/{path}"
+    first = f"{method} {path} HTTP/1.{matched[3]}\r\nHost: {authority}\r\n".encode("latin-1")
+    return ProxyRequest(
+        host=host, port=port, head=first + _passed_on(headers) + b"Connection: close\r\n\r\n"
+    )
+
+
+def _place(authority: str, default_port: int | None) -> tuple[str, int]:
+    matched = AUTHORITY.fullmatch(authority)
+    if matched is None or (matched[3] is None and default_port is None):
+        raise RefusedRequest(400, "This is no name of a host with a port.")
+    port = int(matched[3]) if matched[3] else default_port
+    if not port or port > 65_535:
+        raise RefusedRequest(400, "There is no such port.")
+    return (matched[1] or matched[2]).lower().rstrip("."), port
+
+
+def _passed_on(lines: list[bytes]) -> bytes:
+    """The headers that are meant for the host, each on a line of its own."""
+    named: list[tuple[bytes, bytes]] = []
+    for line in lines:
+        matched = HEADER_LINE.fullmatch(line)
+        if matched is None:
+            raise RefusedRequest(400, "The headers of the request are malformed.")
+        named.append((matched[1].lower(), line))
+    dropped: set[bytes] = set(HOP_BY_HOP_HEADERS)
+    for name, line in named:
+        if name == b"connection":
+            dropped.update(part.strip().lower() for part in line.partition(b":")[2].split(b","))
+    dropped -= {b"content-length", b"transfer-encoding"}  # they say where the body ends
+    return b"".join(line + b"\r\n" for name, line in named if name not in dropped)
+
 
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
@@ -50,10 +131,10 @@ class _Course:
             self.timeout.reschedule(min(self.deadline, now + self.idle_seconds))
 
 
-class Gateway:
+class EgressProxy:
     """Serves one jail from `start` to `close`. `for_inside` is the program's end, to send its socket over."""
 
-    def __init__(self, egress: Egress, *, label: str) -> None:
+    def __init__(self, egress: EgressConfig, *, label: str) -> None:
         self._from_inside, self.for_inside = socket.socketpair()
         self._listener: socket.socket | None = None
         self._egress = egress
@@ -105,7 +186,7 @@ class Gateway:
         reader, writer = await asyncio.open_connection(sock=inside, limit=HEAD_BYTES_MAX)
         try:
             await self._carry_out(reader, writer)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             log.info("sandbox %s: %s %s", self._label, refusal.status, refusal)
             await _answer(writer, refusal)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
@@ -120,10 +201,10 @@ class Gateway:
             async with asyncio.timeout(limits.head_seconds):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise Refused(431, "The request has too large a head.") from None
-        request = parsed(head)
+            raise RefusedRequest(431, "The request has too large a head.") from None
+        request = parse_proxy_request(head)
         if self._bytes_left <= 0:
-            raise Refused(403, "This sandbox has moved as many bytes as it may.")
+            raise RefusedRequest(403, "This sandbox has moved as many bytes as it may.")
         upstream_reader, upstream = await self._connected(request)
         try:
             if request.is_tunnel:
@@ -138,7 +219,7 @@ class Gateway:
         """Connected to an address that the guard has seen. Raises Refused."""
         host, port = request.host, request.port
         if port in MAIL_PORTS or not self._egress.policy.permits(host):
-            raise Refused(403, NOT_ALLOWED.format(host=host))
+            raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         try:
             async with asyncio.timeout(self._egress.limits.connect_seconds):
                 async with self._resolving:
@@ -146,11 +227,11 @@ class Gateway:
                 with CONNECT:
                     return await _first(addresses[:ADDRESSES_TRIED], port)
         except RefusedAddress:
-            raise Refused(403, NOT_PUBLIC.format(host=host)) from None
+            raise RefusedRequest(403, NOT_PUBLIC.format(host=host)) from None
         except TimeoutError:
-            raise Refused(504, f"{host} does not answer.") from None
+            raise RefusedRequest(504, f"{host} does not answer.") from None
         except (OSError, UnicodeError):
-            raise Refused(502, f"{host} cannot be reached.") from None
+            raise RefusedRequest(502, f"{host} cannot be reached.") from None
 
     async def _relay(
         self,
@@ -229,7 +310,7 @@ async def _first(addresses: tuple[str, ...], port: int) -> tuple[StreamReader, S
     raise failure
 
 
-async def _answer(writer: StreamWriter, refusal: Refused) -> None:
+async def _answer(writer: StreamWriter, refusal: RefusedRequest) -> None:
     body = f"{refusal}\n".encode()
     head = (
         f"HTTP/1.1 {refusal.status} Refused by the sandbox\r\nContent-Type: text/plain; charset=utf-8\r\n"

@@ -4,28 +4,168 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.client.connection import Connection
-from sandbox.local import bwrap
-from sandbox.local.bwrap import JailPlan
-from sandbox.local.cgroups import Cgroup, Cgroups
-from sandbox.local.egress import Egress
-from sandbox.local.egress_proxy import Gateway
-from sandbox.local.processes import is_living, with_descendants
+from sandbox.inside import sockets
+from sandbox.limits import SandboxLimits
+from sandbox.local import seccomp
+from sandbox.local.egress_policy import EgressConfig
+from sandbox.local.egress_proxy import EgressProxy
+from sandbox.local.processes import is_alive, process_tree
+from sandbox.local.programs import INSIDE_FOLDER, SandboxToolbox
+from sandbox.local.resource_limits import Cgroup, Cgroups
 from sandbox.local.workspaces import Workspace
+
+INSIDE_UID = 1000
+PROGRAM_FOLDER = "/opt/threadhand"
+ENVIRONMENT = {
+    "PATH": "/workspace/.local/bin:/home/user/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "HOME": "/home/user",
+    "USER": "user",
+    "LOGNAME": "user",
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",  # noqa: S108 - the jail's own
+}
+PROXY_URL = f"http://{sockets.EGRESS_PROXY_ADDRESS[0]}:{sockets.EGRESS_PROXY_ADDRESS[1]}"
+NO_PROXY = "localhost,127.0.0.1,::1"
+PROXY_ENVIRONMENT = {
+    **{
+        name: PROXY_URL
+        for word in ("http", "https", "all")
+        for name in (f"{word}_proxy", f"{word}_PROXY".upper())
+    },
+    "no_proxy": NO_PROXY,
+    "NO_PROXY": NO_PROXY,
+    "NODE_USE_ENV_PROXY": "1",
+    # what is installed lies in the workspace: it stays with the conversation, and takes no memory
+    "PYTHONUSERBASE": "/workspace/.local",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+    "PIP_NO_CACHE_DIR": "1",
+    "npm_config_prefix": "/workspace/.local",
+    "npm_config_cache": "/tmp/npm",  # noqa: S108 - the jail's own
+    "npm_config_update_notifier": "false",
+}
+READABLE_IF_THERE = (
+    "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+    "/etc/fonts", "/etc/localtime", "/etc/mime.types", "/etc/terminfo", "/etc/java-17-openjdk",
+)  # fmt: skip
+MADE_FILES = {
+    "/etc/passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/home/user:/bin/bash\n",
+    "/etc/group": "root:x:0:\nuser:x:1000:\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n",
+    "/etc/resolv.conf": "",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+PYTHON_FOLDER = "/opt/python"
+PYTHON_START = f"""import os, sys
+folder = "{INSIDE_FOLDER}/lib/python%d.%d/site-packages" % sys.version_info[:2]
+if sys.prefix == sys.base_prefix and os.path.isdir(folder):
+    sys.path.append(folder)
+"""
+"""Gives every Python of that version the packages of the toolbox, behind whatever is installed inside; an environment
+made inside stays without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailConfig:
+    """What is bound into a jail. `python_prefix` is None when it lies under /usr. `has_proxy`: it has a way out."""
+
+    workspace: Path
+    program: Path
+    python: Path
+    python_prefix: Path | None
+    limits: SandboxLimits
+    toolbox: SandboxToolbox | None = None
+    has_proxy: bool = False
+
+
+def open_memory_file(content: bytes, stack: ExitStack) -> int:
+    """An anonymous file with that content, closed with the stack."""
+    descriptor = os.memfd_create("threadhand")
+    stack.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def write_bwrap_arguments(plan: JailConfig, stack: ExitStack) -> tuple[int, list[int]]:
+    """The descriptor for `--args`, and all that bwrap must inherit. On the command line they would be seen inside."""
+    descriptors: list[int] = []
+    made: list[str] = []
+    files = dict(MADE_FILES)
+    if plan.toolbox is not None:
+        files[f"{PYTHON_FOLDER}/sitecustomize.py"] = PYTHON_START
+    for path, content in files.items():
+        descriptors.append(open_memory_file(content.encode(), stack))
+        made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
+    descriptors.append(open_memory_file(seccomp.build_filter(platform.machine()), stack))
+    flags = [*_isolation(plan), *_system(plan), *made, *_own(plan)]
+    flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
+    descriptors.append(open_memory_file("\0".join(flags).encode() + b"\0", stack))
+    return descriptors[-1], descriptors
+
+
+def _isolation(plan: JailConfig) -> list[str]:
+    inside = str(INSIDE_UID)
+    flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
+    flags += ["--new-session", "--hostname", "sandbox", "--uid", inside, "--gid", inside]
+    flags += ["--cap-drop", "ALL", "--clearenv"]
+    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if plan.has_proxy else {})}
+    for name, value in environment.items():
+        flags += ["--setenv", name, value]
+    return flags
+
+
+def _system(plan: JailConfig) -> list[str]:
+    flags = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/") / name
+        if path.is_symlink():
+            flags += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            flags += ["--ro-bind", str(path), str(path)]
+    flags += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/etc", "/run", "/opt", "/home", "/var"):
+        flags += ["--dir", folder]
+    flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the jail's own
+    for path in READABLE_IF_THERE:
+        flags += ["--ro-bind-try", path, path]
+    return flags
+
+
+def _own(plan: JailConfig) -> list[str]:
+    limits = plan.limits
+    flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the jail's own
+    flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
+    flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
+    flags += ["--bind", str(plan.workspace), "/workspace"]
+    flags += ["--ro-bind", str(plan.program), PROGRAM_FOLDER, "--chdir", "/workspace"]
+    if plan.python_prefix is not None:  # after the folders that would cover it
+        prefix = str(plan.python_prefix)
+        flags += ["--ro-bind", prefix, prefix]
+        flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
+    if plan.toolbox is not None:
+        for folder, inside in plan.toolbox.bound():
+            flags += ["--ro-bind", str(folder), inside]
+        flags += ["--setenv", "PYTHONPATH", PYTHON_FOLDER]
+    return flags
+
 
 STOP_SECONDS = 5.0
 STREAM_BYTES = 256 * 1024
 
 
 class Jail:
-    """Satisfies `sandbox.machines.Machine`."""
+    """Satisfies `sandbox.running_sandboxes.RunningSandbox`."""
 
     def __init__(
         self,
@@ -33,7 +173,7 @@ class Jail:
         connection: Connection,
         workspace: Workspace,
         cgroups: Cgroups | None,
-        gateway: Gateway | None = None,
+        gateway: EgressProxy | None = None,
     ) -> None:
         self._process = process
         self._connection = connection
@@ -79,7 +219,7 @@ class Jail:
                     self._process.kill()
                     await _until(lambda: self._process.poll() is not None)
             # bubblewrap outside may end before its init, which the end of its program ends too
-            await _until(lambda: not any(map(is_living, inits)))
+            await _until(lambda: not any(map(is_alive, inits)))
             if self._cgroup is not None:
                 await self._cgroup.remove()
                 self._cgroup = None
@@ -88,7 +228,7 @@ class Jail:
 
     def _inits(self) -> list[int]:
         """The jail's init; none as long as there is none."""
-        return with_descendants(self.pid)[1:2]
+        return process_tree(self.pid)[1:2]
 
     def _kill_init(self) -> None:
         inits = self._inits()
@@ -111,16 +251,16 @@ async def _until(is_so: Callable[[], bool]) -> bool:
 
 async def start_jail(
     executable: Path,
-    plan: JailPlan,
+    plan: JailConfig,
     workspace: Workspace,
     *,
     drops_user: bool,
     cgroups: Cgroups | None,
-    egress: Egress | None = None,
+    egress: EgressConfig | None = None,
 ) -> Jail:
     """Raises OSError when bubblewrap cannot be started; a jail that fails later ends its connection."""
     label = workspace.path.parent.name
-    gateway = None if egress is None else Gateway(egress, label=label)
+    gateway = None if egress is None else EgressProxy(egress, label=label)
     with ExitStack() as undoing:
         ours, theirs = socket.socketpair()
         undoing.callback(ours.close)  # at which the program inside ends
@@ -136,11 +276,11 @@ async def start_jail(
 
 def _spawned(
     executable: Path,
-    plan: JailPlan,
+    plan: JailConfig,
     uid: int,
     drops_user: bool,
     end: socket.socket,
-    gateway: Gateway | None,
+    gateway: EgressProxy | None,
 ) -> subprocess.Popen[bytes]:
     """On this very thread: the kernel's parent-death signal follows the thread that starts it."""
     passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.for_inside.fileno()]
@@ -152,14 +292,14 @@ def _spawned(
         "egress": None if gateway is None else gateway.for_inside.fileno(),
     }
     with ExitStack() as stack:
-        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        arguments_fd, descriptors = write_bwrap_arguments(plan, stack)
         command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
-        command += [f"{bwrap.PROGRAM_FOLDER}/agent.py", str(passed[0]), str(passed[0])]
+        command += [f"{PROGRAM_FOLDER}/agent.py", str(passed[0]), str(passed[0])]
         command.append(json.dumps(settings))
-        return start_process(executable, command, [*descriptors, *passed], uid, drops_user)
+        return start_bwrap(executable, command, [*descriptors, *passed], uid, drops_user)
 
 
-def start_process(
+def start_bwrap(
     executable: Path,
     command: list[str],
     descriptors: list[int],
@@ -186,5 +326,5 @@ def start_process(
     )
 
 
-def is_root() -> bool:
+def runs_as_root() -> bool:
     return os.geteuid() == 0

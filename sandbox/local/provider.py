@@ -12,27 +12,28 @@ from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.full_disk import not_had
-from sandbox.lifecycle import Patience
-from sandbox.limits import Limits, LimitState
-from sandbox.local import bwrap, programs
-from sandbox.local.archive import Packer
-from sandbox.local.bwrap import JailPlan
-from sandbox.local.cgroups import Cgroups, find_cgroups
-from sandbox.local.egress import Egress
-from sandbox.local.jail import Jail, is_root, start_jail
-from sandbox.local.lifetime import ENDED_ALONE, LocalLife
-from sandbox.local.probe import ProbeResult, try_flags, try_toolbox
-from sandbox.local.programs import Lacking
-from sandbox.local.shared_access import Doors, Remote
-from sandbox.local.toolbox import Toolbox, find_toolbox
-from sandbox.local.watchdog import Watched, watch
+from sandbox.diagnostics import sandbox_unavailable
+from sandbox.lifecycle import LifecyclePolicy
+from sandbox.limits import LimitState, SandboxLimits
+from sandbox.local import jail as bwrap
+from sandbox.local import programs
+from sandbox.local.egress_policy import EgressConfig
+from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
+from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchiver
+from sandbox.local.probe import ProbeResult, try_jail, try_toolbox
+from sandbox.local.programs import MissingRequirement, SandboxToolbox, find_toolbox
+from sandbox.local.resource_limits import Cgroups, MonitoredJail, find_cgroups, run_watchdog
+from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import UIDS, Workspaces
-from sandbox.machines import Machine, Machines, check_thread_id
-from sandbox.start_limiter import cores
+from sandbox.running_sandboxes import (
+    RunningSandbox,
+    RunningSandboxes,
+    check_thread_id,
+    usable_cores,
+)
 
 DESTROY = Failpoint("sandbox.destroy")
-PATIENCE = Patience()
+PATIENCE = LifecyclePolicy()
 NO_SANDBOX = "This machine cannot run a sandbox."
 
 log = logging.getLogger(__name__)
@@ -42,32 +43,32 @@ log = logging.getLogger(__name__)
 class _Equipment:
     bwrap: Path
     program: Path
-    python: programs.Python
+    python: programs.PythonInstallation
     cgroups: Cgroups | None
-    toolbox: Toolbox | None = None
+    toolbox: SandboxToolbox | None = None
 
 
-class LocalJails:
+class LocalSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. Needs `folder` to be passable for other users when started as root."""
 
     def __init__(
         self,
         folder: Path,
         *,
-        limits: Limits | None = None,
-        egress: Egress | None = None,
-        patience: Patience = PATIENCE,
+        limits: SandboxLimits | None = None,
+        egress: EgressConfig | None = None,
+        patience: LifecyclePolicy = PATIENCE,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Without `egress` there is no way to the internet. `now` tells the time in seconds since 1970."""
         self._folder = folder.absolute()
         self._egress = egress if egress is not None and egress.policy.is_open else None
-        self._limits = limits or Limits()
-        self._drops_user = is_root()
+        self._limits = limits or SandboxLimits()
+        self._drops_user = runs_as_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
-        self._machines = Machines(self._start, self._lost, starts_at_once=cores())
-        self.life = LocalLife(self._machines, self._workspaces, patience, now, self._packer)
-        self._doors = Doors(
+        self._machines = RunningSandboxes(self._start, self._lost, starts_at_once=usable_cores())
+        self.life = JailLifecycle(self._machines, self._workspaces, patience, now, self._packer)
+        self._doors = SharedAccess(
             self._folder / "doors", self._workspaces, self._machines.running, self._machines.stop
         )
         self._equipping = asyncio.Lock()
@@ -88,7 +89,7 @@ class LocalJails:
         """Tries the full set of flags. Where they fail, `open` will too."""
         try:
             await self._equipped()
-        except Lacking as lacking:
+        except MissingRequirement as lacking:
             return ProbeResult(ok=False, reason=lacking.reason, remedy=lacking.remedy)
         return ProbeResult(ok=True)
 
@@ -155,13 +156,13 @@ class LocalJails:
             LimitState(name="time", is_active=True, how=f"{limits.command_seconds:g} s a command"),
         )
 
-    async def _start(self, thread_id: str) -> Machine:
+    async def _start(self, thread_id: str) -> RunningSandbox:
         equipment = await self._equipped_or_unavailable()
         try:
             workspace = await self._doors.take(thread_id)
         except OSError as error:
-            raise not_had(error, NO_SANDBOX, doing="workspace") from error
-        if isinstance(workspace, Remote):
+            raise sandbox_unavailable(error, NO_SANDBOX, doing="workspace") from error
+        if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
             await self.life.restore(thread_id, workspace)
@@ -175,32 +176,32 @@ class LocalJails:
             )
         except OSError as error:
             workspace.close()
-            raise not_had(error, NO_SANDBOX, doing="bubblewrap") from error
+            raise sandbox_unavailable(error, NO_SANDBOX, doing="bubblewrap") from error
         except BaseException:
             workspace.close()
             raise
         workspace.runs(jail.pid)
         if self._watchdog is None:
-            self._watchdog = spawn(watch(self._jails, self._limits), name="sandbox watchdog")
+            self._watchdog = spawn(run_watchdog(self._jails, self._limits), name="sandbox watchdog")
         return jail
 
-    def _lost(self, thread_id: str, machine: Machine) -> None:
+    def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
         if isinstance(machine, Jail) and not machine.connection.was_noticed:
             self.life.news[thread_id] = ENDED_ALONE
 
-    async def _packer(self) -> Packer:
+    async def _packer(self) -> WorkspaceArchiver:
         equipment = await self._equipped_or_unavailable()
-        return Packer(
+        return WorkspaceArchiver(
             executable=equipment.bwrap,
             plan=lambda folder: replace(self._plan(equipment, folder), has_proxy=False),
             drops_user=self._drops_user,
         )
 
-    def _jails(self) -> list[Watched]:
+    def _jails(self) -> list[MonitoredJail]:
         return [jail for jail in self._machines.running().values() if isinstance(jail, Jail)]
 
-    def _plan(self, equipment: _Equipment, workspace: Path) -> JailPlan:
-        return JailPlan(
+    def _plan(self, equipment: _Equipment, workspace: Path) -> JailConfig:
+        return JailConfig(
             workspace=workspace,
             program=equipment.program,
             python=equipment.python.path,
@@ -214,10 +215,12 @@ class LocalJails:
         try:
             return await self._equipped()
         except OSError as error:
-            raise not_had(error, NO_SANDBOX, doing="data folder") from error
-        except Lacking as lacking:
+            raise sandbox_unavailable(error, NO_SANDBOX, doing="data folder") from error
+        except MissingRequirement as lacking:
             if isinstance(lacking.__cause__, OSError):
-                raise not_had(lacking.__cause__, NO_SANDBOX, doing="data folder") from lacking
+                raise sandbox_unavailable(
+                    lacking.__cause__, NO_SANDBOX, doing="data folder"
+                ) from lacking
             raise SandboxUnavailable(NO_SANDBOX, detail=str(lacking)) from lacking
 
     async def _equipped(self) -> _Equipment:
@@ -235,17 +238,19 @@ class LocalJails:
             if self._folder.stat().st_uid == os.geteuid():
                 self._folder.chmod(0o711)
         except OSError as error:
-            raise Lacking(f"The data folder cannot be used: {error}.", "Choose another.") from error
+            raise MissingRequirement(
+                f"The data folder cannot be used: {error}.", "Choose another."
+            ) from error
         blocker = programs.blocking_folder(self._folder / "threads")
         if self._drops_user and blocker is not None:
-            raise Lacking(
+            raise MissingRequirement(
                 f"The data folder lies in {blocker}, which only its owner may enter.",
                 "Set THREADHAND_DATA_DIR to a folder outside of it, for example /var/lib/threadhand.",
             )
         python = programs.find_python(drops_user=self._drops_user)
         equipment = _Equipment(
             bwrap=programs.find_bwrap(place, drops_user=self._drops_user),
-            program=programs.copy_inside(place, python.path, at=bwrap.PROGRAM_FOLDER),
+            program=programs.install_program(place, python.path, at=bwrap.PROGRAM_FOLDER),
             python=python,
             cgroups=find_cgroups(self._limits),
         )
@@ -268,9 +273,9 @@ class LocalJails:
                     drops_user=self._drops_user,
                 )
                 if not tried.ok:
-                    raise Lacking(tried.reason, tried.remedy)
+                    raise MissingRequirement(tried.reason, tried.remedy)
                 tried_before.touch()
-        except Lacking as lacking:
+        except MissingRequirement as lacking:
             self._browser_lack = str(lacking)
             return equipment
         self._browser_lack = ""
@@ -278,11 +283,11 @@ class LocalJails:
 
     def _try(self, equipment: _Equipment) -> None:
         folder = self._folder / "programs"
-        result = try_flags(
+        result = try_jail(
             equipment.bwrap,
             self._plan(equipment, folder),
             uid=UIDS[-1],
             drops_user=self._drops_user,
         )
         if not result.ok:
-            raise Lacking(result.reason, result.remedy)
+            raise MissingRequirement(result.reason, result.remedy)

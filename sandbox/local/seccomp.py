@@ -44,11 +44,11 @@ SOCKET = {"x86_64": 41, "aarch64": 198}
 IOCTL = {"x86_64": 16, "aarch64": 29}
 
 
-def is_known(machine: str) -> bool:
+def is_supported(machine: str) -> bool:
     return machine in AUDIT_ARCHITECTURE
 
 
-def program(machine: str) -> bytes:
+def build_filter(machine: str) -> bytes:
     """The filter for `platform.machine()`. Raises KeyError for a machine without a table."""
     steps = [
         _step(LOAD_WORD, OFFSET_ARCHITECTURE),

@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -21,12 +22,13 @@ from core.domain.errors import LeaseLost, SandboxUnavailable
 from core.domain.ids import new_id
 from core.server_shutdown import stop_accepting
 from core.tasks import cancel, spawn
+from sandbox.client.call import parse_json_object
 from sandbox.client.connection import Connection
-from sandbox.full_disk import not_had
-from sandbox.local.processes import with_descendants
-from sandbox.local.relay import Relay
-from sandbox.local.workspaces import Tenant, Workspace, WorkspaceInUse, Workspaces
-from sandbox.machines import Machine
+from sandbox.diagnostics import sandbox_unavailable
+from sandbox.inside import protocol
+from sandbox.local.processes import process_tree
+from sandbox.local.workspaces import LockHolder, Workspace, WorkspaceInUse, Workspaces
+from sandbox.running_sandboxes import RunningSandbox
 
 HELLO_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0
@@ -37,8 +39,8 @@ WELCOME = b"+"
 log = logging.getLogger(__name__)
 
 
-class Remote:
-    """Satisfies `sandbox.machines.Machine`: a sandbox that another process runs. Stopping it only lets go of it."""
+class RemoteSandbox:
+    """A sandbox that another process runs. Stopping it only closes this connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,14 +56,14 @@ class Remote:
         await self._connection.close()
 
 
-class Doors:
+class SharedAccess:
     """The door of this process, and the way through those of others. `running` finds what this process runs."""
 
     def __init__(
         self,
         folder: Path,
         workspaces: Workspaces,
-        running: Callable[[], dict[str, Machine]],
+        running: Callable[[], dict[str, RunningSandbox]],
         end: Callable[[str], Awaitable[None]],
     ) -> None:
         self._folder = folder
@@ -81,10 +83,10 @@ class Doors:
         try:
             self._workspaces.advance(thread_id, fence)
         except OSError as error:
-            raise not_had(error, "There is no sandbox.") from error
+            raise sandbox_unavailable(error, "There is no sandbox.") from error
         self._fences[thread_id] = fence
 
-    async def take(self, thread_id: str) -> Workspace | Remote:
+    async def take(self, thread_id: str) -> Workspace | RemoteSandbox:
         """The thread's workspace, or the sandbox that another process runs in it. Raises SandboxUnavailable."""
         door = await self._opened()
         clock = asyncio.get_running_loop().time
@@ -97,7 +99,7 @@ class Doors:
                     raise
                 tenant = taken.tenant
             try:
-                return Remote(await self._entered(tenant, thread_id))
+                return RemoteSandbox(await self._entered(tenant, thread_id))
             except TimeoutError:
                 if self._fences.get(thread_id) or clock() > deadline:
                     self._evict(thread_id, tenant)
@@ -141,7 +143,7 @@ class Doors:
             listening.bind(f"{folder}/{self._name}")
         return await asyncio.start_unix_server(self._receive, sock=listening, limit=STREAM_BYTES)
 
-    async def _entered(self, tenant: Tenant, thread_id: str) -> Connection:
+    async def _entered(self, tenant: LockHolder, thread_id: str) -> Connection:
         """Raises TimeoutError where nobody moves behind the door, OSError where there is none."""
         async with asyncio.timeout(HELLO_SECONDS):
             reader, writer = await self._knock(tenant.door, {"thread": thread_id})
@@ -175,11 +177,11 @@ class Doors:
         writer.write(json.dumps(wish).encode() + b"\n")
         return reader, writer
 
-    def _evict(self, thread_id: str, tenant: Tenant) -> None:
+    def _evict(self, thread_id: str, tenant: LockHolder) -> None:
         """Ends the sandbox of a process that stands still: for a newer run at once, for a reader after a while."""
         log.warning("the sandbox of thread %s is taken from a process that stands still", thread_id)
         if tenant.pid:
-            for pid in with_descendants(tenant.pid):
+            for pid in process_tree(tenant.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self._workspaces.evict(thread_id, tenant)
@@ -198,10 +200,10 @@ class Doors:
                 await self._end(wish["end"])
                 return
             machine = self._running().get(wish.get("thread", ""))
-            if machine is None or isinstance(machine, Remote):
+            if machine is None or isinstance(machine, RemoteSandbox):
                 return
             writer.write(WELCOME)
-            await Relay(machine.connection, writer, self._newest(wish["thread"])).play(reader)
+            await ClientRelay(machine.connection, writer, self._newest(wish["thread"])).play(reader)
         except (asyncio.IncompleteReadError, OSError, ValueError, SandboxUnavailable) as error:
             log.debug("a guest left a sandbox: %s", error)
         finally:
@@ -235,3 +237,83 @@ def _short(folder: Path) -> Generator[str, None, None]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
+
+
+ENDS = (protocol.RESULT, protocol.ERROR)
+STALE = {"code": "stale", "message": "another run uses this sandbox"}
+
+
+class ClientRelay:
+    """One guest. `is_newest` tells whether a run of that fence may still do something; readers bear none."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        writer: asyncio.StreamWriter,
+        is_newest: Callable[[int], bool],
+    ) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._is_newest = is_newest
+        self._fence = 0
+        self._channels: dict[int, int] = {}
+
+    async def play(self, reader: asyncio.StreamReader) -> None:
+        """Until the guest leaves, or the sandbox ends. Raises IncompleteReadError, OSError, ValueError and
+        SandboxUnavailable."""
+        self._writer.write(
+            protocol.encode_json_frame(protocol.HELLO, 0, {"protocol": protocol.PROTOCOL_VERSION})
+        )
+        try:
+            while True:
+                header = await reader.readexactly(protocol.HEADER.size)
+                length, kind, channel = protocol.HEADER.unpack(header)
+                if length > protocol.payload_bytes_max(kind):
+                    raise ValueError(f"a frame of kind {kind} with {length} bytes")
+                payload = await reader.readexactly(length) if length else b""
+                await self._take(kind, channel, payload)
+        finally:
+            for inside in self._channels.values():
+                self._connection.pass_on(protocol.CANCEL, inside, b"")
+                self._connection.end_relay(inside)
+
+    async def _take(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind == protocol.HELLO:
+            await self._rise(_fence_of(payload))
+        elif kind == protocol.OPEN:
+            await self._open(channel, payload)
+        elif (inside := self._channels.get(channel)) is not None:
+            self._connection.pass_on(kind, inside, payload)
+            if kind == protocol.CANCEL:
+                self._connection.end_relay(inside)
+                self._channels.pop(channel, None)
+
+    async def _rise(self, fence: int) -> None:
+        """The guest's run is a newer one: what older ones still run inside ends first."""
+        self._fence = max(self._fence, fence)
+        if self._fence and self._is_newest(self._fence):
+            await self._connection.call("fence", fence=self._fence)
+
+    async def _open(self, channel: int, payload: bytes) -> None:
+        request = parse_json_object(payload)
+        if request.get("op") == "fence":
+            self._fence = max(self._fence, _fence_of(payload))
+        if self._fence and not self._is_newest(self._fence):
+            self._writer.write(protocol.encode_json_frame(protocol.ERROR, channel, dict(STALE)))
+            return
+        self._channels[channel] = self._connection.relay(payload, partial(self._deliver, channel))
+
+    def _deliver(self, channel: int, kind: int, payload: bytes) -> None:
+        if kind == protocol.CANCEL:
+            self._writer.close()
+            return
+        self._writer.write(protocol.encode_frame(kind, channel, payload))
+        if kind in ENDS and (inside := self._channels.pop(channel, None)) is not None:
+            self._connection.end_relay(inside)
+
+
+def _fence_of(payload: bytes) -> int:
+    fence = json.loads(payload).get("fence", 0)
+    if not isinstance(fence, int):
+        raise ValueError("a fence that is no number")
+    return fence

@@ -17,7 +17,7 @@ ARCHIVE = "workspace.tar.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class LockHolder:
     """Who has a workspace, as its lock file says: where it can be reached, and the outermost process of the sandbox."""
 
     door: str = ""
@@ -27,7 +27,7 @@ class Tenant:
 class WorkspaceInUse(SandboxUnavailable):
     """Another process runs the thread's sandbox."""
 
-    def __init__(self, home: Path, tenant: Tenant) -> None:
+    def __init__(self, home: Path, tenant: LockHolder) -> None:
         super().__init__(
             "The sandbox of this thread is in use by another process.", detail=str(home)
         )
@@ -104,7 +104,7 @@ class Workspaces:
         home.chmod(0o711)
         lock = _locked(home / "lock")
         if lock < 0:
-            raise WorkspaceInUse(home, tenant_of(home / "lock"))
+            raise WorkspaceInUse(home, read_lock_holder(home / "lock"))
         try:
             workspace = Workspace(
                 path=home / "workspace", uid=self._own(home / "workspace"), lock=lock, door=door
@@ -129,14 +129,14 @@ class Workspaces:
                 raise LeaseLost(f"run {newest} uses the sandbox of {thread_id}, after {fence}")
             os.pwrite(file, str(fence).encode(), 0)
 
-    def evict(self, thread_id: str, tenant: Tenant) -> None:
+    def evict(self, thread_id: str, tenant: LockHolder) -> None:
         """Takes the lock away from a process that does not answer: it keeps a file that is no longer the lock.
 
         What ran in the workspace has been ended.
         """
         home = self._folder / thread_id
         with _alone(home / "eviction"):
-            if tenant_of(home / "lock") == tenant:
+            if read_lock_holder(home / "lock") == tenant:
                 (home / "lock").unlink(missing_ok=True)
 
     def delete(self, thread_id: str) -> None:
@@ -179,15 +179,15 @@ class Workspaces:
         return UIDS[given % len(UIDS)]
 
 
-def tenant_of(lock: Path) -> Tenant:
+def read_lock_holder(lock: Path) -> LockHolder:
     """Nobody where the file is not, or not yet, written."""
     try:
         found: object = json.loads(lock.read_bytes())
     except (OSError, ValueError):
-        return Tenant()
+        return LockHolder()
     record = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     door, pid = record.get("door"), record.get("pid")
-    return Tenant(
+    return LockHolder(
         door=door if isinstance(door, str) else "", pid=pid if isinstance(pid, int) else 0
     )
 

@@ -4,15 +4,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+import modal
+
 from core.domain.errors import SandboxUnavailable, StorageUnavailable
 from core.domain.sandbox_records import SandboxRecord
 from core.tasks import cancel, spawn
 from sandbox.lifecycle import next_step
-from sandbox.machines import Machines
-from sandbox.modal.errors import SDK_ERRORS
-from sandbox.modal.machine import ModalMachine
-from sandbox.modal.plan import ModalPlan
-from sandbox.modal.snapshots import ModalVault
+from sandbox.modal.account import SDK_ERRORS, ModalAccount
+from sandbox.modal.config import BORN_TAG, HOME_TAG, ModalConfig, legal_name
+from sandbox.modal.running_sandbox import ModalRunningSandbox
+from sandbox.modal.snapshots import ModalSnapshots
+from sandbox.running_sandboxes import RunningSandboxes
 
 ROUND_SECONDS = 30.0
 LEFT_GRACE_SECONDS = 120.0
@@ -21,15 +23,15 @@ LEFT_GRACE_SECONDS = 120.0
 log = logging.getLogger(__name__)
 
 
-class Rounds:
+class ModalBackgroundJobs:
     """Begun at the first use of a sandbox. `put_away_left` saves and ends one whose worker is gone;
     False where there is none any more."""
 
     def __init__(
         self,
-        machines: Machines,
-        vault: ModalVault,
-        plan: ModalPlan,
+        machines: RunningSandboxes,
+        vault: ModalSnapshots,
+        plan: ModalConfig,
         now: Callable[[], float],
         put_away_left: Callable[[SandboxRecord], Awaitable[bool]],
     ) -> None:
@@ -75,11 +77,11 @@ class Rounds:
         """The program inside ends when it hears nothing for long."""
         await _together([_pinged(machine) for machine in self._running()])
 
-    def _running(self) -> list[ModalMachine]:
+    def _running(self) -> list[ModalRunningSandbox]:
         running = self._machines.running().values()
-        return [machine for machine in running if isinstance(machine, ModalMachine)]
+        return [machine for machine in running if isinstance(machine, ModalRunningSandbox)]
 
-    async def _look(self, machine: ModalMachine) -> None:
+    async def _look(self, machine: ModalRunningSandbox) -> None:
         thread_id, now = machine.thread_id, self._now()
         is_busy = machine.connection.is_busy
         if is_busy:
@@ -115,7 +117,7 @@ class Rounds:
                 log.warning("a round over the sandboxes broke off: %s", error)
 
 
-async def _pinged(machine: ModalMachine) -> None:
+async def _pinged(machine: ModalRunningSandbox) -> None:
     try:
         await machine.connection.call("ping")
     except SandboxUnavailable as error:
@@ -127,3 +129,28 @@ async def _together(works: Sequence[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, Exception):
             log.warning("a sandbox could not be looked after: %s", outcome)
+
+
+YOUNG_SECONDS = 1800.0
+"""One so young may be just about to be remembered."""
+
+
+async def find_orphaned_sandboxes(
+    account: ModalAccount, vault: ModalSnapshots, home: str, now: float
+) -> list[modal.Sandbox]:
+    """Those of this home alone: others may share the app. Raises the SDK's errors, StorageUnavailable."""
+    if not home:
+        return []
+    app, client = await account.app(), await account.client()
+    listed = modal.Sandbox.list.aio(
+        app_id=app.app_id, tags={HOME_TAG: legal_name(home)}, client=client
+    )
+    living = [sandbox async for sandbox in listed]
+    in_use = await vault.in_use()
+    found: list[modal.Sandbox] = []
+    for sandbox in living:
+        if sandbox.object_id not in in_use:
+            tags = await sandbox.get_tags.aio()
+            if now - float(tags.get(BORN_TAG) or 0) >= YOUNG_SECONDS:
+                found.append(sandbox)
+    return found

@@ -3,9 +3,17 @@
 Made by functions: an SDK object, once loaded, belongs to one account for the life of the process.
 """
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import modal
+
+from sandbox.inside.browser import find_browser
+from sandbox.local.programs import CHROMIUMS, INSIDE_FOLDER
 
 BASE = "python:3.11-slim-bookworm"
 NODE = "v20.19.5"
@@ -53,3 +61,59 @@ def worker_image(requirements: Path) -> modal.Image:
         .pip_install_from_requirements(str(requirements), extra_options="--require-hashes")
         .add_local_python_source("bots", "core", "sandbox", "storage", ignore=ignored)
     )
+
+
+PROBE_SECONDS = 30
+ANSWER_BYTES_MAX = 64 * 1024
+BROWSER_PLACES = {
+    "pythons": [f"{INSIDE_FOLDER}/bin/python3", "/usr/local/bin/python3", "/usr/bin/python3"],
+    "chromiums": [
+        *CHROMIUMS,
+        f"{INSIDE_FOLDER}/browsers/chromium-*/chrome-linux*/chrome",
+        "/usr/bin/chromium",
+    ],
+}
+"""Each sandbox looks there for itself: what one thread did to its own says nothing of the others'."""
+SCRIPT = """\
+for name in {programs}; do command -v "$name" >/dev/null && echo "program $name"; done
+python3 -c '
+import importlib.util
+for name in "{modules}".split():
+    if importlib.util.find_spec(name): print("module", name)
+'
+python3 -c "$1" "$2"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledTools:
+    """Only names that were asked for, in that order. `has_browser` is None as long as nobody has looked."""
+
+    programs: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    has_browser: bool | None = None
+
+
+async def find_installed_tools(sandbox: modal.Sandbox) -> InstalledTools:
+    """Raises the SDK's errors, TimeoutError."""
+    script = SCRIPT.format(programs=" ".join(PROBED), modules=" ".join(MODULES))
+    async with asyncio.timeout(PROBE_SECONDS):
+        process = await sandbox.exec.aio(
+            *("sh", "-c", script, "sh", _looking_for_a_browser(), json.dumps(BROWSER_PLACES)),
+            timeout=PROBE_SECONDS,
+            text=False,
+            bufsize=-1,
+        )
+        answer = b""
+        async for piece in cast("AsyncIterator[bytes]", process.stdout):
+            answer += piece[: ANSWER_BYTES_MAX - len(answer)]
+        lines = {tuple(line.split()) for line in answer.decode(errors="replace").splitlines()}
+    return InstalledTools(
+        programs=tuple(name for name in PROBED if ("program", name) in lines),
+        modules=tuple(name for name in MODULES if ("module", name) in lines),
+        has_browser=("browser",) in lines,
+    )
+
+
+def _looking_for_a_browser() -> str:
+    return Path(find_browser.__file__).read_text("utf-8")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import modal
 import modal.exception
+from yarl import URL
 
 from core.domain.errors import SandboxReplaced, SandboxUnavailable, StorageUnavailable
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords
@@ -14,27 +15,72 @@ from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.local.probe import ProbeResult
-from sandbox.machines import Machines, check_thread_id
-from sandbox.modal.account import ModalAccount
-from sandbox.modal.background_jobs import Rounds
-from sandbox.modal.errors import FOR_OPERATOR, GONE, SDK_ERRORS, told, unavailable
-from sandbox.modal.links import modal_link
-from sandbox.modal.machine import ModalMachine, connected
-from sandbox.modal.notices import EXPIRED, FORGOTTEN, IMAGE_IS_MADE, LOST_ALL, LOST_SOME
-from sandbox.modal.orphans import unremembered
-from sandbox.modal.plan import BORN_TAG, ModalPlan, sandbox_name
-from sandbox.modal.probe import Found, found_in
-from sandbox.modal.snapshots import ModalVault
+from sandbox.modal.account import (
+    FOR_OPERATOR,
+    GONE,
+    SDK_ERRORS,
+    ModalAccount,
+    describe_sdk_error,
+    unavailable_from_sdk_error,
+)
+from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_sandboxes
+from sandbox.modal.config import BORN_TAG, ModalConfig, sandbox_name
+from sandbox.modal.image import InstalledTools, find_installed_tools
+from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
+from sandbox.modal.snapshots import ModalSnapshots
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
+
+log = logging.getLogger(__name__)
+
+LINK = Failpoint("modal.link")
+LINK_SECONDS = 20.0
+QUERY = "_modal_connect_token"
+
+
+async def modal_link(machine: RunningSandbox, port: int) -> str | None:
+    """None where Modal gives none; the reason is logged."""
+    if not isinstance(machine, ModalRunningSandbox):
+        return None
+    try:
+        async with asyncio.timeout(LINK_SECONDS):
+            with LINK:
+                given = await machine.sandbox.create_connect_token.aio(port=port)
+    except SDK_ERRORS as error:
+        log.warning(
+            "Modal gives no address to port %d of a sandbox: %s (%s)",
+            port,
+            describe_sdk_error(error)[1],
+            error,
+        )
+        return None
+    return str(URL(given.url).with_query({QUERY: given.token}))
+
+
+IMAGE_IS_MADE = (
+    "The image that sandboxes start from is being made; the first time that takes some minutes."
+)
+FORGOTTEN = "This conversation is deleted, and has no sandbox any more."
+LOST_ALL = (
+    "The sandbox ended before its files were saved. A fresh, empty one has started: make again what is "
+    "still needed."
+)
+LOST_SOME = (
+    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; what "
+    "changed after that, and all that ran, is gone."
+)
+EXPIRED = (
+    "The saved files of this conversation have expired. A fresh, empty sandbox has started: make again what "
+    "is still needed."
+)
+
 
 CREATE = Failpoint("modal.create")
 TERMINATE = Failpoint("modal.terminate")
 PROBE_SECONDS = 20.0
 END_SECONDS = 30.0
 
-log = logging.getLogger(__name__)
 
-
-class ModalSandboxes:
+class ModalSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970.
 
     `found` is what a look into the first sandbox found; empty before.
@@ -42,7 +88,7 @@ class ModalSandboxes:
 
     def __init__(
         self,
-        plan: ModalPlan,
+        plan: ModalConfig,
         records: SandboxRecords,
         *,
         now: Callable[[], float] = time.time,
@@ -50,16 +96,18 @@ class ModalSandboxes:
         self._plan = plan
         self._now = now
         self._account = ModalAccount(plan.app)
-        self._vault = ModalVault(self._account, records, plan, now)
+        self._vault = ModalSnapshots(self._account, records, plan, now)
         has_network = not plan.network().is_blocked  # no way leads into a sandbox without one
-        self._machines = Machines(self._start, link=modal_link if has_network else None)
+        self._machines = RunningSandboxes(self._start, link=modal_link if has_network else None)
         self._notices: dict[str, str] = {}
         self._doomed: set[str] = set()
         self._saving: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
-        self.found = Found()
-        self.rounds = Rounds(self._machines, self._vault, plan, now, self._put_away_left)
+        self.found = InstalledTools()
+        self.rounds = ModalBackgroundJobs(
+            self._machines, self._vault, plan, now, self._put_away_left
+        )
 
     @property
     def name(self) -> str:
@@ -76,7 +124,9 @@ class ModalSandboxes:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._account.app()
         except SDK_ERRORS as error:
-            return ProbeResult(ok=False, reason=f"{told(error)[1]}.", remedy=str(error)[:300])
+            return ProbeResult(
+                ok=False, reason=f"{describe_sdk_error(error)[1]}.", remedy=str(error)[:300]
+            )
         return ProbeResult(ok=True)
 
     def warm(self) -> None:
@@ -132,30 +182,32 @@ class ModalSandboxes:
         try:
             await self._account.image()
         except SDK_ERRORS as error:
-            log.warning("the image of sandboxes was not made: %s (%s)", told(error)[1], error)
+            log.warning(
+                "the image of sandboxes was not made: %s (%s)", describe_sdk_error(error)[1], error
+            )
 
     def _look_around(self, thread_id: str) -> None:
         """In the first sandbox: what it has, all have."""
         machine = self._machines.running().get(thread_id)
-        if self._looking is None and isinstance(machine, ModalMachine):
+        if self._looking is None and isinstance(machine, ModalRunningSandbox):
             self._looking = spawn(self._look(machine.sandbox), name="look what a sandbox has")
 
     async def _look(self, sandbox: modal.Sandbox) -> None:
         try:
-            self.found = await found_in(sandbox)
+            self.found = await find_installed_tools(sandbox)
         except SDK_ERRORS as error:
             log.info("what sandboxes have was not found out: %s", error)
 
     async def _save(self, thread_id: str) -> None:
         machine = self._machines.running().get(thread_id)
-        if not isinstance(machine, ModalMachine):
+        if not isinstance(machine, ModalRunningSandbox):
             return
         try:
             await self._vault.save(thread_id, machine.sandbox, "started")
         except (*SDK_ERRORS, StorageUnavailable) as error:
             log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
 
-    async def _start(self, thread_id: str) -> ModalMachine:
+    async def _start(self, thread_id: str) -> ModalRunningSandbox:
         try:
             async with asyncio.timeout(self._plan.start_seconds):
                 return await self._started(thread_id)
@@ -166,7 +218,7 @@ class ModalSandboxes:
         except SDK_ERRORS as error:
             raise self._unavailable(error, "start a sandbox") from error
 
-    async def _started(self, thread_id: str) -> ModalMachine:
+    async def _started(self, thread_id: str) -> ModalRunningSandbox:
         record = await self._vault.record(thread_id)
         if record is not None and record.state == "started":
             try:
@@ -189,13 +241,13 @@ class ModalSandboxes:
 
     async def _joined(
         self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
-    ) -> ModalMachine:
+    ) -> ModalRunningSandbox:
         tags = await sandbox.get_tags.aio()
         born_at = float(tags.get(BORN_TAG) or self._now())
         snapshot_ref = record.snapshot_ref if record else None
         return await self._machine(thread_id, sandbox, born_at, snapshot_ref)
 
-    async def _created(self, thread_id: str, record: SandboxRecord | None) -> ModalMachine:
+    async def _created(self, thread_id: str, record: SandboxRecord | None) -> ModalRunningSandbox:
         snapshot_ref = record.snapshot_ref if record else None
         sandbox = None
         if snapshot_ref:
@@ -235,13 +287,13 @@ class ModalSandboxes:
 
     async def _machine(
         self, thread_id: str, sandbox: modal.Sandbox, born_at: float, snapshot_ref: str | None
-    ) -> ModalMachine:
+    ) -> ModalRunningSandbox:
         is_kept = await self._vault.started(thread_id, sandbox.object_id, snapshot_ref=snapshot_ref)
         if not is_kept:
             await self._terminate(sandbox)
             raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
-        connection = await connected(sandbox, self._plan, label=thread_id)
-        return ModalMachine(
+        connection = await connect_program(sandbox, self._plan, label=thread_id)
+        return ModalRunningSandbox(
             sandbox, connection, thread_id=thread_id, born_at=born_at, put_away=self._put_away
         )
 
@@ -255,7 +307,7 @@ class ModalSandboxes:
         except modal.exception.NotFoundError:
             return None
 
-    async def _put_away(self, machine: ModalMachine, was_lost: bool) -> None:
+    async def _put_away(self, machine: ModalRunningSandbox, was_lost: bool) -> None:
         """A lost connection says nothing of the sandbox: another worker may use it, so it is left to the next opener.
         One that cannot be saved is left too, to the next round or to Modal's own timeout."""
         thread_id = machine.thread_id
@@ -272,7 +324,9 @@ class ModalSandboxes:
         """Ends the sandboxes of this home that nobody remembers, once they are old enough to have been remembered;
         answers how many. Makes the image where it is missing. Raises the SDK's errors, StorageUnavailable."""
         await self._account.image()
-        left = await unremembered(self._account, self._vault, self._plan.home, self._now())
+        left = await find_orphaned_sandboxes(
+            self._account, self._vault, self._plan.home, self._now()
+        )
         for sandbox in left:
             await self._terminate(sandbox)
         return len(left)
@@ -294,7 +348,7 @@ class ModalSandboxes:
             log.debug("the sandbox %s had ended: %s", sandbox.object_id, error)
 
     def _unavailable(self, error: Exception, doing: str) -> SandboxUnavailable:
-        failure = unavailable(error, doing=doing)
+        failure = unavailable_from_sdk_error(error, doing=doing)
         if isinstance(error, FOR_OPERATOR):
             log.error("%s", failure.detail)
         return failure

@@ -13,9 +13,8 @@ import modal.experimental
 
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords, SandboxState
 from core.failpoints import Failpoint
-from sandbox.modal.account import ModalAccount
-from sandbox.modal.errors import GONE, SDK_ERRORS, told
-from sandbox.modal.plan import ModalPlan
+from sandbox.modal.account import GONE, SDK_ERRORS, ModalAccount, describe_sdk_error
+from sandbox.modal.config import ModalConfig
 
 PROVIDER = "modal"
 AHEAD_SECONDS = 3600
@@ -35,14 +34,14 @@ class _DeleteImage(Protocol):
 _delete_image = cast(_DeleteImage, modal.experimental.image_delete)
 
 
-class ModalVault:
+class ModalSnapshots:
     """`now` tells the time in seconds since 1970."""
 
     def __init__(
         self,
         account: ModalAccount,
         records: SandboxRecords,
-        plan: ModalPlan,
+        plan: ModalConfig,
         now: Callable[[], float],
     ) -> None:
         self._account = account
@@ -124,7 +123,12 @@ class ModalVault:
         try:
             await self._delete(image_id)
         except SDK_ERRORS as error:
-            log.warning("the snapshot %s was not deleted: %s (%s)", image_id, told(error)[1], error)
+            log.warning(
+                "the snapshot %s was not deleted: %s (%s)",
+                image_id,
+                describe_sdk_error(error)[1],
+                error,
+            )
 
     async def _delete(self, image_id: str) -> None:
         client = await self._account.client()

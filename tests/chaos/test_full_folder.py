@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bots.demo.thread_reader import messages_of, text_of
-from sandbox.full_disk import FULL_DISK
+from sandbox.diagnostics import FULL_DISK_MESSAGE
 from simulator.view import SentFile
 from tests.chaos.crew import SCENARIO, Crew, Told, crew
 from tests.chaos.disks import MEBIBYTE, Disk, small_disk
@@ -69,9 +69,9 @@ async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
             lambda: all(told.has_ended(one) for one in ("a2", "a3", "a4")), "all are answered"
         )
         assert "full; delete something first." in _shown(told, first.thread_id)
-        assert FULL_DISK in _shown(told, told.told[-1].thread_id)
+        assert FULL_DISK_MESSAGE in _shown(told, told.told[-1].thread_id)
         heard = str([one["messages"] for one in told.stage.script.requests])
-        assert f"table.csv could not be stored: {FULL_DISK}" in heard
+        assert f"table.csv could not be stored: {FULL_DISK_MESSAGE}" in heard
 
         disk.clear()
         await told.say("Work", "a5", thread_id=first.thread_id)

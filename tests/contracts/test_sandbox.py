@@ -7,7 +7,7 @@ import pytest
 
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
 from tests.integration.sandbox.modal_stage import modal_stage
 from tests.integration.sandbox.providers import (
@@ -43,7 +43,7 @@ async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvi
             yield stage.worker()
     else:
         async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder)
+            processes = UnsafeProcessProvider(folder)
             yield processes
             await processes.close()
 

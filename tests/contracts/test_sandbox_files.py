@@ -9,12 +9,12 @@ import pytest
 
 from core.domain.errors import ToolError
 from core.ports import Sandbox
-from sandbox.limits import Limits
+from sandbox.limits import SandboxLimits
 from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
 from tests.integration.sandbox.providers import content, pieces, run
 
 MEBIBYTE = 1 << 20
-LIMITS = Limits(file_bytes=300 * MEBIBYTE)
+LIMITS = SandboxLimits(file_bytes=300 * MEBIBYTE)
 
 
 @pytest.fixture(params=PROVIDERS)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords
-from sandbox.records import MemorySandboxRecords
+from sandbox.memory_records import MemorySandboxRecords
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.contracts.stores import Stores
 

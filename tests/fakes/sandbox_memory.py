@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Browser, CommandOutput, FileEntry, PortStream, ShellSession
-from sandbox.client.sandbox_client import inside_path
-from sandbox.machines import check_thread_id
+from sandbox.client.sandbox_client import workspace_relative_path
+from sandbox.running_sandboxes import check_thread_id
 
 
 @dataclass(slots=True)
@@ -87,9 +87,11 @@ class MemorySandbox:
         if known.exit_code is None:
             raise ToolError(f"The session {session!r} is still running {known.command!r}.")
         if folder is not None:
-            if inside_path(folder).strip("/") not in self.folders:
+            if workspace_relative_path(folder).strip("/") not in self.folders:
                 raise ToolError(f"There is no folder {folder}.")
-            known.terminal.folder = posixpath.join("/workspace", inside_path(folder)).rstrip("/")
+            known.terminal.folder = posixpath.join(
+                "/workspace", workspace_relative_path(folder)
+            ).rstrip("/")
         self.commands.append(command)
         known.command, known.exit_code, known.started_at = command, None, time.monotonic()
         known.terminal.printed.clear()
@@ -187,7 +189,7 @@ class MemorySandbox:
 
     def _name(self, path: str) -> str:
         self._check_alive()
-        name = posixpath.normpath(inside_path(path) or ".")
+        name = posixpath.normpath(workspace_relative_path(path) or ".")
         if name == ".." or name.startswith("../"):
             raise ToolError("The path leads out of /workspace.")
         return "" if name == "." else name

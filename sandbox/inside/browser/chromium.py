@@ -19,7 +19,7 @@ from playwright.async_api import (
     async_playwright,
 )
 
-from sandbox.inside.browser.setting import HEIGHT, WIDTH, Refused, Setting
+from sandbox.inside.browser.protocol import HEIGHT, WIDTH, ActionRefused, BrowserSettings
 from sandbox.inside.browser.tab import DIALOGS_MAX, Tab
 
 FLAGS = (
@@ -44,7 +44,7 @@ LIVES_OUT = "The browser has crashed and starts anew with the same profile. Open
 class Chromium:
     """`happened` collects sentences for the next result. `person` is whoever has taken over, or None."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: BrowserSettings) -> None:
         self.setting = setting
         self.happened: list[str] = []
         self.accepts_dialogs: tuple[bool, str] | None = None
@@ -95,12 +95,12 @@ class Chromium:
             if tab.number == number:
                 return tab
         known = ", ".join(str(tab.number) for tab in self.tabs)
-        raise Refused(f"There is no tab with page_id {number}. There are: {known}.")
+        raise ActionRefused(f"There is no tab with page_id {number}. There are: {known}.")
 
     async def new_tab(self) -> Tab:
         await self.tab()
         if self._context is None or len(self.tabs) >= TABS_MAX:
-            raise Refused(f"There are {TABS_MAX} tabs already; close one first.")
+            raise ActionRefused(f"There are {TABS_MAX} tabs already; close one first.")
         self._current = await self._open(self._context)
         return self._current
 
@@ -162,7 +162,7 @@ class Chromium:
             )
         except Error as error:
             reason = str(error).splitlines()[0][:300]
-            raise Refused(f"The browser does not start: {reason}") from error
+            raise ActionRefused(f"The browser does not start: {reason}") from error
         context.set_default_timeout(8000)
         await self._recall(context)
         for page in context.pages:

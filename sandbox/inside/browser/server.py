@@ -15,14 +15,14 @@ from typing import Any, cast
 
 from playwright.async_api import Error
 
-from sandbox.inside.browser import packets
-from sandbox.inside.browser.actions import ACTIONS, Act
-from sandbox.inside.browser.addresses import is_outside
+from sandbox.inside.browser import protocol
+from sandbox.inside.browser.actions import ACTIONS
+from sandbox.inside.browser.arguments import ActionContext, is_outside_workspace
 from sandbox.inside.browser.chromium import Chromium
-from sandbox.inside.browser.setting import Refused, Setting
-from sandbox.inside.browser.state import line, state_of
+from sandbox.inside.browser.page_state import read_page_state, single_line
+from sandbox.inside.browser.protocol import ActionRefused, BrowserSettings
 from sandbox.inside.browser.tab import Tab
-from sandbox.inside.browser.takeover import TakeOver
+from sandbox.inside.browser.takeover import Takeover
 
 LOOK_SECONDS = 0.2
 ACTION_SECONDS = 40.0
@@ -38,19 +38,19 @@ PAGE_CRASHED = "The page has crashed and its tab is closed. Open the page again,
 
 
 class Server:
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: BrowserSettings) -> None:
         self._chromium = Chromium(setting)
         self._lock = asyncio.Lock()
-        self._takeover: TakeOver | None = None
+        self._takeover: Takeover | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: any number of actions one after the other, or a take-over."""
         try:
             with contextlib.suppress(
-                packets.Broken, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
+                protocol.ProtocolError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
             ):
                 while True:
-                    request, _ = await packets.receive(reader)
+                    request, _ = await protocol.receive_message(reader)
                     if request.get("op") == "takeover":
                         await self._take_over(reader, writer)
                         break
@@ -60,7 +60,7 @@ class Server:
                         if reader.at_eof():  # nobody waits for the answer any more
                             working.cancel()
                     answer, picture = await working
-                    writer.write(packets.encode(answer, picture))
+                    writer.write(protocol.encode_message(answer, picture))
                     await writer.drain()
         finally:
             writer.close()
@@ -83,7 +83,7 @@ class Server:
                 return {"error": TAKEN}, b""
             try:
                 return await self._act(request)
-            except Refused as refused:  # without even a page to show
+            except ActionRefused as refused:  # without even a page to show
                 return {"error": str(refused)}, b""
             except Error as error:
                 return {"error": _first_line(error)}, b""
@@ -94,13 +94,13 @@ class Server:
         """What an element is called, at once and without a look at the page."""
         tab, number = self._chromium.front, request.get("arguments", {}).get("index")
         name = tab.register.name(number) if tab and isinstance(number, int) else ""
-        return {"said": line(name, 100)}, b""
+        return {"said": single_line(name, 100)}, b""
 
     async def _act(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         name, arguments = str(request.get("action")), request.get("arguments")
         action = ACTIONS.get(name)
         if action is None or not isinstance(arguments, dict):
-            raise Refused("This browser cannot do that.")
+            raise ActionRefused("This browser cannot do that.")
         told = cast("dict[str, Any]", arguments)
         chromium = self._chromium
         tab = await chromium.tab()
@@ -110,9 +110,9 @@ class Server:
             return await self._with_state({"error": CRASHED})
         answer: dict[str, Any] = {}
         try:
-            work = action(Act(chromium, tab, told))
+            work = action(ActionContext(chromium, tab, told))
             answer["said"] = await asyncio.wait_for(work, SECONDS.get(name, ACTION_SECONDS))
-        except Refused as refused:
+        except ActionRefused as refused:
             answer["error"] = str(refused)
         except (Error, TimeoutError) as error:
             answer["error"] = _explained(error, tab)
@@ -125,10 +125,10 @@ class Server:
         tab = await self._settled()
         if chromium.notice_loss():
             answer = {"error": CRASHED}
-        if is_outside(tab.page.url, chromium.setting.root):
+        if is_outside_workspace(tab.page.url, chromium.setting.root):
             await tab.page.goto("about:blank")
             answer["error"] = "Of the machine's files only those under /workspace can be opened."
-        state, picture = await state_of(chromium, tab)
+        state, picture = await read_page_state(chromium, tab)
         await chromium.keep_cookies()
         answer["happened"] = [sentence[:500] for sentence in chromium.happened[:30]]
         return {**answer, "state": state}, picture
@@ -147,7 +147,7 @@ class Server:
         """One person at a time: a second take-over (the same person's reloaded page) ends the first."""
         if self._takeover is not None:
             await self._takeover.end()
-        taking = self._takeover = TakeOver(self._chromium, reader, writer)
+        taking = self._takeover = Takeover(self._chromium, reader, writer)
         try:
             async with self._lock:
                 await taking.play()
@@ -175,7 +175,7 @@ def _first_line(error: Exception) -> str:
     return f"The browser could not do this: {text}"
 
 
-async def _run(setting: Setting) -> None:
+async def _run(setting: BrowserSettings) -> None:
     server = Server(setting)
     with contextlib.suppress(OSError):
         os.unlink(setting.socket)
@@ -193,7 +193,7 @@ async def _run(setting: Setting) -> None:
 
 
 def main() -> None:
-    setting = Setting.of(json.loads(sys.argv[1]))
+    setting = BrowserSettings.of(json.loads(sys.argv[1]))
     os.umask(0o022)
     os.makedirs(setting.scratch, exist_ok=True)
     asyncio.run(_run(setting))

@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, cast
 
 from playwright.async_api import CDPSession, Dialog, Error, FileChooser, Frame, Page, Request
 
-from sandbox.inside.browser import cdp
-from sandbox.inside.browser.register import Register
+from sandbox.inside.browser.elements import ElementIndex
+
+Message = dict[str, Any]
+
+
+async def send_cdp_command(session: CDPSession, method: str, message: Message) -> Message:
+    return await cast(Any, session).send(method, message)
+
+
+def listen_for_cdp_event(
+    session: CDPSession, event: str, listener: Callable[[Message], None]
+) -> None:
+    cast(Any, session).on(event, listener)
+
 
 DIALOGS_MAX = 20
 """A page that opens more than these during one action would never end."""
@@ -30,7 +43,7 @@ class Tab:
     def __init__(self, page: Page, number: int, on_dialog: OnDialog) -> None:
         self.page = page
         self.number = number
-        self.register = Register()
+        self.register = ElementIndex()
         self.has_crashed = False
         self.is_silent = False
         self.dialogs = 0
@@ -80,7 +93,7 @@ class Tab:
             Error, TimeoutError, KeyError
         ):  # the browser knows what a busy page last said
             session = await asyncio.wait_for(self.session(), TITLE_SECONDS)
-            told = await asyncio.wait_for(cdp.send(session, "Target.getTargetInfo", {}), 1)
+            told = await asyncio.wait_for(send_cdp_command(session, "Target.getTargetInfo", {}), 1)
             return str(told["targetInfo"]["title"])
         return ""
 

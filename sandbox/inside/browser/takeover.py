@@ -11,11 +11,12 @@ from typing import Any
 
 from playwright.async_api import CDPSession, Dialog, Error
 
-from sandbox.inside.browser import cdp, packets
+from sandbox.inside.browser import protocol
+from sandbox.inside.browser import tab as cdp
 from sandbox.inside.browser.chromium import Chromium
-from sandbox.inside.browser.hands import Hands
-from sandbox.inside.browser.setting import HEIGHT, WIDTH
-from sandbox.inside.browser.state import line
+from sandbox.inside.browser.page_state import single_line
+from sandbox.inside.browser.person_input import PersonInput
+from sandbox.inside.browser.protocol import HEIGHT, WIDTH
 from sandbox.inside.browser.tab import Tab
 
 LOOK_SECONDS = 0.2
@@ -27,7 +28,7 @@ QUALITY = 70
 SIDE_MIN, SIDE_MAX = 320, 1600
 
 
-class TakeOver:
+class Takeover:
     """Lasts as long as its connection. While it does the agent's actions are refused by the server; once it
     `is_ending`, they wait until the browser is as the agent knows it."""
 
@@ -37,7 +38,7 @@ class TakeOver:
         self._chromium = chromium
         self._reader = reader
         self._writer = writer
-        self._hands = Hands(chromium, self._send)
+        self._hands = PersonInput(chromium, self._send)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
         self._session: CDPSession | None = None
         self._tab: Tab | None = None
@@ -75,9 +76,9 @@ class TakeOver:
         await self._is_over.wait()
 
     async def _listen(self) -> None:
-        with contextlib.suppress(packets.Broken, OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(protocol.ProtocolError, OSError, asyncio.IncompleteReadError):
             while True:
-                await self._take((await packets.receive(self._reader))[0])
+                await self._take((await protocol.receive_message(self._reader))[0])
 
     async def _take(self, message: dict[str, Any]) -> None:
         """What must not wait behind an action of a page that is stuck in a dialog is done at once."""
@@ -126,10 +127,10 @@ class TakeOver:
         self._tab, self._told = tab, {}
         self._seen, self._blank_since = None, time.monotonic()
         session = self._session = await tab.page.context.new_cdp_session(tab.page)
-        cdp.listen(session, "Page.screencastFrame", partial(self._show, tab))
+        cdp.listen_for_cdp_event(session, "Page.screencastFrame", partial(self._show, tab))
         await asyncio.wait_for(tab.page.bring_to_front(), 3)
         wanted = {"format": "jpeg", "quality": QUALITY, "maxWidth": SIDE_MAX, "maxHeight": SIDE_MAX}
-        await cdp.send(session, "Page.startScreencast", wanted)
+        await cdp.send_cdp_command(session, "Page.startScreencast", wanted)
 
     def _is_blank(self) -> bool:
         """Whether the person waits for a picture that should be there: Chromium sends one when something changes only,
@@ -162,13 +163,13 @@ class TakeOver:
         tabs = [
             {
                 "id": each.number,
-                "title": line(title, 80) or line(each.page.url, 80),
+                "title": single_line(title, 80) or single_line(each.page.url, 80),
                 "current": each is tab,
             }
             for each, title in zip(there, titles, strict=True)
         ]
-        told: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": line(tab.page.url, 2000)}
-        told["notes"] = [line(sentence, 300) for sentence in self._chromium.happened[-5:]]
+        told: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": single_line(tab.page.url, 2000)}
+        told["notes"] = [single_line(sentence, 300) for sentence in self._chromium.happened[-5:]]
         if tab.chooser is not None:
             told["file"] = True
         if told != self._told:
@@ -193,7 +194,9 @@ class TakeOver:
             return
         number = self._unacknowledged.pop(0)
         with contextlib.suppress(Error):
-            await cdp.send(self._session, "Page.screencastFrameAck", {"sessionId": number})
+            await cdp.send_cdp_command(
+                self._session, "Page.screencastFrameAck", {"sessionId": number}
+            )
 
     def _ask(self, tab: Tab, dialog: Dialog) -> bool:
         """Whether the person will answer this dialog."""
@@ -228,8 +231,8 @@ class TakeOver:
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self._writer.close()  # who reads nothing has gone
             return
-        with contextlib.suppress(packets.Broken):
-            self._writer.write(packets.encode(value, body))
+        with contextlib.suppress(protocol.ProtocolError):
+            self._writer.write(protocol.encode_message(value, body))
 
 
 def _side(value: object, otherwise: int) -> int:

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from sandbox.lifecycle import Patience
-from sandbox.local.provider import LocalJails
+from sandbox.lifecycle import LifecyclePolicy
+from sandbox.local.provider import LocalSandboxProvider
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.program import passable_folder
 
@@ -17,10 +17,12 @@ SETTLING = 20
 
 
 @asynccontextmanager
-async def jails(patience: Patience | None = None) -> AsyncGenerator[LocalJails]:
+async def jails(patience: LifecyclePolicy | None = None) -> AsyncGenerator[LocalSandboxProvider]:
     """The provider, tried out. Raises Unmeasurable where this machine allows no jail."""
     with passable_folder() as folder:
-        provider = LocalJails(Path(folder) / "sandboxes", patience=patience or Patience())
+        provider = LocalSandboxProvider(
+            Path(folder) / "sandboxes", patience=patience or LifecyclePolicy()
+        )
         try:
             tried = await provider.probe()
             if not tried.ok:

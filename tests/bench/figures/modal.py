@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from statistics import median
 
-from sandbox.modal.plan import ModalPlan
-from sandbox.modal.provider import ModalSandboxes
-from sandbox.records import MemorySandboxRecords
+from sandbox.memory_records import MemorySandboxRecords
+from sandbox.modal.config import ModalConfig
+from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.server import ModalSimulator
 from tests.bench.figure import Figure
 
@@ -18,7 +18,7 @@ SETTLING = 10
 
 
 @asynccontextmanager
-async def sandboxes() -> AsyncGenerator[ModalSandboxes]:
+async def sandboxes() -> AsyncGenerator[ModalSandboxProvider]:
     async with ModalSimulator() as modal:
         token_id, secret = modal.world.credentials
         os.environ.update(  # noqa: TID251 - where the SDK looks
@@ -28,7 +28,7 @@ async def sandboxes() -> AsyncGenerator[ModalSandboxes]:
             MODAL_CONFIG_PATH=os.devnull,
             MODAL_DISABLE_API_PROXY="1",
         )
-        provider = ModalSandboxes(ModalPlan(), MemorySandboxRecords())
+        provider = ModalSandboxProvider(ModalConfig(), MemorySandboxRecords())
         try:
             await provider.open("first", fence=1)  # makes the image
             yield provider

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from statistics import median
 
-from sandbox.lifecycle import Patience
+from sandbox.lifecycle import LifecyclePolicy
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.figures.jail import jails
 
@@ -45,7 +45,7 @@ async def upload_s() -> float:
 async def restore_s() -> float:
     """From `open` for an archived thread to a listing of its files."""
     walls: list[float] = []
-    async with jails(Patience(stop_after_seconds=0, archive_after_seconds=0)) as provider:
+    async with jails(LifecyclePolicy(stop_after_seconds=0, archive_after_seconds=0)) as provider:
         shell = (await provider.open("restore", fence=1)).shell
         filled = await shell.execute(
             FILL.format(megabytes=RESTORED_MEGABYTES), session="a", folder=None, timeout_seconds=120

@@ -12,7 +12,7 @@ from bots.delivery.run_delivery import RunDelivery
 from core.domain.threads import Address
 from core.run.execute import execute
 from core.stores import Deliveries
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.surface import FakeSurface, Posted
@@ -23,7 +23,7 @@ from tests.integration.core.conftest import world as world
 class Stage:
     """A world whose thread lives on the fake platform, and a delivery that shows it."""
 
-    def __init__(self, world: World, sandboxes: UnsafeProcesses) -> None:
+    def __init__(self, world: World, sandboxes: UnsafeProcessProvider) -> None:
         self.world = world
         self.surface = FakeSurface()
         self.sandboxes = sandboxes
@@ -72,7 +72,7 @@ class Stage:
 @pytest.fixture
 async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
     world.address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
-    sandboxes = UnsafeProcesses(tmp_path / "sandboxes")
+    sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     made = Stage(world, sandboxes)
     await world.engine.claims.heartbeat("worker-1")
     made.delivery.start()

@@ -13,7 +13,7 @@ from bots.inbound.decide import CommandCalled, IncomingMessage
 from bots.inbound.receive import Reception
 from core.domain.threads import Address, IncomingFile, Person
 from core.run.execute import execute
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.memory.run_queue import MemoryRunQueue
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
@@ -52,7 +52,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(world: World, tmp_path: Path) -> AsyncIterator[Desk]:
-    sandboxes = UnsafeProcesses(tmp_path / "sandboxes")
+    sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []
     reception = Reception(
         inbox=world.inbox,

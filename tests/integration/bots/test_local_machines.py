@@ -9,8 +9,8 @@ import pytest
 from bots.bootstrap.sandboxes import SandboxDeps, build_sandboxes, render_system_prompt
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
-from sandbox.local.provider import LocalJails
-from sandbox.records import MemorySandboxRecords
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.memory_records import MemorySandboxRecords
 from tests.integration.sandbox.egress_stage import stand_in
 from tests.integration.sandbox.providers import reachable_folder, run
 from tests.requirements_of_the_machine import lacking
@@ -48,7 +48,7 @@ async def test_the_prompt_tells_the_way_out_as_it_is(setting: str, said: str) ->
 async def test_a_place_of_the_settings_is_reached_and_no_other() -> None:
     async with stand_in() as good, stand_in() as bad:
         async with found_with(sandbox_egress_allow=f"127.0.0.1:{good.port}") as found:
-            assert isinstance(found.provider, LocalJails)
+            assert isinstance(found.provider, LocalSandboxProvider)
             sandbox = await found.provider.open("thread", fence=1)
             curl = "curl -s --noproxy '' http://127.0.0.1"
             assert (await run(sandbox, f"{curl}:{good.port}/")).output == "from outside\n"

@@ -7,9 +7,9 @@ import pytest
 from bots.bootstrap.sandboxes import build_modal_plan, build_sandboxes, render_system_prompt
 from bots.settings import Settings, load_settings
 from bots.setup.doctor import Finding, run_checks
-from sandbox.modal.plan import Network
-from sandbox.modal.provider import ModalSandboxes
-from sandbox.records import MemorySandboxRecords
+from sandbox.memory_records import MemorySandboxRecords
+from sandbox.modal.config import NetworkRules
+from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import modal_stage
 
 
@@ -23,7 +23,7 @@ def settings(folder: Path, **named: str) -> Settings:
 async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path: Path) -> None:
     async with modal_stage() as stage:
         found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
-        assert isinstance(found.provider, ModalSandboxes)
+        assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
         assert found.lacks == ()
         assert "can reach the internet" in render_system_prompt(found)
@@ -51,7 +51,7 @@ async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> No
         found = await build_sandboxes(
             settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
         )
-        assert isinstance(found.provider, ModalSandboxes)
+        assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
         assert said in render_system_prompt(found)
 
@@ -60,7 +60,7 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
     async with modal_stage() as stage:
         stage.modal.world.credentials = ("ak-other", "as-other")
         found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
-        assert isinstance(found.provider, ModalSandboxes)
+        assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
         (lack,) = found.lacks
         assert "MODAL_TOKEN_ID" in lack
@@ -80,7 +80,7 @@ def test_the_settings_make_the_plan(tmp_path: Path) -> None:
     )
     assert plan.cpu == (4, 4)  # never less at most than at least
     assert plan.memory_mebibytes == (512, 8192)
-    assert plan.network() == Network(networks=["192.0.2.0/24"], names=["*.example.com"])
+    assert plan.network() == NetworkRules(networks=["192.0.2.0/24"], names=["*.example.com"])
     assert plan.snapshot_ttl_seconds is None
     assert plan.patience.stop_after_seconds == 1800
     assert plan.idle_timeout_seconds > plan.patience.stop_after_seconds

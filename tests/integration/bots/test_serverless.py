@@ -12,8 +12,8 @@ from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import serve_scenario
 from core.tasks import cancel, spawn
-from sandbox.modal.plan import HOME_TAG
-from sandbox.modal.provider import ModalSandboxes
+from sandbox.modal.config import HOME_TAG
+from sandbox.modal.provider import ModalSandboxProvider
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.sandboxes import SqlSandboxRecords
@@ -62,7 +62,7 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         conversations = SqlConversations(database)
         idle = (await conversations.create(ADDRESS)).thread_id
         records = SqlSandboxRecords(database)
-        worker = ModalSandboxes(build_modal_plan(chosen), records)
+        worker = ModalSandboxProvider(build_modal_plan(chosen), records)
         stage.workers.append(worker)
         await worker.open(idle, fence=1)
         stray = stage.modal.world.living()[0]
@@ -71,7 +71,7 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         stray.created_at -= 7200
         stray.tags["threadhand-born"] = "0"
         assert stray.tags[HOME_TAG]
-        other = ModalSandboxes(build_modal_plan(chosen), records)
+        other = ModalSandboxProvider(build_modal_plan(chosen), records)
         stage.workers.append(other)
         await other.open(idle, fence=2)
         assert len(stage.living) == 2

@@ -19,7 +19,7 @@ def forbidden_here() -> str:
     """Why the filter cannot be used here, if so."""
     if sys.platform != "linux":
         return "this is no Linux"
-    return "" if seccomp.is_known(platform.machine()) else f"no filter for {platform.machine()}"
+    return "" if seccomp.is_supported(platform.machine()) else f"no filter for {platform.machine()}"
 
 
 def without_namespaces() -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def without_namespaces() -> tuple[str, ...]:
 
 def main() -> None:
     """Installs the filter, then becomes the command that is given."""
-    code = seccomp.program(platform.machine())
+    code = seccomp.build_filter(platform.machine())
     buffer = ctypes.create_string_buffer(code, len(code))
     loaded = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
     libc = ctypes.CDLL(None, use_errno=True)

@@ -11,7 +11,7 @@ from aiohttp import web
 from core import server_shutdown
 from core.ports import Sandbox
 from core.web_access.guard import Guard
-from sandbox.local.egress import Egress, EgressLimits, egress_policy
+from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from tests.integration.sandbox.providers import local_jails
 
 
@@ -60,6 +60,8 @@ async def jail_with_a_way_out(
 ) -> AsyncIterator[Sandbox]:
     """Those ports of 127.0.0.1 count as the internet."""
     guard = Guard(frozenset(("127.0.0.1", port) for port in ports))
-    egress = Egress(policy=egress_policy(setting), limits=limits or EgressLimits(), guard=guard)
+    egress = EgressConfig(
+        policy=parse_egress_policy(setting), limits=limits or EgressLimits(), guard=guard
+    )
     async with local_jails(egress=egress) as jails:
         yield await jails.open("thread", fence=1)

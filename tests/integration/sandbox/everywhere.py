@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from core.ports import Sandbox
-from sandbox.limits import Limits
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.limits import SandboxLimits
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.modal_stage import modal_stage
 from tests.integration.sandbox.providers import docker_containers, local_jails, reachable_folder
 
@@ -13,7 +13,7 @@ PROVIDERS = ("local", "unsafe-process", "modal", "docker")
 
 
 @asynccontextmanager
-async def sandbox_of(provider: str, limits: Limits | None = None) -> AsyncGenerator[Sandbox]:
+async def sandbox_of(provider: str, limits: SandboxLimits | None = None) -> AsyncGenerator[Sandbox]:
     if provider == "local":
         async with local_jails(limits) as jails:
             yield await jails.open("thread", fence=1)
@@ -26,6 +26,6 @@ async def sandbox_of(provider: str, limits: Limits | None = None) -> AsyncGenera
             yield await worker.open("thread", fence=1)
     else:
         async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder, limits=limits)
+            processes = UnsafeProcessProvider(folder, limits=limits)
             yield await processes.open("thread", fence=1)
             await processes.close()

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.lifecycle import Patience
-from sandbox.limits import Limits
-from sandbox.local.provider import LocalJails
+from sandbox.lifecycle import LifecyclePolicy
+from sandbox.limits import SandboxLimits
+from sandbox.local.provider import LocalSandboxProvider
 from sandbox.local.workspaces import ARCHIVE
 from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
 
 MINUTE = 60.0
-PATIENCE = Patience(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)
+PATIENCE = LifecyclePolicy(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Day:
     """A folder of sandboxes whose clock only the test moves."""
 
     folder: Path
-    jails: LocalJails
+    jails: LocalSandboxProvider
     minutes: float = 0.0
 
     def now(self) -> float:
@@ -33,7 +33,7 @@ class Day:
 
     async def restart(self) -> None:
         await self.jails.close()
-        self.jails = LocalJails(self.folder, patience=PATIENCE, now=self.now)
+        self.jails = LocalSandboxProvider(self.folder, patience=PATIENCE, now=self.now)
 
     @property
     def home(self) -> Path:
@@ -45,10 +45,12 @@ class Day:
 
 
 @asynccontextmanager
-async def a_day(limits: Limits | None = None) -> AsyncGenerator[Day]:
+async def a_day(limits: SandboxLimits | None = None) -> AsyncGenerator[Day]:
     async with reachable_folder() as folder:
         clock: list[Day] = []
-        jails = LocalJails(folder, limits=limits, patience=PATIENCE, now=lambda: clock[0].now())
+        jails = LocalSandboxProvider(
+            folder, limits=limits, patience=PATIENCE, now=lambda: clock[0].now()
+        )
         clock.append(Day(folder, jails))
         result = await jails.probe()
         if not result.ok:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.local import programs
-from sandbox.local.toolbox import find_toolbox
-from sandbox.modal.plan import ModalPlan
-from sandbox.modal.provider import ModalSandboxes
-from sandbox.records import MemorySandboxRecords
+from sandbox.local.programs import find_toolbox
+from sandbox.memory_records import MemorySandboxRecords
+from sandbox.modal.config import ModalConfig
+from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
 from tests.integration.sandbox.providers import local_jails
 from tests.requirements_of_the_machine import lacking
 
-PLAN = ModalPlan(app="threadhand-test", start_seconds=30)
+PLAN = ModalConfig(app="threadhand-test", start_seconds=30)
 JAIL_USER = 29_998
 
 
@@ -41,11 +41,11 @@ class Stage:
     modal: ModalSimulator
     clock: Clock
     records: MemorySandboxRecords = field(default_factory=MemorySandboxRecords)
-    workers: list[ModalSandboxes] = field(default_factory=list[ModalSandboxes])
+    workers: list[ModalSandboxProvider] = field(default_factory=list[ModalSandboxProvider])
 
-    def worker(self, **changes: object) -> ModalSandboxes:
+    def worker(self, **changes: object) -> ModalSandboxProvider:
         plan = replace(PLAN, **changes)
-        provider = ModalSandboxes(plan, self.records, now=self.clock)
+        provider = ModalSandboxProvider(plan, self.records, now=self.clock)
         self.workers.append(provider)
         return provider
 
@@ -111,7 +111,7 @@ async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
         bwrap = programs.find_bwrap(folder, drops_user=drops_user)
         if with_browser:
             more = find_toolbox(python, drops_user=drops_user).bound()
-    except programs.Lacking as why:
+    except programs.MissingRequirement as why:
         lacking("jail", str(why))
     return Jail(
         bwrap=bwrap,

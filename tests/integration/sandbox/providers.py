@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bots.settings import Settings
 from core.ports import CommandOutput, Sandbox
-from sandbox.docker.command import DockerPlan
-from sandbox.docker.provider import DockerContainers
-from sandbox.limits import Limits
-from sandbox.local.egress import Egress
-from sandbox.local.provider import LocalJails
+from sandbox.docker.cli import DockerCommands
+from sandbox.docker.provider import DockerSandboxProvider
+from sandbox.limits import SandboxLimits
+from sandbox.local.egress_policy import EgressConfig
+from sandbox.local.provider import LocalSandboxProvider
 from tests.requirements_of_the_machine import lacking
 
 SECONDS = 20.0
@@ -32,10 +32,10 @@ async def reachable_folder() -> AsyncGenerator[Path]:
 
 @asynccontextmanager
 async def local_jails(
-    limits: Limits | None = None, *, egress: Egress | None = None
-) -> AsyncIterator[LocalJails]:
+    limits: SandboxLimits | None = None, *, egress: EgressConfig | None = None
+) -> AsyncIterator[LocalSandboxProvider]:
     async with reachable_folder() as folder:
-        provider = LocalJails(folder, limits=limits, egress=egress)
+        provider = LocalSandboxProvider(folder, limits=limits, egress=egress)
         result = await provider.probe()
         if not result.ok:
             lacking("jail", f"{result.reason} {result.remedy}")
@@ -46,11 +46,13 @@ async def local_jails(
 
 
 @asynccontextmanager
-async def docker_containers(limits: Limits | None = None) -> AsyncGenerator[DockerContainers]:
+async def docker_containers(
+    limits: SandboxLimits | None = None,
+) -> AsyncGenerator[DockerSandboxProvider]:
     async with reachable_folder() as folder:
         image = Settings.model_fields["docker_image"].default
-        plan = DockerPlan(image=image, home=str(folder), limits=limits or Limits())
-        provider = DockerContainers(plan, folder)
+        plan = DockerCommands(image=image, home=str(folder), limits=limits or SandboxLimits())
+        provider = DockerSandboxProvider(plan, folder)
         result = await provider.probe()
         if not result.ok:
             lacking("docker", f"{result.reason} {result.remedy}")

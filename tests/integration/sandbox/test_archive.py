@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from core.domain.errors import SandboxUnavailable
-from sandbox.limits import Limits
+from sandbox.limits import SandboxLimits
 from sandbox.local.workspaces import ARCHIVE
 from tests.integration.sandbox.local_day import a_day
 from tests.integration.sandbox.providers import content, pieces, run
@@ -132,24 +132,24 @@ async def test_an_archive_that_leads_out_is_not_believed() -> None:
 
 @pytest.mark.slow
 async def test_a_disk_that_is_full_keeps_the_archive_for_later() -> None:
-    async with a_day(Limits(workspace_bytes=1_000_000)) as day:
+    async with a_day(SandboxLimits(workspace_bytes=1_000_000)) as day:
         sandbox = await day.jails.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"x" * 3_000_000))
         await sandbox.close()
-        day.jails._limits = Limits()
+        day.jails._limits = SandboxLimits()
         await day.passes(500)
         assert day.is_archived
-        day.jails._limits = Limits(workspace_bytes=1_000_000)
+        day.jails._limits = SandboxLimits(workspace_bytes=1_000_000)
         with pytest.raises(SandboxUnavailable, match="cannot be brought back just now"):
             await day.jails.open("thread", fence=2)
         assert day.is_archived
-        day.jails._limits = Limits()
+        day.jails._limits = SandboxLimits()
         assert len(await content(await day.jails.open("thread", fence=2), "file")) == 3_000_000
 
 
 @pytest.mark.slow
 async def test_what_cannot_be_packed_stays_and_is_not_tried_for_ever() -> None:
-    async with a_day(Limits(workspace_bytes=100_000)) as day:
+    async with a_day(SandboxLimits(workspace_bytes=100_000)) as day:
         sandbox = await day.jails.open("thread", fence=1)
         await sandbox.files.write("file", pieces(os.urandom(900_000)))
         await sandbox.close()

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
-from sandbox.docker.command import Docker, DockerPlan
-from sandbox.docker.provider import DockerContainers
-from sandbox.lifecycle import Patience
-from sandbox.limits import Limits
+from sandbox.docker.cli import DockerCli, DockerCommands
+from sandbox.docker.provider import DockerSandboxProvider
+from sandbox.lifecycle import LifecyclePolicy
+from sandbox.limits import SandboxLimits
 from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.paths import FAKES
 
 FAKE = FAKES / "docker_cli.py"
-PLAN = DockerPlan(image="python:3.12-slim", home="/data", limits=Limits())
+PLAN = DockerCommands(image="python:3.12-slim", home="/data", limits=SandboxLimits())
 NAME = PLAN.name("thread")
 HARDENED = [
     "--pull", "never", "--init", "--network", "none", "--ipc", "private", "--hostname", "sandbox",
@@ -41,7 +41,7 @@ LABELS = ["--label", "threadhand.home=/data", "--label", "threadhand.thread=thre
 @dataclass(slots=True)
 class Stage:
     folder: Path
-    provider: DockerContainers
+    provider: DockerSandboxProvider
     minutes: float = 0.0
 
     @property
@@ -65,11 +65,11 @@ async def docker_stage(image: str = "python:3.12-slim") -> AsyncGenerator[Stage]
         executable.write_text(f"#!{sys.executable}\n" + FAKE.read_text())
         executable.chmod(0o755)
         stages: list[Stage] = []
-        provider = DockerContainers(
-            DockerPlan(image=image, home="/data"),
+        provider = DockerSandboxProvider(
+            DockerCommands(image=image, home="/data"),
             folder / "data",
-            docker=Docker(executable=str(executable)),
-            patience=Patience(stop_after_seconds=900),
+            docker=DockerCli(executable=str(executable)),
+            patience=LifecyclePolicy(stop_after_seconds=900),
             now=lambda: stages[0].minutes * 60,
         )
         stages.append(Stage(folder, provider))
@@ -102,7 +102,7 @@ def test_the_command_lines_are_these() -> None:
 
 
 def test_threads_and_homes_have_names_of_their_own() -> None:
-    other = DockerPlan(image="x", home="/other")
+    other = DockerCommands(image="x", home="/other")
     assert len({PLAN.name("a"), PLAN.name("b"), other.name("a")}) == 3
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.local.shared_access import Doors
+from sandbox.local.shared_access import SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
 
 
@@ -20,7 +20,7 @@ async def test_who_comes_while_the_door_is_closed_is_not_left_waiting(
 ) -> None:
     workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
     workspaces.prepare()
-    doors = Doors(tmp_path / "doors", workspaces, dict, nothing_to_end)
+    doors = SharedAccess(tmp_path / "doors", workspaces, dict, nothing_to_end)
     taken = await doors.take("thread")
     assert isinstance(taken, Workspace)
     with socket.socket(socket.AF_UNIX) as caller:

@@ -10,8 +10,8 @@ import pytest
 from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
 from core.web_access.guard import Guard
-from sandbox.local.egress import Egress, EgressLimits, egress_policy
-from sandbox.local.egress_proxy import Gateway
+from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
+from sandbox.local.egress_proxy import EgressProxy
 from tests.integration.sandbox.egress_stage import StandIn, jail_with_a_way_out, stand_in
 from tests.integration.sandbox.providers import run
 
@@ -216,7 +216,7 @@ async def test_a_program_inside_that_hands_out_something_else_is_not_believed() 
         lambda: socket.socket().detach(),
         lambda: socket.socket(socket.AF_UNIX).detach(),
     ):
-        one = Gateway(Egress(policy=egress_policy("on")), label="test")
+        one = EgressProxy(EgressConfig(policy=parse_egress_policy("on")), label="test")
         descriptor = made()
         socket.send_fds(one.for_inside, [b"x"], [descriptor])
         os.close(descriptor)
@@ -226,7 +226,7 @@ async def test_a_program_inside_that_hands_out_something_else_is_not_believed() 
 
 
 async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> None:
-    one = Gateway(Egress(policy=egress_policy("on")), label="test")
+    one = EgressProxy(EgressConfig(policy=parse_egress_policy("on")), label="test")
     with pytest.raises(SandboxUnavailable):
         one.start()
     await one.close()
@@ -261,7 +261,7 @@ async def test_the_way_out_ends_with_the_jail(outside: StandIn) -> None:
     ],
 )
 def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: list[str]) -> None:
-    policy = egress_policy(setting)
+    policy = parse_egress_policy(setting)
     assert [policy.permits(host) for host in good] == [True] * len(good)
     assert [policy.permits(host) for host in bad] == [False] * len(bad)
     assert policy.is_open == (setting != "off")
@@ -270,14 +270,14 @@ def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: lis
 @pytest.mark.parametrize("setting", ["off,example.net", "http://example.net", "a b", "*.", "!"])
 def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="no name of a host"):
-        egress_policy(setting)
+        parse_egress_policy(setting)
 
 
 @pytest.fixture
 async def served(outside: StandIn) -> AsyncIterator[tuple[str, int]]:
     """A gateway without a jail around it; its address."""
     guard = Guard(frozenset({("127.0.0.1", outside.port)}))
-    one = Gateway(Egress(policy=egress_policy("on"), guard=guard), label="test")
+    one = EgressProxy(EgressConfig(policy=parse_egress_policy("on"), guard=guard), label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     socket.send_fds(one.for_inside, [b"x"], [listener.fileno()])

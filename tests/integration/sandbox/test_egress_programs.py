@@ -18,7 +18,7 @@ from yarl import URL
 from core import server_shutdown
 from core.ports import Sandbox
 from core.web_access.guard import Guard
-from sandbox.local.egress import Egress, egress_policy
+from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from tests.integration.sandbox.egress_stage import jail_with_a_way_out, stand_in
 from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
@@ -165,7 +165,7 @@ async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
 ) -> None:
     async with stand_in() as shop:
         guard = Guard(frozenset({("127.0.0.1", shop.port)}))
-        egress = Egress(policy=egress_policy("on"), guard=guard)
+        egress = EgressConfig(policy=parse_egress_policy("on"), guard=guard)
         async with local_jails(egress=egress) as jails:
             if jails.browser_lack:
                 lacking("chromium", jails.browser_lack)

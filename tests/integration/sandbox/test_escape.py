@@ -11,9 +11,9 @@ import pytest
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
-from sandbox.limits import Limits
-from sandbox.local.processes import is_living, with_descendants
-from sandbox.local.provider import LocalJails
+from sandbox.limits import SandboxLimits
+from sandbox.local.processes import is_alive, process_tree
+from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 MEBIBYTE = 1 << 20
-LIMITS = Limits(
+LIMITS = SandboxLimits(
     memory_bytes=256 * MEBIBYTE,
     processes=64,
     workspace_bytes=64 * MEBIBYTE,
@@ -30,13 +30,13 @@ LIMITS = Limits(
 
 
 @pytest.fixture
-async def jails() -> AsyncIterator[LocalJails]:
+async def jails() -> AsyncIterator[LocalSandboxProvider]:
     async with local_jails(LIMITS) as provider:
         yield provider
 
 
 @pytest.fixture
-async def sandbox(jails: LocalJails) -> Sandbox:
+async def sandbox(jails: LocalSandboxProvider) -> Sandbox:
     return await jails.open("thread", fence=1)
 
 
@@ -129,7 +129,7 @@ async def test_setuid_files_give_nothing(sandbox: Sandbox) -> None:
 
 
 async def test_the_environment_holds_nothing_of_ours(
-    jails: LocalJails, monkeypatch: pytest.MonkeyPatch
+    jails: LocalSandboxProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-secret-of-the-host")
     sandbox = await jails.open("fresh", fence=1)
@@ -141,7 +141,7 @@ async def test_the_environment_holds_nothing_of_ours(
         assert name not in found.output
 
 
-async def test_another_threads_workspace_cannot_be_found(jails: LocalJails) -> None:
+async def test_another_threads_workspace_cannot_be_found(jails: LocalSandboxProvider) -> None:
     first = await jails.open("first", fence=1)
     second = await jails.open("second", fence=1)
     await first.files.write("secret.txt", pieces(b"of the first"))
@@ -157,7 +157,7 @@ async def test_another_threads_workspace_cannot_be_found(jails: LocalJails) -> N
     assert (folder / "first" / "workspace").stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_link_made_inside_is_not_followed_by_the_host(jails: LocalJails) -> None:
+async def test_a_link_made_inside_is_not_followed_by_the_host(jails: LocalSandboxProvider) -> None:
     sandbox = await jails.open("thread", fence=1)
     outside = jails._folder / "precious"
     outside.mkdir()
@@ -176,7 +176,7 @@ async def test_the_hosts_processes_are_out_of_reach(sandbox: Sandbox) -> None:
         await run(sandbox, "kill -9 -1; sleep 5")
 
 
-async def test_a_killed_program_inside_loses_the_sandbox_once(jails: LocalJails) -> None:
+async def test_a_killed_program_inside_loses_the_sandbox_once(jails: LocalSandboxProvider) -> None:
     sandbox = await jails.open("thread", fence=1)
     await sandbox.files.write("kept", pieces(b"x"))
     with pytest.raises(SandboxUnavailable):
@@ -226,7 +226,7 @@ async def test_a_workspace_over_its_size_is_stopped_and_told(sandbox: Sandbox) -
         await asyncio.sleep(0.2)
 
 
-async def test_a_closed_jail_leaves_no_process(jails: LocalJails) -> None:
+async def test_a_closed_jail_leaves_no_process(jails: LocalSandboxProvider) -> None:
     sandbox = await jails.open("thread", fence=1)
     for number in range(3):
         await run(
@@ -235,10 +235,10 @@ async def test_a_closed_jail_leaves_no_process(jails: LocalJails) -> None:
             session=f"s{number}",
         )
     (jail,) = jails._jails()
-    assert len(with_descendants(jail.pid)) >= 6
-    members = with_descendants(jail.pid)
+    assert len(process_tree(jail.pid)) >= 6
+    members = process_tree(jail.pid)
     await sandbox.close()
-    assert list(filter(is_living, members)) == []
+    assert list(filter(is_alive, members)) == []
 
 
 def host_processes() -> int:

@@ -15,31 +15,31 @@ import pytest
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
-from sandbox.limits import Limits
-from sandbox.local.egress import Egress, egress_policy
-from sandbox.local.processes import is_living, with_descendants
-from sandbox.local.provider import LocalJails
-from sandbox.local.watchdog import disk_usage
+from sandbox.limits import SandboxLimits
+from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
+from sandbox.local.processes import is_alive, process_tree
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.local.resource_limits import disk_usage
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
 MEBIBYTE = 1 << 20
-LIMITS = Limits(memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE)
-EGRESS = Egress(policy=egress_policy("on"))
+LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE)
+EGRESS = EgressConfig(policy=parse_egress_policy("on"))
 
 
 @pytest.fixture
-async def jails() -> AsyncIterator[LocalJails]:
+async def jails() -> AsyncIterator[LocalSandboxProvider]:
     async with local_jails(LIMITS, egress=EGRESS) as provider:
         yield provider
 
 
 @pytest.fixture
-async def hostile(jails: LocalJails) -> Sandbox:
+async def hostile(jails: LocalSandboxProvider) -> Sandbox:
     return await jails.open("hostile", fence=1)
 
 
 @pytest.fixture
-async def neighbour(jails: LocalJails) -> AsyncIterator[Sandbox]:
+async def neighbour(jails: LocalSandboxProvider) -> AsyncIterator[Sandbox]:
     """At the end of each test its files and its shell are what they were."""
     sandbox = await jails.open("neighbour", fence=1)
     await sandbox.files.write("kept", pieces(b"kept"))
@@ -107,7 +107,9 @@ async def test_proc_and_the_kernel_give_nothing(hostile: Sandbox, command: str) 
 
 
 @pytest.mark.slow
-async def test_links_out_of_the_workspace_lead_nowhere(jails: LocalJails, hostile: Sandbox) -> None:
+async def test_links_out_of_the_workspace_lead_nowhere(
+    jails: LocalSandboxProvider, hostile: Sandbox
+) -> None:
     """The neighbour's own path on the host is known to the test; to the jail it would be a guess."""
     await (await jails.open("victim", fence=1)).files.write("secret", pieces(b"of the victim"))
     there = jails._folder / "threads" / "victim" / "workspace"
@@ -178,7 +180,7 @@ if stream:
 
 @pytest.mark.slow
 async def test_who_takes_the_programs_stream_loses_the_sandbox_and_nothing_else(
-    jails: LocalJails, hostile: Sandbox, neighbour: Sandbox
+    jails: LocalSandboxProvider, hostile: Sandbox, neighbour: Sandbox
 ) -> None:
     """The jailed user is that of the program inside: it may take its socket, forge answers, and send descriptors."""
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
@@ -218,7 +220,7 @@ async def test_the_way_out_cannot_be_taken_over(hostile: Sandbox) -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_outlives_the_stop(jails: LocalJails, hostile: Sandbox) -> None:
+async def test_nothing_outlives_the_stop(jails: LocalSandboxProvider, hostile: Sandbox) -> None:
     stubborn = """
 import os, signal, time
 for _ in range(3):
@@ -235,11 +237,11 @@ for _ in range(3):
     await hostile.files.write("stubborn.py", pieces(stubborn.encode()))
     await run(hostile, "python3 stubborn.py; echo 'while :; do sleep 1; done' | setsid sh & disown")
     (jail,) = jails._jails()
-    members = with_descendants(jail.pid)
+    members = process_tree(jail.pid)
     assert len(members) > 5
     await hostile.close()
     # the namespace's first process is left to the machine's, which looks after it in its own time
-    assert list(filter(is_living, members)) == []
+    assert list(filter(is_alive, members)) == []
 
 
 async def test_names_without_content_count_too() -> None:

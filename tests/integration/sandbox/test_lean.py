@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sandbox
-from sandbox.inside import lean
+from sandbox.inside import fast_stdlib
 
 SLOW = (
     "asyncio",
@@ -31,7 +31,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("program", ["agent", "hosted"])
+@pytest.mark.parametrize("program", ["program", "remote_program"])
 def test_no_slow_module_is_imported_before_the_first_call(program: str) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import sandbox.inside.{program};"
@@ -46,10 +46,10 @@ def test_no_slow_module_is_imported_before_the_first_call(program: str) -> None:
 @pytest.mark.slow
 @given(values)
 def test_it_writes_and_reads_as_the_public_module(value: object) -> None:
-    written = lean.dumps(value)
+    written = fast_stdlib.dumps(value)
     assert written == json.dumps(value, separators=(",", ":"))
     for text in (written, f" {written}\n", written.encode()):
-        assert json.dumps(lean.loads(text)) == json.dumps(value)
+        assert json.dumps(fast_stdlib.loads(text)) == json.dumps(value)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_it_writes_and_reads_as_the_public_module(value: object) -> None:
 )
 def test_what_is_not_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError):
-        lean.loads(text)
+        fast_stdlib.loads(text)
 
 
 @pytest.mark.slow
@@ -81,15 +81,15 @@ def test_it_refuses_what_the_public_module_refuses(text: str) -> None:
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError):
-            lean.loads(text)
+            fast_stdlib.loads(text)
     else:
-        assert json.dumps(lean.loads(text)) == json.dumps(expected)
+        assert json.dumps(fast_stdlib.loads(text)) == json.dumps(expected)
 
 
 def test_what_json_has_not_is_refused() -> None:
     circle: list[object] = []
     circle.append(circle)
     with pytest.raises(TypeError):
-        lean.dumps({"a": object()})
+        fast_stdlib.dumps({"a": object()})
     with pytest.raises(ValueError):
-        lean.dumps(circle)
+        fast_stdlib.dumps(circle)

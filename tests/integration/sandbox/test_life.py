@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
-from sandbox.limits import Limits
+from sandbox.limits import SandboxLimits
 from sandbox.local import programs, shared_access
-from sandbox.local.processes import with_descendants
-from sandbox.local.provider import LocalJails
-from sandbox.local.watchdog import hold_memory
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.local.processes import process_tree
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.local.resource_limits import enforce_memory_limit
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
@@ -27,10 +27,10 @@ HOST = """
 import asyncio, sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from sandbox.local.provider import LocalJails
+from sandbox.local.provider import LocalSandboxProvider
 
 async def main():
-    provider = LocalJails(Path({folder!r}))
+    provider = LocalSandboxProvider(Path({folder!r}))
     result = await provider.probe()
     print("probe", result.ok, result.reason, result.remedy, flush=True)
     if not result.ok:
@@ -81,7 +81,7 @@ async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> N
         )
         assert process.stdout is not None
         said = [(await process.stdout.readline()).decode() for _ in range(3)]
-        members = with_descendants(int(said[2].split()[1]))
+        members = process_tree(int(said[2].split()[1]))
         assert len(members) >= 5
         shared = await provider.open("thread", fence=1)
         assert await content(shared, "file") == b"kept\n"
@@ -134,7 +134,7 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
         opened = await asyncio.gather(*(provider.open(f"t{n}", fence=1) for n in range(30)))
         outputs = await asyncio.gather(*(run(s, f"echo {n}") for n, s in enumerate(opened)))
         assert [done.output for done in outputs] == [f"{n}\n" for n in range(30)]
-        members = [pid for jail in provider._jails() for pid in with_descendants(jail.pid)]
+        members = [pid for jail in provider._jails() for pid in process_tree(jail.pid)]
         before = open_descriptors()
         await provider.close()
         await until_gone(members)
@@ -176,7 +176,7 @@ async def test_the_limits_are_stated() -> None:
 
 @pytest.mark.slow
 async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
-    limits = Limits(memory_bytes=200 << 20)
+    limits = SandboxLimits(memory_bytes=200 << 20)
     async with local_jails(limits) as provider:
         sandbox = await provider.open("thread", fence=1)
         (jail,) = provider._jails()
@@ -186,9 +186,9 @@ async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
         deadline = time.monotonic() + 20
         while not begun.done():
             assert time.monotonic() < deadline
-            from sandbox.local.processes import children_of_all
+            from sandbox.local.processes import child_pids
 
-            await hold_memory(jail, Limits(memory_bytes=150 << 20), children_of_all())
+            await enforce_memory_limit(jail, SandboxLimits(memory_bytes=150 << 20), child_pids())
             await asyncio.sleep(0.05)
         done = await begun
         assert done.exit_code == 137
@@ -198,7 +198,7 @@ async def test_without_a_control_group_the_watchdog_kills_the_largest() -> None:
 
 @pytest.mark.slow
 async def test_a_command_over_the_limit_of_time_is_stopped_and_told() -> None:
-    async with local_jails(Limits(command_seconds=0.5)) as provider:
+    async with local_jails(SandboxLimits(command_seconds=0.5)) as provider:
         done = await run(await provider.open("thread", fence=1), "sleep 100")
         assert done.exit_code == 130
         assert "ran longer" in done.output
@@ -210,7 +210,7 @@ async def test_a_private_data_folder_is_refused_with_a_remedy() -> None:
     async with reachable_folder() as folder:
         private = folder / "home"
         private.mkdir(mode=0o700)
-        provider = LocalJails(private / "data")
+        provider = LocalSandboxProvider(private / "data")
         result = await provider.probe()
         assert not result.ok
         assert str(private) in result.reason
@@ -230,7 +230,7 @@ async def test_forbidden_namespaces_are_refused_with_a_remedy(
         )
         refusing.chmod(0o755)
         monkeypatch.setattr(programs, "find_bwrap", lambda place, drops_user: refusing)
-        provider = LocalJails(folder)
+        provider = LocalSandboxProvider(folder)
         result = await provider.probe()
         assert not result.ok
         assert "No permissions to create new namespace" in result.reason
@@ -290,7 +290,7 @@ async def test_an_unprivileged_user_can_run_jails(user: int) -> None:
 
 async def test_an_unsafe_process_ends_with_its_sessions() -> None:
     async with reachable_folder() as folder:
-        provider = UnsafeProcesses(folder)
+        provider = UnsafeProcessProvider(folder)
         sandbox = await provider.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"x"))
         done = await run(sandbox, "echo $$; env | grep -c TOKEN; sleep 100", seconds=0.5)
@@ -302,7 +302,7 @@ async def test_an_unsafe_process_ends_with_its_sessions() -> None:
 async def test_what_never_was_is_destroyed_by_a_provider_that_has_just_started(
     tmp_path: Path,
 ) -> None:
-    provider = UnsafeProcesses(tmp_path / "none yet")
+    provider = UnsafeProcessProvider(tmp_path / "none yet")
     await provider.destroy("never-seen")
     assert list(tmp_path.rglob("never-seen")) == []
     await provider.close()

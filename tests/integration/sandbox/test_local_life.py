@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
-from sandbox.local.provider import LocalJails
+from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.local_day import PATIENCE, Day, a_day
 from tests.integration.sandbox.providers import content, pieces, run
 
@@ -89,8 +89,8 @@ async def test_one_that_another_process_runs_is_left_alone() -> None:
 
 
 @asynccontextmanager
-async def a_second(day: Day) -> AsyncGenerator[LocalJails]:
-    jails = LocalJails(day.folder, patience=PATIENCE, now=day.now)
+async def a_second(day: Day) -> AsyncGenerator[LocalSandboxProvider]:
+    jails = LocalSandboxProvider(day.folder, patience=PATIENCE, now=day.now)
     try:
         yield jails
     finally:

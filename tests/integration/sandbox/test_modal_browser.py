@@ -9,7 +9,7 @@ from PIL import Image
 
 from core.domain.errors import ToolError
 from core.ports import Sandbox, Seen
-from sandbox.modal.provider import ModalSandboxes
+from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces
 
@@ -28,7 +28,7 @@ async def stage() -> AsyncIterator[Stage]:
         yield staged
 
 
-async def opened(provider: ModalSandboxes, fence: int = 1) -> Sandbox:
+async def opened(provider: ModalSandboxProvider, fence: int = 1) -> Sandbox:
     return await provider.open("thread", fence=fence)
 
 

@@ -15,9 +15,9 @@ from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
 from core.run.inputs import Uploads, user_message
-from sandbox.modal import errors
-from sandbox.modal.errors import told, unavailable
-from sandbox.modal.provider import ModalSandboxes
+from sandbox.modal import account
+from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
+from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
 
@@ -102,7 +102,7 @@ async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
     assert "as-simulated" not in result.reason + result.remedy
 
 
-async def soon(worker: ModalSandboxes, thread_id: str = "thread") -> Sandbox:
+async def soon(worker: ModalSandboxProvider, thread_id: str = "thread") -> Sandbox:
     """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
     async with asyncio.timeout(20):
         while True:
@@ -189,7 +189,7 @@ async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) 
 class Attached:
     """A source of files, and the run's way to its sandbox."""
 
-    def __init__(self, worker: ModalSandboxes) -> None:
+    def __init__(self, worker: ModalSandboxProvider) -> None:
         self._worker = worker
 
     def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
@@ -220,9 +220,9 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
         sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
     )
     message = await user_message(one, "run", attached, uploads)
-    told = str(message.content)
-    assert "have expired" in told
-    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in told
+    describe_sdk_error = str(message.content)
+    assert "have expired" in describe_sdk_error
+    assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error
     assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
 
 
@@ -276,9 +276,13 @@ def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
         if isinstance(kind, type) and issubclass(kind, modal.exception.Error)
     ]
     assert len(kinds) > 20
-    for kind in (*kinds, *errors.SDK_ERRORS):
+    for kind in (*kinds, *account.SDK_ERRORS):
         error = kind.__new__(kind)
-        public, hint = told(error)
+        public, hint = describe_sdk_error(error)
         assert is_plain(public), kind
         assert hint
-        assert kind.__name__ in unavailable(error, doing="x").detail or error.args or str(error)
+        assert (
+            kind.__name__ in unavailable_from_sdk_error(error, doing="x").detail
+            or error.args
+            or str(error)
+        )

@@ -10,8 +10,8 @@ from modal_proto import api_pb2
 from core import failpoints
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
-from sandbox.modal.machine import ModalMachine
-from sandbox.modal.provider import ModalSandboxes
+from sandbox.modal.provider import ModalSandboxProvider
+from sandbox.modal.running_sandbox import ModalRunningSandbox
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
 
@@ -188,7 +188,7 @@ async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) ->
     worker = stage.worker()
     await worker.open("thread", fence=1)
     (machine,) = worker._machines.running().values()
-    assert isinstance(machine, ModalMachine)
+    assert isinstance(machine, ModalRunningSandbox)
     assert await worker._vault.save("thread", machine.sandbox, "stopped")
     stopped = await stage.records.find("modal", "thread")
     assert not await worker._vault.save("thread", machine.sandbox, "started")
@@ -239,7 +239,7 @@ async def test_closing_saves_and_stops(stage: Stage) -> None:
     assert await content(await stage.worker().open("two", fence=2), "file") == b"two"
 
 
-async def opened_and_closed(worker: ModalSandboxes) -> None:
+async def opened_and_closed(worker: ModalSandboxProvider) -> None:
     await (await worker.open("thread", fence=2)).close()
 
 

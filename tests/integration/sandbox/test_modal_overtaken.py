@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 from core.domain.sandbox_records import SandboxRecord
-from sandbox.modal.provider import ModalSandboxes
-from sandbox.records import MemorySandboxRecords
+from sandbox.memory_records import MemorySandboxRecords
+from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import PLAN, modal_stage
 from tests.integration.sandbox.providers import content, pieces
 
@@ -27,7 +27,7 @@ class Overtaken(MemorySandboxRecords):
 async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped() -> None:
     async with modal_stage() as stage:
         records = Overtaken()
-        leaving, other = (ModalSandboxes(PLAN, records, now=stage.clock) for _ in range(2))
+        leaving, other = (ModalSandboxProvider(PLAN, records, now=stage.clock) for _ in range(2))
         stage.workers += [leaving, other]
         sandbox = await leaving.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"saved"))
@@ -41,7 +41,9 @@ async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped() -
 async def test_a_snapshot_that_was_replaced_since_the_look_is_no_loss() -> None:
     async with modal_stage() as stage:
         records = Overtaken()
-        first, second, other = (ModalSandboxes(PLAN, records, now=stage.clock) for _ in range(3))
+        first, second, other = (
+            ModalSandboxProvider(PLAN, records, now=stage.clock) for _ in range(3)
+        )
         stage.workers += [first, second, other]
         sandbox = await first.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"one"))

@@ -9,26 +9,28 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import LeaseLost, SandboxUnavailable
-from sandbox.local.provider import LocalJails
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.requirements_of_the_machine import lacking
 
-Providers = tuple[UnsafeProcesses | LocalJails, UnsafeProcesses | LocalJails]
+Providers = tuple[
+    UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessProvider | LocalSandboxProvider
+]
 
 
 @asynccontextmanager
 async def _two(kind: str, folder: Path) -> AsyncIterator[Providers]:
     if kind == "local":
-        jails = LocalJails(folder), LocalJails(folder)
+        jails = LocalSandboxProvider(folder), LocalSandboxProvider(folder)
         for one in jails:
             result = await one.probe()
             if not result.ok:
                 lacking("jail", f"{result.reason} {result.remedy}")
         both: Providers = jails
     else:
-        both = UnsafeProcesses(folder), UnsafeProcesses(folder)
+        both = UnsafeProcessProvider(folder), UnsafeProcessProvider(folder)
     try:
         yield both
     finally:
@@ -111,10 +113,10 @@ async def test_a_sandbox_is_destroyed_from_next_door(both: Providers) -> None:
 FROZEN = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 
 async def main():
-    sandbox = await UnsafeProcesses(Path(sys.argv[1])).open("thread", fence=1)
+    sandbox = await UnsafeProcessProvider(Path(sys.argv[1])).open("thread", fence=1)
     async def freeze():
         await asyncio.sleep(0.5)
         print("frozen", flush=True)
@@ -137,7 +139,7 @@ async def test_a_sandbox_is_taken_from_a_process_that_stands_still() -> None:
             env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
             stdout=asyncio.subprocess.PIPE,
         )
-        guest = UnsafeProcesses(folder)
+        guest = UnsafeProcessProvider(folder)
         try:
             assert frozen.stdout is not None
             assert await frozen.stdout.readline() == b"frozen\n"

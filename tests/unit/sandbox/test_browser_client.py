@@ -9,8 +9,8 @@ import pytest
 from core.domain.errors import ToolError
 from core.ports import Seen
 from core.tasks import spawn
-from sandbox.inside import frames
-from sandbox.inside.browser import packets
+from sandbox.inside import protocol
+from sandbox.inside.browser import protocol as packets
 from tests.unit.sandbox.test_hostile_inside import Liar, close, make_liar
 
 JPEG = b"\xff\xd8\xff\xe0 a picture"
@@ -37,16 +37,16 @@ async def answered(liar: Liar, *pieces: bytes, ends: bool = False) -> Seen:
     """What the host makes of these bytes as the answer to an action."""
     acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=5), name="act")
     kind, channel, _ = await liar.take()
-    assert kind == frames.OPEN
+    assert kind == protocol.OPEN
     for piece in pieces:
-        liar.send(frames.DATA, channel, piece)
+        liar.send(protocol.DATA, channel, piece)
     if ends:
         liar.answer({}, channel=channel)
     return await acting
 
 
 async def test_a_right_answer_is_taken_whole(liar: Liar) -> None:
-    whole = packets.encode({"said": "Done.", "happened": ["a tab"], "state": STATE}, JPEG)
+    whole = packets.encode_message({"said": "Done.", "happened": ["a tab"], "state": STATE}, JPEG)
     seen = await answered(liar, whole[:7], whole[7:40], whole[40:])
     assert (seen.said, seen.error, seen.happened) == ("Done.", None, ("a tab",))
     assert seen.state is not None
@@ -54,7 +54,7 @@ async def test_a_right_answer_is_taken_whole(liar: Liar) -> None:
 
 
 async def test_what_is_no_jpeg_is_no_picture(liar: Liar) -> None:
-    seen = await answered(liar, packets.encode({"state": STATE}, b"<svg onload=alert(1)>"))
+    seen = await answered(liar, packets.encode_message({"state": STATE}, b"<svg onload=alert(1)>"))
     assert seen.state is not None
     assert seen.state.picture == b""
 
@@ -77,7 +77,7 @@ async def test_an_answer_of_another_shape_ends_the_browser(
     liar: Liar, change: dict[str, Any]
 ) -> None:
     with pytest.raises(ToolError, match="starts a fresh one"):
-        await answered(liar, packets.encode({"state": {**STATE, **change}}))
+        await answered(liar, packets.encode_message({"state": {**STATE, **change}}))
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_packets_that_break_the_rules_end_the_browser(liar: Liar, content:
 
 async def test_an_end_in_the_middle_is_told(liar: Liar) -> None:
     with pytest.raises(ToolError, match="has ended on the way"):
-        await answered(liar, packets.encode({"state": STATE})[:20], ends=True)
+        await answered(liar, packets.encode_message({"state": STATE})[:20], ends=True)
 
 
 async def test_a_refusal_of_the_program_inside_is_the_models(liar: Liar) -> None:
     acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=5), name="act")
     _, channel, _ = await liar.take()
     error = {"code": "refused", "message": "The browser does not start: no fonts."}
-    liar.answer(error, frames.ERROR, channel)
+    liar.answer(error, protocol.ERROR, channel)
     with pytest.raises(ToolError, match="no fonts"):
         await acting
 

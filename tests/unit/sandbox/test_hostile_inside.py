@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.inside import frames
+from sandbox.inside import protocol
 from tests.integration.sandbox.providers import content, pieces, run
 
 
@@ -31,13 +31,13 @@ class Liar:
     sandbox: SandboxClient
 
     async def take(self) -> tuple[int, int, bytes]:
-        length, kind, channel = frames.HEADER.unpack(await self.reader.readexactly(9))
+        length, kind, channel = protocol.HEADER.unpack(await self.reader.readexactly(9))
         return kind, channel, await self.reader.readexactly(length)
 
     def send(self, kind: int, channel: int, payload: bytes) -> None:
-        self.writer.write(frames.encode(kind, channel, payload))
+        self.writer.write(protocol.encode_frame(kind, channel, payload))
 
-    def answer(self, value: Any, kind: int = frames.RESULT, channel: int = 1) -> None:
+    def answer(self, value: Any, kind: int = protocol.RESULT, channel: int = 1) -> None:
         self.send(kind, channel, json.dumps(value).encode())
 
 
@@ -103,19 +103,19 @@ async def test_an_answer_of_a_wrong_shape_loses_the_sandbox(liar: Liar, lie: Any
 @pytest.mark.parametrize(
     "bytes_sent",
     [
-        frames.HEADER.pack(0xFFFFFFFF, frames.RESULT, 1),
-        frames.HEADER.pack(frames.DATA_BYTES_MAX + 1, frames.DATA, 1),
-        frames.HEADER.pack(1, frames.END, 1) + b"x",
-        frames.encode(99, 1),
-        frames.encode(frames.RESULT, 1, b"{"),
-        frames.encode(frames.RESULT, 1, b"\xff\xfe"),
-        frames.encode(frames.RESULT, 1, b"[" * 200_000),
-        frames.encode(frames.RESULT, 77, b"{}"),
-        frames.encode(frames.RESULT, 0, b"{}"),
-        frames.encode(frames.DATA, 1, b"not asked for"),
-        frames.encode(frames.CREDIT, 1, b"abc"),
-        frames.encode(frames.ERROR, 1, b"{}"),
-        frames.encode(frames.HELLO, 0, b'{"protocol": 99}'),
+        protocol.HEADER.pack(0xFFFFFFFF, protocol.RESULT, 1),
+        protocol.HEADER.pack(protocol.DATA_BYTES_MAX + 1, protocol.DATA, 1),
+        protocol.HEADER.pack(1, protocol.END, 1) + b"x",
+        protocol.encode_frame(99, 1),
+        protocol.encode_frame(protocol.RESULT, 1, b"{"),
+        protocol.encode_frame(protocol.RESULT, 1, b"\xff\xfe"),
+        protocol.encode_frame(protocol.RESULT, 1, b"[" * 200_000),
+        protocol.encode_frame(protocol.RESULT, 77, b"{}"),
+        protocol.encode_frame(protocol.RESULT, 0, b"{}"),
+        protocol.encode_frame(protocol.DATA, 1, b"not asked for"),
+        protocol.encode_frame(protocol.CREDIT, 1, b"abc"),
+        protocol.encode_frame(protocol.ERROR, 1, b"{}"),
+        protocol.encode_frame(protocol.HELLO, 0, b'{"protocol": 99}'),
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"",
     ],
@@ -136,7 +136,7 @@ async def test_more_data_than_the_window_loses_the_sandbox(liar: Liar) -> None:
     first = asyncio.ensure_future(anext(stream))
     await liar.take()
     for _ in range(20):
-        liar.send(frames.DATA, 1, bytes(frames.DATA_BYTES_MAX))
+        liar.send(protocol.DATA, 1, bytes(protocol.DATA_BYTES_MAX))
     await first
     async with asyncio.timeout(10):
         while not liar.connection.is_lost:  # though nobody has taken what came
@@ -149,16 +149,16 @@ async def test_data_without_bytes_loses_the_sandbox(liar: Liar) -> None:
     stream = liar.sandbox.files.read("file")
     first = asyncio.ensure_future(anext(stream))
     await liar.take()
-    liar.send(frames.DATA, 1, b"x")
+    liar.send(protocol.DATA, 1, b"x")
     assert await first == b"x"
-    liar.send(frames.DATA, 1, b"")  # the window would let any number of them pile up
+    liar.send(protocol.DATA, 1, b"")  # the window would let any number of them pile up
     with pytest.raises(SandboxUnavailable):
         await anext(stream)
 
 
 async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
     for _ in range(2):
-        liar.answer({"protocol": frames.PROTOCOL}, kind=frames.HELLO, channel=0)
+        liar.answer({"protocol": protocol.PROTOCOL_VERSION}, kind=protocol.HELLO, channel=0)
     async with asyncio.timeout(10):
         while not liar.connection.is_lost:  # each costs the host the reading of up to 4 MB of JSON
             await asyncio.sleep(0)
@@ -166,10 +166,10 @@ async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
 
 @pytest.mark.slow
 async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
-    count = 3 * frames.DATA_BYTES_MAX
+    count = 3 * protocol.DATA_BYTES_MAX
     waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
     await liar.take()
-    liar.writer.write(frames.encode(frames.DATA, 1, b"x") * count)
+    liar.writer.write(protocol.encode_frame(protocol.DATA, 1, b"x") * count)
     liar.answer({})
     assert len(await waiting) == count
     liar.connection.lose("the test is over")
@@ -180,7 +180,7 @@ async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
 async def test_more_bytes_than_asked_for_lose_the_sandbox(liar: Liar) -> None:
     waiting = asyncio.ensure_future(anext(liar.sandbox.files.read("file", length=10)))
     await liar.take()
-    liar.send(frames.DATA, 1, b"x" * 11)
+    liar.send(protocol.DATA, 1, b"x" * 11)
     with pytest.raises(SandboxUnavailable):
         await waiting
 
@@ -191,8 +191,8 @@ async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: 
     taken = 0
     while taken < 4 * 2**20:
         kind, _, payload = await liar.take()
-        assert kind == frames.DATA
-        liar.send(frames.CREDIT, 1, struct.pack(">I", 2**32 - 1))
+        assert kind == protocol.DATA
+        liar.send(protocol.CREDIT, 1, struct.pack(">I", 2**32 - 1))
         taken += len(payload)
     liar.answer({"size_bytes": taken})
     assert await waiting == taken
@@ -201,7 +201,7 @@ async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: 
 async def test_an_error_is_told_without_harm(liar: Liar) -> None:
     waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
     await liar.take()
-    liar.answer({"code": 5, "message": "\ud800" + "long" * 5000}, kind=frames.ERROR)
+    liar.answer({"code": 5, "message": "\ud800" + "long" * 5000}, kind=protocol.ERROR)
     with pytest.raises(ToolError) as caught:
         await waiting
     assert len(str(caught.value).encode()) <= 2000
@@ -211,7 +211,7 @@ async def test_an_error_is_told_without_harm(liar: Liar) -> None:
 async def test_a_stale_fence_is_a_lost_lease(liar: Liar) -> None:
     waiting = asyncio.ensure_future(run(liar.sandbox, "true"))
     await liar.take()
-    liar.answer({"code": "stale", "message": "x"}, kind=frames.ERROR)
+    liar.answer({"code": "stale", "message": "x"}, kind=protocol.ERROR)
     with pytest.raises(LeaseLost):
         await waiting
 
@@ -258,8 +258,8 @@ async def test_no_hello_is_told(liar: Liar) -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(
     st.binary(max_size=60),
-    st.builds(frames.encode, st.integers(0, 10), st.integers(0, 3), st.binary(max_size=20)),
-    st.builds(lambda v: frames.encode(frames.RESULT, 1, json.dumps(v).encode()),
+    st.builds(protocol.encode_frame, st.integers(0, 10), st.integers(0, 3), st.binary(max_size=20)),
+    st.builds(lambda v: protocol.encode_frame(protocol.RESULT, 1, json.dumps(v).encode()),
               st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
                            lambda c: st.lists(c, max_size=3) | st.dictionaries(st.text(max_size=8), c, max_size=3))),
 ), max_size=6))  # fmt: skip
@@ -281,7 +281,7 @@ def test_noise_ends_in_an_answer_or_a_loss(noise: list[bytes]) -> None:
 
 
 def test_the_frames_of_the_two_ends_are_one() -> None:
-    assert frames.payload_bytes_max(frames.DATA) == frames.DATA_BYTES_MAX
-    assert frames.payload_bytes_max(200) == -1
+    assert protocol.payload_bytes_max(protocol.DATA) == protocol.DATA_BYTES_MAX
+    assert protocol.payload_bytes_max(200) == -1
     with pytest.raises(ValueError, match="too large"):
-        frames.encode_json(frames.OPEN, 1, {"x": os.urandom(3_000_000).hex()})
+        protocol.encode_json_frame(protocol.OPEN, 1, {"x": os.urandom(3_000_000).hex()})

@@ -3,10 +3,10 @@
 import pytest
 
 from core.domain.sandbox_records import SandboxState
-from sandbox.lifecycle import Patience, Step, next_step
+from sandbox.lifecycle import LifecyclePolicy, LifecycleStep, next_step
 
 MINUTE, HOUR = 60, 3600
-PATIENCE = Patience(lifetime_seconds=24 * HOUR)
+PATIENCE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,14 @@ PATIENCE = Patience(lifetime_seconds=24 * HOUR)
         ("archived", 1000 * HOUR, False, 0, "keep"),
     ],
 )
-def test_what_is_due(state: SandboxState, idle: float, busy: bool, age: float, step: Step) -> None:
+def test_what_is_due(
+    state: SandboxState, idle: float, busy: bool, age: float, step: LifecycleStep
+) -> None:
     due = next_step(state, PATIENCE, idle_seconds=idle, age_seconds=age, is_busy=busy)
     assert due == step
 
 
 def test_a_machine_without_a_limit_of_life_gets_old() -> None:
-    assert next_step("started", Patience(), idle_seconds=0, age_seconds=9999 * HOUR) == "keep"
+    assert (
+        next_step("started", LifecyclePolicy(), idle_seconds=0, age_seconds=9999 * HOUR) == "keep"
+    )

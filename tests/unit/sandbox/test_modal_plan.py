@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.modal.plan import Network, legal, sandbox_name
+from sandbox.modal.config import NetworkRules, legal_name, sandbox_name
 from tests.integration.sandbox.modal_stage import PLAN
 
 
@@ -22,20 +22,22 @@ def test_names_are_legal_and_differ(thread_id: str) -> None:
     assert 0 < len(name) <= 63
     assert all(sign.isalnum() or sign in "._-" for sign in name)
     assert name != sandbox_name(thread_id + "y")
-    assert legal("a b/c:d") != legal("a_b/c:d")
+    assert legal_name("a b/c:d") != legal_name("a_b/c:d")
 
 
 @pytest.mark.parametrize(
     ("egress", "network"),
     [
-        ((), Network(is_blocked=True)),
-        (("*",), Network()),
+        ((), NetworkRules(is_blocked=True)),
+        (("*",), NetworkRules()),
         (
             ("example.net", "192.0.2.0/24"),
-            Network(networks=["192.0.2.0/24"], names=["example.net"]),
+            NetworkRules(networks=["192.0.2.0/24"], names=["example.net"]),
         ),
-        (("*.example.com",), Network(names=["*.example.com"])),
+        (("*.example.com",), NetworkRules(names=["*.example.com"])),
     ],
 )
-def test_the_network_is_closed_unless_opened(egress: tuple[str, ...], network: Network) -> None:
+def test_the_network_is_closed_unless_opened(
+    egress: tuple[str, ...], network: NetworkRules
+) -> None:
     assert replace(PLAN, egress=egress).network() == network

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.inside.browser.addresses import address, is_outside
+from sandbox.inside.browser.arguments import is_outside_workspace, resolve_address
 from sandbox.inside.browser.chromium import free_path
-from sandbox.inside.browser.setting import Refused
-from sandbox.local import toolbox
-from sandbox.local.programs import Lacking, Python
+from sandbox.inside.browser.protocol import ActionRefused
+from sandbox.local import programs
+from sandbox.local.programs import MissingRequirement, PythonInstallation
 
-PYTHON = Python(path=Path(sys.executable).resolve(), prefix=None)
+PYTHON = PythonInstallation(path=Path(sys.executable).resolve(), prefix=None)
 
 
 def made(folder: Path, python: Path = PYTHON.path) -> Path:
@@ -32,20 +32,20 @@ def program(path: Path) -> Path:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the toolbox belongs, on a machine without any browser."""
-    monkeypatch.setattr(toolbox, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(toolbox, "CHROMIUMS", ())
+    monkeypatch.setattr(programs, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(programs, "CHROMIUMS", ())
     return tmp_path / ".toolbox"
 
 
 def test_the_toolboxs_own_browser_is_found(place: Path) -> None:
     program(made(place) / "browsers" / "chromium-1" / "chrome-linux" / "chrome")
-    found = toolbox.find_toolbox(PYTHON, drops_user=False)
+    found = programs.find_toolbox(PYTHON, drops_user=False)
     assert found.folder == place
     assert found.chromium == "/opt/toolbox/browsers/chromium-1/chrome-linux/chrome"
     assert found.for_the_browser()["python"] == "/opt/toolbox/bin/python3"
     before = found.version
     os.utime(place / "pyvenv.cfg", (1, 1))
-    assert toolbox.find_toolbox(PYTHON, drops_user=False).version != before
+    assert programs.find_toolbox(PYTHON, drops_user=False).version != before
 
 
 def test_a_browser_elsewhere_is_bound_with_its_folder(
@@ -53,20 +53,20 @@ def test_a_browser_elsewhere_is_bound_with_its_folder(
 ) -> None:
     made(place)
     chrome = program(tmp_path / "google" / "chrome")
-    monkeypatch.setattr(toolbox, "CHROMIUMS", ("/nowhere/chromium", str(chrome)))
-    found = toolbox.find_toolbox(PYTHON, drops_user=False)
+    monkeypatch.setattr(programs, "CHROMIUMS", ("/nowhere/chromium", str(chrome)))
+    found = programs.find_toolbox(PYTHON, drops_user=False)
     assert (found.chromium, found.more_folders) == (str(chrome), (chrome.parent,))
 
 
 def test_what_lacks_is_told(place: Path) -> None:
-    with pytest.raises(Lacking, match="The toolbox of the sandbox is not made"):
-        toolbox.find_toolbox(PYTHON, drops_user=False)
+    with pytest.raises(MissingRequirement, match="The toolbox of the sandbox is not made"):
+        programs.find_toolbox(PYTHON, drops_user=False)
     made(place)
-    with pytest.raises(Lacking, match="There is no Chromium for the sandbox"):
-        toolbox.find_toolbox(PYTHON, drops_user=False)
-    other = Python(path=Path("/bin/sh"), prefix=None)
-    with pytest.raises(Lacking, match="The toolbox is made for"):
-        toolbox.find_toolbox(other, drops_user=False)
+    with pytest.raises(MissingRequirement, match="There is no Chromium for the sandbox"):
+        programs.find_toolbox(PYTHON, drops_user=False)
+    other = PythonInstallation(path=Path("/bin/sh"), prefix=None)
+    with pytest.raises(MissingRequirement, match="The toolbox is made for"):
+        programs.find_toolbox(other, drops_user=False)
 
 
 def test_a_private_folder_is_no_place_for_it(
@@ -74,9 +74,9 @@ def test_a_private_folder_is_no_place_for_it(
 ) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
-    monkeypatch.setattr(toolbox, "REPOSITORY", private)
-    assert toolbox.toolbox_folder(drops_user=False) == private / ".toolbox"
-    assert toolbox.toolbox_folder(drops_user=True) == toolbox.SHARED_FOLDER
+    monkeypatch.setattr(programs, "REPOSITORY", private)
+    assert programs.toolbox_folder(drops_user=False) == private / ".toolbox"
+    assert programs.toolbox_folder(drops_user=True) == programs.SHARED_FOLDER
 
 
 @pytest.mark.parametrize(
@@ -91,25 +91,25 @@ def test_a_private_folder_is_no_place_for_it(
     ],
 )
 def test_addresses_are_completed(tmp_path: Path, written: str, opened: str) -> None:
-    assert address(written, str(tmp_path)) == opened
+    assert resolve_address(written, str(tmp_path)) == opened
 
 
 def test_pages_of_the_workspace_go_by_either_name(tmp_path: Path) -> None:
     (tmp_path / "a b.html").write_text("")
     url = f"file://{tmp_path}/a%20b.html"
     for written in ("/workspace/a b.html", "file:///workspace/a%20b.html", url):
-        assert address(written, str(tmp_path)) == url
-    assert not is_outside(url, str(tmp_path))
-    assert is_outside("file:///etc/passwd", str(tmp_path))
-    assert is_outside(f"file://{tmp_path}/../x", str(tmp_path))
-    assert is_outside(f"file://{tmp_path}x/y", str(tmp_path))
-    assert not is_outside("https://example.org/etc/passwd", str(tmp_path))
+        assert resolve_address(written, str(tmp_path)) == url
+    assert not is_outside_workspace(url, str(tmp_path))
+    assert is_outside_workspace("file:///etc/passwd", str(tmp_path))
+    assert is_outside_workspace(f"file://{tmp_path}/../x", str(tmp_path))
+    assert is_outside_workspace(f"file://{tmp_path}x/y", str(tmp_path))
+    assert not is_outside_workspace("https://example.org/etc/passwd", str(tmp_path))
 
 
 @pytest.mark.parametrize("written", ["", " ", "ftp://x", "javascript:x", "/etc", "a" * 9000])
 def test_other_addresses_are_refused(tmp_path: Path, written: str) -> None:
-    with pytest.raises(Refused):
-        address(written, str(tmp_path))
+    with pytest.raises(ActionRefused):
+        resolve_address(written, str(tmp_path))
 
 
 @pytest.mark.parametrize(

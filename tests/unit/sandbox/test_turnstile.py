@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from sandbox.start_limiter import Turnstile
+from sandbox.running_sandboxes import StartLimiter
 
 
 async def test_they_pass_in_order_and_no_more_than_there_are_places() -> None:
-    turnstile, inside, most = Turnstile(2, patience_seconds=60), 0, 0
+    turnstile, inside, most = StartLimiter(2, patience_seconds=60), 0, 0
     came: list[int] = []
 
     async def start(number: int) -> None:
@@ -25,7 +25,7 @@ async def test_they_pass_in_order_and_no_more_than_there_are_places() -> None:
 
 
 async def test_a_start_that_fails_gives_its_place_back() -> None:
-    turnstile = Turnstile(1, patience_seconds=60)
+    turnstile = StartLimiter(1, patience_seconds=60)
     async with asyncio.timeout(30):
         for _ in range(3):
             with pytest.raises(OSError):
@@ -34,7 +34,7 @@ async def test_a_start_that_fails_gives_its_place_back() -> None:
 
 
 async def test_a_start_that_hangs_holds_nobody_up_for_long() -> None:
-    turnstile, over = Turnstile(1, patience_seconds=0.01), asyncio.Event()
+    turnstile, over = StartLimiter(1, patience_seconds=0.01), asyncio.Event()
 
     async def hang() -> None:
         async with turnstile.passed():

@@ -17,7 +17,7 @@ from core.domain.threads import Reply
 from core.ports import Sandbox
 from core.run.finish import ending_of
 from core.stores import JournalEntry
-from sandbox.local.provider import LocalJails
+from sandbox.local.provider import LocalSandboxProvider
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import Stage, staged
 from tests.integration.sandbox.providers import pieces
@@ -69,7 +69,7 @@ class Scene:
 
 @asynccontextmanager
 async def waiting(
-    folder: Path, jails: LocalJails, page: str, *, seconds: float = 1800
+    folder: Path, jails: LocalSandboxProvider, page: str, *, seconds: float = 1800
 ) -> AsyncGenerator[Scene, None]:
     """A thread whose agent has opened the page and asks for a person."""
     if jails.browser_lack:

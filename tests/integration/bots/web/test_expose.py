@@ -22,7 +22,7 @@ from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
 from core.tools.tool import ToolContext
 from core.tools.web.expose_port import expose_port
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes import web_inside
 from tests.integration.bots.web.stage import Stage, staged
@@ -66,7 +66,7 @@ async def sandboxes(kind: str) -> AsyncIterator[SandboxProvider]:
             yield jails
     else:
         async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder)
+            processes = UnsafeProcessProvider(folder)
             yield processes
             await processes.close()
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from sandbox.local.provider import LocalJails
+from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
 from tests.integration.sandbox.providers import local_jails
 from tests.integration.simulator.page.browser import PHONE
@@ -46,13 +46,13 @@ LIVELY = """<title>Lively</title><p id="count"><script>
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def jails() -> AsyncIterator[LocalJails]:
+async def jails() -> AsyncIterator[LocalSandboxProvider]:
     async with local_jails() as provider:
         yield provider
 
 
 async def test_a_person_works_in_the_browser_and_hands_it_back(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene:
         async with helper(scene.link) as person:
@@ -92,7 +92,7 @@ async def test_a_person_works_in_the_browser_and_hands_it_back(
 
 @pytest.mark.slow
 async def test_what_no_picture_shows_is_shown_by_the_page(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -122,7 +122,7 @@ async def test_what_no_picture_shows_is_shown_by_the_page(
 
 
 @pytest.mark.slow
-async def test_tabs_and_addresses(jails: LocalJails, tmp_path: Path) -> None:
+async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         await person.click(50, 230)
@@ -146,7 +146,7 @@ async def test_tabs_and_addresses(jails: LocalJails, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_clipboard_and_input_methods(jails: LocalJails, tmp_path: Path) -> None:
+async def test_the_clipboard_and_input_methods(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         await person.screen.dblclick(position={"x": 40, "y": 325})
@@ -169,7 +169,7 @@ async def test_the_clipboard_and_input_methods(jails: LocalJails, tmp_path: Path
 
 
 @pytest.mark.slow
-async def test_a_phone(jails: LocalJails, tmp_path: Path) -> None:
+async def test_a_phone(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with (
         waiting(tmp_path, jails, PAGE) as scene,
         helper(scene.link, PHONE, is_phone=True) as person,
@@ -219,7 +219,9 @@ async def fingers(
 
 
 @pytest.mark.slow
-async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalJails, tmp_path: Path) -> None:
+async def test_a_reload_goes_on_and_nobody_else_may(
+    jails: LocalSandboxProvider, tmp_path: Path
+) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         await person.page.reload()
@@ -236,7 +238,9 @@ async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalJails, tmp_path:
 
 
 @pytest.mark.slow
-async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: Path) -> None:
+async def test_what_pages_call_themselves_is_text(
+    jails: LocalSandboxProvider, tmp_path: Path
+) -> None:
     page = "<title>&lt;img src=x onerror=alert(1)&gt;</title><p>x"
     async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
         await person.begin()
@@ -245,7 +249,7 @@ async def test_what_pages_call_themselves_is_text(jails: LocalJails, tmp_path: P
 
 @pytest.mark.slow
 async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with (
         asyncio.timeout(MINUTE),
@@ -266,7 +270,7 @@ async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
 
 @pytest.mark.slow
 async def test_tabs_that_stay_as_they_are_are_not_made_anew(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -283,7 +287,7 @@ async def test_tabs_that_stay_as_they_are_are_not_made_anew(
 
 @pytest.mark.slow
 async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with waiting(tmp_path, jails, BUSY) as scene, helper(scene.link) as person:
         await person.begin()
@@ -293,7 +297,7 @@ async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_show
 
 @pytest.mark.slow
 async def test_the_agent_is_not_refused_once_it_has_its_browser_back(
-    jails: LocalJails, tmp_path: Path
+    jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene:
         for width in (640, 700, 760):

@@ -13,7 +13,7 @@ from core.loop.calls import CallOutcome, executed, refused
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder
 
 
@@ -65,7 +65,7 @@ async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
             yield await jails.open("thread", fence=1)
     else:
         async with reachable_folder() as folder:
-            processes = UnsafeProcesses(folder)
+            processes = UnsafeProcessProvider(folder)
             yield await processes.open("thread", fence=1)
             await processes.close()
 

@@ -13,7 +13,7 @@ from core.loop.calls import CallOutcome, executed, refused
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare
-from sandbox.local.provider import LocalJails
+from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.core.tools.browser.site import PAGES, SERVER
 from tests.integration.sandbox.providers import content, pieces
 from tests.requirements_of_the_machine import lacking
@@ -25,7 +25,7 @@ SITE = "http://localhost:8000"
 class Desk:
     """A sandbox with a browser. `states` are the browser_state messages so far; `told` what people were shown."""
 
-    jails: LocalJails
+    jails: LocalSandboxProvider
     sandbox: Sandbox
     thread_id: str
     states: list[Message] = field(default_factory=list[Message])
@@ -121,13 +121,13 @@ class Desk:
             started = await self.sandbox.shell.check("site", timeout_seconds=0.1)
 
 
-def with_browser(jails: LocalJails) -> LocalJails:
+def with_browser(jails: LocalSandboxProvider) -> LocalSandboxProvider:
     if jails.browser_lack:
         lacking("chromium", jails.browser_lack)
     return jails
 
 
-async def new_desk(jails: LocalJails, thread_id: str) -> Desk:
+async def new_desk(jails: LocalSandboxProvider, thread_id: str) -> Desk:
     desk = Desk(with_browser(jails), await jails.open(thread_id, fence=1), thread_id)
     await desk.serve()
     return desk

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from core.domain.errors import ToolError
-from sandbox.local.provider import LocalJails
-from sandbox.unsafe_process import UnsafeProcesses
+from sandbox.local.provider import LocalSandboxProvider
+from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.core.tools.browser.desk import SITE, Desk
 from tests.integration.sandbox.providers import reachable_folder, run
 
@@ -129,7 +129,7 @@ async def test_another_threads_browser_knows_nothing_of_it(desk: Desk) -> None:
 
 async def test_a_sandbox_without_a_browser_says_so() -> None:
     async with reachable_folder() as folder:
-        processes = UnsafeProcesses(folder)
+        processes = UnsafeProcessProvider(folder)
         sandbox = await processes.open("thread", fence=1)
         with pytest.raises(ToolError, match="This sandbox has no browser"):
             await sandbox.browser.act("look", {}, timeout_seconds=20)
@@ -149,9 +149,9 @@ async def test_without_a_toolbox_the_lack_is_told(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reachable_folder() as folder:
-        monkeypatch.setattr("sandbox.local.toolbox.REPOSITORY", folder)
-        monkeypatch.setattr("sandbox.local.toolbox.SHARED_FOLDER", folder)
-        jails = LocalJails(folder / "jails")
+        monkeypatch.setattr("sandbox.local.programs.REPOSITORY", folder)
+        monkeypatch.setattr("sandbox.local.programs.SHARED_FOLDER", folder)
+        jails = LocalSandboxProvider(folder / "jails")
         assert (await jails.probe()).ok
         assert jails.browser_lack.endswith("Run: scripts/setup --toolbox")
         await jails.close()

@@ -1,0 +1,188 @@
+"""The command lines of docker that make, enter and remove one sandbox, and what runs them."""
+
+import asyncio
+import contextlib
+import hashlib
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sandbox.limits import SandboxLimits
+
+USER = "1000:1000"
+WORKSPACE = "/workspace"
+HOME_LABEL = "threadhand.home"
+THREAD_LABEL = "threadhand.thread"
+OUTPUT_BYTES_MAX = 1 << 20
+STREAM_BYTES = 256 * 1024
+ENVIRONMENT = {
+    "PATH": "/workspace/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "HOME": "/home/user",
+    "LANG": "C.UTF-8",
+    "PYTHONUSERBASE": "/workspace/.local",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerCommands:
+    """`home` tells the sandboxes of one data folder from those of others at the same engine."""
+
+    image: str
+    home: str
+    cores: float = 2.0
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+
+    def name(self, thread_id: str) -> str:
+        """Of the container and of the volume with its files. Docker takes every thread id."""
+        return f"threadhand-{hashlib.sha256(self.home.encode()).hexdigest()[:12]}-{thread_id}"
+
+    def labels(self, thread_id: str) -> list[str]:
+        return ["--label", f"{HOME_LABEL}={self.home}", "--label", f"{THREAD_LABEL}={thread_id}"]
+
+    def hardened(self) -> list[str]:
+        """What holds for every process, whoever it is."""
+        limits = self.limits
+        memory = str(limits.memory_bytes)
+        temporary, home = limits.temporary_bytes, limits.home_bytes
+        return [
+            "--pull", "never", "--init", "--network", "none", "--ipc", "private", "--hostname", "sandbox",
+            "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+            "--pids-limit", str(limits.processes), "--memory", memory, "--memory-swap", memory,
+            "--cpus", f"{self.cores:g}", "--ulimit", f"nofile={limits.open_files}:{limits.open_files}",
+            "--ulimit", "core=0:0",
+            "--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={temporary},mode=1777",  # noqa: S108 - the container's own
+            "--tmpfs", f"/home/user:rw,exec,nosuid,nodev,size={home},mode=0700,uid=1000,gid=1000",
+        ]  # fmt: skip
+
+    def try_it(self) -> list[str]:
+        """Runs a bash and a Python of the image once, under all the flags."""
+        python = "import sys; sys.exit(sys.version_info < (3, 9))"
+        return [
+            "run", "--rm", *self.hardened(), "--user", USER, "--entrypoint", "bash", self.image,
+            "-c", f"python3 -I -S -c '{python}'",
+        ]  # fmt: skip
+
+    def make_volume(self, thread_id: str) -> list[str]:
+        return ["volume", "create", *self.labels(thread_id), self.name(thread_id)]
+
+    def own_volume(self, thread_id: str) -> list[str]:
+        """A fresh volume is root's."""
+        return [
+            "run", "--rm", *self.hardened(), "--cap-add", "CHOWN", "--user", "0:0",
+            *self._mount(thread_id), "--entrypoint", "chown", self.image, USER, WORKSPACE,
+        ]  # fmt: skip
+
+    def start(self, thread_id: str) -> list[str]:
+        environment = [
+            part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")
+        ]
+        return [
+            "run", "--detach", "--name", self.name(thread_id), *self.labels(thread_id), *self.hardened(),
+            *environment, "--user", USER, *self._mount(thread_id), "--workdir", WORKSPACE,
+            "--entrypoint", "sleep", self.image, "2147483647",
+        ]  # fmt: skip
+
+    def enter(self, thread_id: str, command: Sequence[str]) -> list[str]:
+        container = self.name(thread_id)
+        return [
+            "exec",
+            "--interactive",
+            "--user",
+            USER,
+            "--workdir",
+            WORKSPACE,
+            container,
+            *command,
+        ]
+
+    def stop(self, thread_id: str) -> list[str]:
+        """Succeeds where there is none."""
+        return ["rm", "--force", self.name(thread_id)]
+
+    def forget(self, thread_id: str) -> list[str]:
+        return ["volume", "rm", "--force", self.name(thread_id)]
+
+    def running(self) -> list[str]:
+        """A line for each thread that has a container."""
+        wanted = f"label={HOME_LABEL}={self.home}"
+        return ["ps", "--all", "--filter", wanted, "--format", f'{{{{.Label "{THREAD_LABEL}"}}}}']
+
+    def limits_inside(self) -> dict[str, int]:
+        """The rest is docker's to limit."""
+        return {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
+
+    def _mount(self, thread_id: str) -> list[str]:
+        volume = self.name(thread_id)
+        # without volume-nocopy docker makes an empty volume root's again at each mount, as the image has no such folder
+        return ["--mount", f"type=volume,source={volume},target={WORKSPACE},volume-nocopy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerResult:
+    exit_code: int
+    output: str
+    said: str
+
+    @property
+    def is_good(self) -> bool:
+        """What was to be removed and is not there, or is just going, is removed."""
+        is_gone = "No such container" in self.said or "already in progress" in self.said
+        return self.exit_code == 0 or is_gone
+
+    @property
+    def last_words(self) -> str:
+        lines = self.said.strip().splitlines()
+        return lines[-1][:300] if lines else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerCli:
+    """The program `docker` of this machine, or one that takes the same command lines."""
+
+    executable: str = "docker"
+
+    async def run(self, arguments: Sequence[str], *, seconds: float) -> DockerResult:
+        """Raises OSError where there is no such program, TimeoutError."""
+        process = await asyncio.create_subprocess_exec(
+            self.executable, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                output, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return DockerResult(
+            exit_code=process.returncode or 0,
+            output=output[:OUTPUT_BYTES_MAX].decode(errors="replace"),
+            said=said[:OUTPUT_BYTES_MAX].decode(errors="replace"),
+        )
+
+    async def open(self, arguments: Sequence[str]) -> "AttachedProcess":
+        """Raises OSError."""
+        process = await asyncio.create_subprocess_exec(
+            self.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=STREAM_BYTES
+        )
+        if process.stdin is None or process.stdout is None:
+            raise OSError("it has no streams")  # never: they were asked for
+        return AttachedProcess(process=process, reader=process.stdout, writer=process.stdin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedProcess:
+    """A process of docker whose standard input and output are a byte stream to what runs inside."""
+
+    process: Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def ended(self, seconds: float) -> None:
+        """Waits for it, and kills it where it takes longer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.process.wait()
+                return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()

@@ -1,0 +1,149 @@
+"""The browser's server: started at the first need, in the toolbox's Python, and connected to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+
+from sandbox.inside import processes
+from sandbox.inside.event_loop import EventLoop, Timer
+from sandbox.inside.host_connection import Call, CallError
+from sandbox.inside.sockets import SocketRelay
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from typing import Any
+
+START_SECONDS = 30.0
+NO_BROWSER = "This sandbox has no browser."
+SAID_BYTES_MAX = 300
+START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.browser.server import main; main()"
+
+
+class BrowserLauncher:
+    """`setting` names `python`, `chromium` and, where there is one, `proxy`; None: there is no browser."""
+
+    def __init__(
+        self, loop: EventLoop, root: str, state_folder: str, setting: dict[str, Any] | None
+    ) -> None:
+        self._loop = loop
+        self._root = root
+        self._folder = f"{state_folder}-browser"
+        self._setting = setting
+        self._process: Any = None
+        self._is_ready = False
+        self._waiting: list[SocketRelay] = []
+        self._deadline: Timer | None = None
+
+    def open(self, call: Call) -> None:
+        """Carries the call's data to and from the server. `restart` ends one that does not answer any more."""
+        if self._setting is None:
+            raise CallError(NO_BROWSER, "unknown")
+        if call.request.get("restart") is True:
+            self.close()
+        relay = SocketRelay(self._loop, call)
+        if self._process is not None and self._process.poll() is not None:
+            self._forget()
+        if self._is_ready:
+            try:
+                self._connect(relay)
+                return
+            except OSError:  # a killed process closes its socket before it counts as ended
+                self.close()
+        self._waiting.append(relay)
+        if self._process is None:
+            self._start(self._setting)
+
+    def close(self) -> None:
+        """Ends the server and all that it started."""
+        process = self._process
+        if process is None:
+            return
+        group = processes.group_processes(process.pid)
+        for pid in {process.pid, *group}:
+            processes.send_signal(pid, signal.SIGKILL)
+        process.wait()
+        self._forget()
+
+    def _start(self, setting: dict[str, Any]) -> None:
+        import subprocess  # only here: it costs a tenth of the start
+
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        told = {
+            "socket": f"{self._folder}/socket",
+            "root": self._root,
+            "scratch": f"{self._folder}/scratch",
+            "chromium": setting["chromium"],
+            "proxy": setting.get("proxy") or _proxy(),
+        }
+        package = os.path.abspath(f"{os.path.dirname(__file__)}/../../..")
+        with open(f"{self._folder}/said", "wb") as said:
+            self._process = subprocess.Popen(
+                [str(setting["python"]), "-c", START, json.dumps(told), package],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
+                cwd=self._root,
+            )
+        self._loop.on_readable(self._process.stdout.fileno(), self._heard)
+        self._deadline = self._loop.later(START_SECONDS, self._late)
+
+    def _heard(self) -> None:
+        if b"ready" in os.read(self._process.stdout.fileno(), 4096):
+            self._loop.on_readable(self._process.stdout.fileno(), None)
+            self._stop_waiting()
+            self._is_ready = True
+            waiting, self._waiting = self._waiting, []
+            for relay in waiting:
+                try:
+                    self._connect(relay)
+                except OSError as error:
+                    relay.refuse(CallError(f"The browser does not answer: {error.strerror}."))
+        else:
+            self._refuse()
+
+    def _late(self) -> None:
+        self._refuse()
+
+    def _refuse(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self.close()
+        for relay in waiting:
+            relay.refuse(CallError(f"The browser does not start: {self._last_words()}"))
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError), open(f"{self._folder}/said", "rb") as said:
+            lines = said.read(64 * 1024).decode("utf-8", "replace").strip().splitlines()
+            return lines[-1][:SAID_BYTES_MAX] if lines else "it says nothing."
+        return "it says nothing."
+
+    def _connect(self, relay: SocketRelay) -> None:
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(f"{self._folder}/socket")
+        except OSError:
+            connected.close()
+            raise
+        relay.connect(connected)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _forget(self) -> None:
+        self._stop_waiting()
+        process, self._process, self._is_ready = self._process, None, False
+        if process is not None:
+            self._loop.on_readable(process.stdout.fileno(), None)
+            process.stdin.close()
+            process.stdout.close()
+
+
+def _proxy() -> str:
+    environment = os.environ  # noqa: TID251 - the sandbox's own, made by the host
+    return environment.get("http_proxy") or environment.get("HTTP_PROXY") or ""

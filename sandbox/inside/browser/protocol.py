@@ -1,0 +1,74 @@
+"""What the browser's server is told at its start, and the refusals that it answers with."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+WIDTH, HEIGHT = 1280, 800
+
+
+class ActionRefused(Exception):
+    """An action cannot be done; the text tells the model why and what to do next."""
+
+
+@dataclass(frozen=True)
+class BrowserSettings:
+    """`root` is the workspace's folder, `scratch` one for what need not last. `proxy` may be empty."""
+
+    socket: str
+    root: str
+    scratch: str
+    chromium: str
+    proxy: str = ""
+
+    @property
+    def profile(self) -> str:
+        return f"{self.root}/.browser"
+
+    @property
+    def downloads(self) -> str:
+        return f"{self.root}/downloads"
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> BrowserSettings:
+        return cls(**{name: str(value.get(name, "")) for name in cls.__dataclass_fields__})
+
+
+HEAD = struct.Struct(">II")  # bytes of JSON, bytes of the picture
+JSON_BYTES_MAX = 1024 * 1024
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+class ProtocolError(Exception):
+    """The other side does not keep to the rules."""
+
+
+class Reader(Protocol):
+    async def readexactly(self, n: int, /) -> bytes: ...
+
+
+def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
+    """Raises Broken when it is larger than the other side takes."""
+    text = json.dumps(value, separators=(",", ":")).encode()
+    if len(text) > JSON_BYTES_MAX or len(body) > BODY_BYTES_MAX:
+        raise ProtocolError("a packet is too large")
+    return HEAD.pack(len(text), len(body)) + text + body
+
+
+async def receive_message(reader: Reader) -> tuple[dict[str, Any], bytes]:
+    """The next packet. Raises Broken, or what the reader raises at the end of its stream."""
+    text_bytes, body_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
+    if text_bytes > JSON_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+        raise ProtocolError("a packet is too large")
+    text = await reader.readexactly(text_bytes)
+    body = await reader.readexactly(body_bytes) if body_bytes else b""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ProtocolError("a packet holds no JSON") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("a packet holds no object")
+    return cast("dict[str, Any]", value), body

@@ -1,0 +1,151 @@
+"""Files to and from pages, and pictures of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from urllib.parse import unquote, urlsplit
+
+from playwright.async_api import ElementHandle, Error, FloatRect
+from playwright.async_api import TimeoutError as PlaywrightTimeout
+
+from sandbox.inside.browser.chromium import Chromium, free_path
+from sandbox.inside.browser.protocol import ActionRefused
+from sandbox.inside.browser.tab import CLOSE_SECONDS, Tab
+
+START_SECONDS = 15.0
+TRANSFER_SECONDS = 600.0
+CHOOSER_MS = 4000
+PICTURE_MS = 20_000
+PICTURE_PIXELS_MAX = 10_000
+SIZE = """(most) => {
+  const page = document.documentElement;
+  const wide = Math.min(Math.max(page.scrollWidth, innerWidth), most);
+  return [wide, Math.min(Math.max(page.scrollHeight, innerHeight), most), page.scrollHeight];
+}"""
+
+
+async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> str:
+    """Into a file field, or by the file dialog that a click on the element opens."""
+    kind = await element.evaluate("e => e.tagName === 'INPUT' && e.type === 'file'")
+    if kind:
+        await element.set_input_files(path, timeout=CHOOSER_MS)
+    else:
+        try:
+            async with tab.page.expect_file_chooser(timeout=CHOOSER_MS) as expected:
+                await element.click(timeout=CHOOSER_MS)
+            await (await expected.value).set_files(path)
+        except PlaywrightTimeout:
+            raise ActionRefused(
+                f"[{number}] neither takes a file nor asks for one when clicked."
+            ) from None
+    return f"Gave {os.path.basename(path)} to [{number}]."
+
+
+async def screenshot(tab: Tab, path: str, told: str, *, is_whole: bool) -> str:
+    """What is in view, or the whole page as far as pictures go, as a file in place of one of that name."""
+    more = ""
+    clip: FloatRect | None = None
+    if is_whole:
+        wide, high, all_of_it = await tab.page.evaluate(SIZE, PICTURE_PIXELS_MAX)
+        clip = {"x": 0, "y": 0, "width": wide, "height": high}
+        if all_of_it > high:
+            more = f" The page is {all_of_it} pixels high; the picture ends before."
+    content = await tab.page.screenshot(
+        type="png" if path.lower().endswith(".png") else "jpeg",
+        full_page=is_whole,
+        clip=clip,
+        timeout=PICTURE_MS,
+    )
+    await asyncio.to_thread(_replace, path, content)
+    return f"Saved a picture of the page as {told} ({len(content)} bytes).{more}"
+
+
+async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle) -> str:
+    try:
+        async with tab.page.expect_download(timeout=START_SECONDS * 1000):
+            await element.click(timeout=CHOOSER_MS)
+    except PlaywrightTimeout:
+        raise ActionRefused(
+            "The click started no download. If it opened a page, give that page's address as url."
+        ) from None
+    await _finished(chromium)
+    return "The click started a download."
+
+
+async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
+    """What the address answers, as a file; a page that would be shown is saved as it comes."""
+    aside = await chromium.new_tab()
+    page = aside.page
+    chromium.show(tab)
+    has_started = asyncio.Event()
+    page.once("download", lambda _: has_started.set())
+    try:
+        answer = await page.goto(url, wait_until="commit", timeout=START_SECONDS * 1000)
+        if answer is None or answer.status >= 400:
+            status = f" (HTTP {answer.status})" if answer else ""
+            raise ActionRefused(f"{url} has nothing to download{status}.")
+        content = await asyncio.wait_for(answer.body(), TRANSFER_SECONDS)
+        await asyncio.to_thread(_keep, chromium, url, content)
+    except PlaywrightTimeout:
+        raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
+    except Error as error:
+        if "Download is starting" not in error.message:
+            raise ActionRefused(
+                f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}"
+            ) from error
+        await _begun(has_started, url)
+        await _finished(chromium)
+    finally:
+        await _put_away(aside)
+        chromium.show(tab)
+    return "The download is done."
+
+
+async def _put_away(tab: Tab) -> None:
+    """An empty tab can be closed at once."""
+    with contextlib.suppress(Error):
+        await tab.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
+    with contextlib.suppress(Error, TimeoutError):
+        await tab.close()
+
+
+async def _begun(has_started: asyncio.Event, url: str) -> None:
+    """The event of a download follows that of the page that it took the place of."""
+    try:
+        await asyncio.wait_for(has_started.wait(), START_SECONDS)
+    except TimeoutError:
+        raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
+
+
+async def _finished(chromium: Chromium) -> None:
+    try:
+        await asyncio.wait_for(chromium.downloaded(), TRANSFER_SECONDS)
+    except TimeoutError:
+        raise ActionRefused(f"The download did not end within {TRANSFER_SECONDS:g} s.") from None
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Also where the name is a link: that goes, not what it leads to."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _keep(chromium: Chromium, url: str, content: bytes) -> None:
+    folder = chromium.setting.downloads
+    os.makedirs(folder, exist_ok=True)
+    name = unquote(urlsplit(url).path).rpartition("/")[2] or "download.html"
+    path = free_path(folder, name)
+    with open(path, "wb") as file:
+        file.write(content)
+    chromium.happened.append(
+        f"Downloaded downloads/{os.path.basename(path)} ({len(content)} bytes)."
+    )

@@ -1,0 +1,155 @@
+"""The program that runs in every sandbox: reads the host's calls from one byte stream and carries them out.
+
+Started as `agent.py READ_FD WRITE_FD SETTINGS`. SETTINGS is JSON: `root` (the workspace folder), `limits` (names of
+RLIMIT_* and numbers), `command_seconds_max`, and optionally `browser` (see `BrowserLauncher`) and `egress` (a file
+descriptor, see `send_egress_listener`). The program and everything it started end when the stream ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from sandbox.inside import protocol
+from sandbox.inside.event_loop import EventLoop
+from sandbox.inside.fast_stdlib import loads, signal
+from sandbox.inside.files import FileOperations, describe_os_error
+from sandbox.inside.host_connection import Call, CallError, HostConnection
+from sandbox.inside.sessions import ShellSessions
+
+TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from sandbox.inside.browser.launcher import BrowserLauncher
+
+    Operation = Callable[[Call], None]
+
+
+class Program:
+    def __init__(
+        self, loop: EventLoop, link: HostConnection, settings: dict[str, Any], state_folder: str
+    ) -> None:
+        root = str(settings["root"])
+        self._loop = loop
+        self._link = link
+        self._sessions = ShellSessions(
+            loop, root, state_folder, float(settings["command_seconds_max"])
+        )
+        self._files = FileOperations(loop, root)
+        self._browser_parts = (loop, root, state_folder)
+        self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")
+        self._browsers: BrowserLauncher | None = None
+        self._operations: dict[str, Operation] = {
+            "ping": lambda call: call.answer({}),
+            "fence": self._raise_fence,
+            "quota": self._set_quota,
+            "execute": self._sessions.execute,
+            "check": self._sessions.check,
+            "input": self._sessions.type_text,
+            "terminate": self._sessions.terminate,
+            "sessions": self._sessions.list,
+            "interrupt": self._sessions.interrupt,
+            "tell": self._sessions.tell,
+            "read": self._files.read,
+            "write": self._files.write,
+            "list": self._files.list,
+            "delete": self._files.delete,
+            "browser": self._browse,
+            "connect": self._connect,
+        }
+        link.on_hello = self._greeted
+        link.on_call = self._call
+
+    def close(self) -> None:
+        self._link.fall_silent()
+        if self._browsers is not None:
+            self._browsers.close()
+        self._sessions.close()
+
+    def _greeted(self, hello: dict[str, Any]) -> None:
+        self._sessions.raise_fence(int(hello.get("fence", 0)), lambda: None)
+
+    def _call(self, call: Call) -> None:
+        try:
+            operation = self._operations.get(str(call.request.get("op")))
+            if operation is None:
+                raise CallError("This sandbox cannot do that yet.", "unknown")
+            operation(call)
+        except CallError as error:
+            call.fail(error)
+        except OSError as error:
+            call.fail(describe_os_error(error))
+        except (KeyError, TypeError, ValueError) as error:
+            call.fail(CallError(f"The call is malformed: {error!r}.", "malformed"))
+        except Exception as error:  # one broken call must not end the sandbox
+            call.fail(CallError(f"The sandbox failed at this: {error!r}.", "broken"))
+
+    def _raise_fence(self, call: Call) -> None:
+        self._sessions.raise_fence(int(call.request["fence"]), lambda: call.answer({}))
+
+    def _browse(self, call: Call) -> None:
+        from sandbox.inside.browser.launcher import (
+            BrowserLauncher,  # only here: sockets are a tenth of the start
+        )
+
+        if self._browsers is None:
+            self._browsers = BrowserLauncher(*self._browser_parts, self.find_browser())
+        self._browsers.open(call)
+
+    def _connect(self, call: Call) -> None:
+        from sandbox.inside.sockets import PortConnector  # only here, as above
+
+        PortConnector(self._loop).connect(call)
+
+    def _set_quota(self, call: Call) -> None:
+        self._files.full_message = str(call.request["full_message"])
+        call.answer({})
+
+
+def main() -> None:
+    settings = loads(sys.argv[3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_rlimits(settings.get("limits", {}))
+    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(read_fd, False)
+    os.set_inheritable(write_fd, False)
+    if settings.get("egress") is not None:
+        from sandbox.inside import sockets  # only here, as above
+
+        sockets.send_egress_listener(int(settings["egress"]))
+    state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
+    os.umask(0o022)
+    loop = EventLoop()
+    link = HostConnection(loop, read_fd, write_fd)
+    program = Program(loop, link, settings, state_folder)
+    link.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
+    try:
+        loop.run()
+    finally:
+        program.close()
+        remove_folder(state_folder)
+
+
+def set_rlimits(limits: dict[str, int]) -> None:
+    """Hard limits for this program and all that it starts; a lower one that holds already stays."""
+    for name, amount in limits.items():
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        value = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(number, (value, value))
+
+
+def remove_folder(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+    except OSError:
+        return  # in a jail all of /tmp goes anyway
+
+
+if __name__ == "__main__":
+    main()

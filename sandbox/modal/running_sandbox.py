@@ -1,0 +1,195 @@
+"""One running Modal sandbox: the program inside and the connection to it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol, cast
+
+import grpclib
+import grpclib.exceptions
+import modal
+import modal.exception
+
+from core.failpoints import Failpoint
+from core.tasks import spawn
+from sandbox.client.connection import Connection
+from sandbox.modal.config import ModalConfig
+from sandbox.modal.image import BROWSER_PLACES, WORKSPACE
+from sandbox.packed_program import packed_program
+
+UNSENT_BYTES_MAX = 512 * 1024
+PIECE_BYTES = 1024 * 1024
+CLOSE_SECONDS = 5.0
+STREAM_ERRORS = (
+    modal.exception.Error,
+    grpclib.GRPCError,
+    grpclib.exceptions.StreamTerminatedError,
+    OSError,
+)
+"""What the SDK raises when a stream is cut."""
+
+log = logging.getLogger(__name__)
+
+
+class _Drain(Protocol):
+    async def aio(self) -> None: ...
+
+
+class SdkInput(Protocol):
+    """What is used of the SDK's writer."""
+
+    def write(self, _bytes: bytes, /) -> None: ...
+    def write_eof(self) -> None: ...
+
+    @property
+    def drain(self) -> _Drain: ...
+
+
+class OutputReader:
+    """Satisfies `sandbox.client.connection.ByteReader`. Takes no more from the network than it is asked for."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+        self._received = bytearray()
+
+    async def readexactly(self, count: int) -> bytes:
+        """Raises IncompleteReadError at the end, OSError where the stream is cut."""
+        while len(self._received) < count:
+            try:
+                self._received += await anext(self._pieces)
+            except StopAsyncIteration:
+                raise asyncio.IncompleteReadError(bytes(self._received), count) from None
+            except STREAM_ERRORS as error:
+                raise OSError(f"{type(error).__name__}: {error}") from error
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
+
+
+class InputWriter:
+    """Satisfies `sandbox.client.connection.ByteWriter`. One call at a time carries all that was written meanwhile.
+
+    `ended` returns when the program that reads it has ended.
+    """
+
+    def __init__(
+        self, stdin: SdkInput, ended: Callable[[], Awaitable[object]], *, label: str
+    ) -> None:
+        self._stdin = stdin
+        self._ended = ended
+        self._unsent = bytearray()
+        self._is_closing = False
+        self._problem: str | None = None
+        self._changed = asyncio.Event()
+        self._sent = asyncio.Event()
+        self._pump = spawn(self._send(), name=f"input of sandbox {label}")
+
+    def write(self, content: bytes) -> None:
+        if not self._is_closing:
+            self._unsent += content
+            self._changed.set()
+
+    async def drain(self) -> None:
+        """Waits while much is unsent. Raises OSError where the stream is cut."""
+        while len(self._unsent) > UNSENT_BYTES_MAX and not self._pump.done():
+            self._sent.clear()
+            await self._sent.wait()
+        if self._problem is not None:
+            raise OSError(self._problem)
+
+    def close(self) -> None:
+        """The program inside ends when its input does."""
+        self._is_closing = True
+        self._changed.set()
+
+    async def wait_closed(self) -> None:
+        """What the program inside tidies up at its end is not to be in a snapshot."""
+        with suppress(TimeoutError, *STREAM_ERRORS):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.wait([self._pump])
+                if self._problem is None:
+                    await self._ended()
+        self._pump.cancel()
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                while self._unsent:
+                    piece = bytes(self._unsent[:PIECE_BYTES])
+                    del self._unsent[:PIECE_BYTES]
+                    self._stdin.write(piece)
+                    await self._stdin.drain.aio()
+                    self._sent.set()
+                if self._is_closing:
+                    self._stdin.write_eof()
+                    await self._stdin.drain.aio()
+                    return
+        except STREAM_ERRORS as error:
+            self._problem = f"{type(error).__name__}: {error}"
+            self._unsent.clear()
+        finally:
+            self._sent.set()
+
+
+EXEC = Failpoint("modal.exec")
+
+
+class ModalRunningSandbox:
+    """`put_away` receives the sandbox, and whether the connection was lost before the stop."""
+
+    def __init__(
+        self,
+        sandbox: modal.Sandbox,
+        connection: Connection,
+        *,
+        thread_id: str,
+        born_at: float,
+        put_away: Callable[["ModalRunningSandbox", bool], Awaitable[None]],
+    ) -> None:
+        self.sandbox = sandbox
+        self.thread_id = thread_id
+        self.born_at = born_at
+        self.is_ready = False
+        self._connection = connection
+        self._put_away = put_away
+        self._is_stopped = False
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    async def ready(self) -> None:
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        was_lost = self._connection.is_lost
+        await self._connection.close()
+        try:
+            await self._put_away(self, was_lost)
+        finally:
+            await self.sandbox.detach.aio()  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+
+
+async def connect_program(sandbox: modal.Sandbox, plan: ModalConfig, *, label: str) -> Connection:
+    """Starts the program inside. Raises the SDK's errors."""
+    packed = await asyncio.to_thread(packed_program)
+    command = packed.command(
+        {
+            "limits": plan.limits_inside(),
+            "command_seconds_max": plan.limits.command_seconds,
+            "silence_seconds_max": plan.silence_seconds,
+            "browser_places": BROWSER_PLACES,
+        }
+    )
+    with EXEC:
+        process = await sandbox.exec.aio(*command, workdir=WORKSPACE, text=False, bufsize=-1)
+    reader = OutputReader(cast("AsyncIterator[bytes]", aiter(process.stdout)))
+    writer = InputWriter(cast("SdkInput", process.stdin), process.wait.aio, label=label)
+    writer.write(packed.content)
+    return Connection(reader, writer, label=label)

@@ -1,0 +1,86 @@
+"""The program inside as it is sent into a sandbox: one archive, and the few lines that store and start it."""
+
+import hashlib
+import io
+import json
+import py_compile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import sandbox
+
+START = """\
+import os, sys
+size, digest, told = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+packed = b""
+while len(packed) < size:
+    piece = os.read(0, size - len(packed))
+    if not piece:
+        sys.exit("the program did not come whole")
+    packed += piece
+path = os.path.join(os.environ.get("TMPDIR", "/tmp"), "threadhand-" + digest + ".zip")
+draft = path + "." + str(os.getpid())
+with open(draft, "wb") as file:
+    file.write(packed)
+os.replace(draft, path)
+sys.path.insert(0, path)
+sys.argv = ["threadhand", "0", "1", told]
+from sandbox.inside.remote_program import main
+main()
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedProgram:
+    """`content` is what the command wants on its standard input before anything else."""
+
+    content: bytes
+    digest: str
+
+    def command(self, settings: dict[str, object]) -> list[str]:
+        told = json.dumps(settings)
+        return ["python3", "-I", "-S", "-c", START, str(len(self.content)), self.digest, told]
+
+
+@cache
+def packed_program() -> PackedProgram:
+    """With code compiled for this Python beside the sources; another Python compiles them itself. Blocks for 0.1 s."""
+    origin = Path(sandbox.__file__).parent
+    written = io.BytesIO()
+    with (
+        zipfile.ZipFile(written, "w") as archive,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        archive.writestr(_entry("sandbox/__init__.py"), b"")
+        for path in sorted((origin / "inside").rglob("*")):
+            if path.suffix not in (".py", ".js"):
+                continue
+            name = f"sandbox/{path.relative_to(origin).as_posix()}"
+            archive.writestr(_entry(name), path.read_bytes())
+            if path.suffix == ".py":
+                archive.writestr(
+                    _entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled")
+                )
+    content = written.getvalue()
+    return PackedProgram(content=content, digest=hashlib.sha256(content).hexdigest()[:16])
+
+
+def _compiled(path: Path, name: str, target: Path) -> bytes:
+    py_compile.compile(
+        str(path),
+        cfile=str(target),
+        dfile=name,
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    return target.read_bytes()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Without a date, so that the same program is the same archive."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
