@@ -25,7 +25,7 @@ class RequestEncoder:
     with its JSON so that no other object can have its id.
     """
 
-    __slots__ = ("_kept", "_model_prefix", "_not_taken", "_tokens_key", "kept_bytes")
+    __slots__ = ("_kept", "_model_prefix", "_not_taken", "_tokens_key", "cached_bytes")
 
     def __init__(self, *, model_prefix: str, tokens_key: str) -> None:
         self._model_prefix = model_prefix

@@ -54,7 +54,7 @@ export class Compose {
   welcome() {
     const root = make("div", "nothing");
     const name = this.platform.view.bot_name;
-    root.append(make("p", "", `Nobody has written here yet. Mention @${name} and say what you need.`));
+    root.append(make("p", "", `No messages yet. Mention @${name} and say what you need.`));
     const files = this.samples.map((one) => one.file_name);
     root.append(...this.samples.map((one) => makeButton("control primary", one.label, () => this.fillIn(one))));
     if (files.length) root.append(make("p", "size-small", `This writes a request and attaches ${files.join(" or ")}; you only press Send.`));
