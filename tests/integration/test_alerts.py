@@ -18,7 +18,7 @@ from tests.requirements_of_the_machine import lacking
 
 RULES = REPOSITORY / "deploy" / "alerts.yaml"
 TRIED = FIXTURES / "alerts.yaml"
-OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+OPERATIONS = (REPOSITORY / "docs" / "operators" / "operations.md").read_text("utf-8")
 
 
 def rules() -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 EXAMPLE = (DEPLOY / "env.example").read_text("utf-8")
 OURS = ("migrate", "bot", "worker")
-OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+OPERATIONS = (REPOSITORY / "docs" / "operators" / "operations.md").read_text("utf-8")
 
 
 def example() -> dict[str, str]:

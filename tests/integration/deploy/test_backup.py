@@ -20,7 +20,7 @@ from tests.chaos.program import REPOSITORY
 from tests.integration.deploy.composition import programs_of_postgresql
 from tests.servers import postgresql
 
-OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+OPERATIONS = (REPOSITORY / "docs" / "operators" / "operations.md").read_text("utf-8")
 CURSORS = "SELECT scope, cursor FROM inbound_cursor ORDER BY scope"
 SAID = "INSERT INTO inbound_cursor (platform, scope, cursor) VALUES ('discord', '{}', '1')"
 IN_THE_CONTAINER = "docker compose -f deploy/compose.yaml exec -T postgres "
