@@ -1,6 +1,6 @@
 """The ports to the outside world, 1-4 methods each. Adapters satisfy them by shape; every docstring is the contract."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -288,20 +288,37 @@ ContentT = TypeVar("ContentT", contravariant=True)
 Reaction = Literal["seen", "queued", "done", "failed", "asking"]
 
 
+Precondition = Callable[[], Awaitable[None]]
+"""Raises LeaseLost if this process may no longer write to the thread. A platform's client awaits it immediately before
+every request that changes something, after any wait for a rate limit."""
+
+
 class ChatSurface(Protocol[ContentT]):
     """A chat platform as the delivery sees it. `ContentT` is `bots.delivery.content.Content`.
 
-    Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, never an SDK's own exception.
+    Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, never an SDK's own exception, and whatever the
+    precondition raises.
     """
 
-    async def post(self, address: Address, content: ContentT, *, delivery_id: str) -> str:
+    async def post(
+        self, address: Address, content: ContentT, *, delivery_id: str, precondition: Precondition
+    ) -> str:
         """Posts into the thread and answers the platform's message id. The id travels with the message, so that
         `find` can recognise it; a platform that enforces nonces refuses the second post by itself."""
         ...
 
-    async def edit(self, address: Address, message_ref: str, content: ContentT) -> None: ...
+    async def edit(
+        self, address: Address, message_ref: str, content: ContentT, *, precondition: Precondition
+    ) -> None: ...
 
-    async def upload(self, address: Address, file: "OutgoingFile", *, delivery_id: str) -> str:
+    async def upload(
+        self,
+        address: Address,
+        file: "OutgoingFile",
+        *,
+        delivery_id: str,
+        precondition: Precondition,
+    ) -> str:
         """Posts a file into the thread; answers a message or file id. SurfaceRefused `too_large` over the limit."""
         ...
 
@@ -313,7 +330,14 @@ class ChatSurface(Protocol[ContentT]):
 class ChatPresence(Protocol):
     """The signs beside the messages. Whoever gives them logs a failure, which never ends a run."""
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         """Makes this the bot's only reaction on the message; None removes it. May be repeated. Raises SurfaceError."""
         ...
 

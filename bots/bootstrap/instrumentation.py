@@ -17,7 +17,15 @@ from bots.observability.metrics import Metrics
 from bots.web.health import Watch
 from core.domain.threads import Address
 from core.observability import Figures
-from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Reaction
+from core.ports import (
+    LLM,
+    ModelDelta,
+    ModelFinished,
+    ModelRequest,
+    OutgoingFile,
+    Precondition,
+    Reaction,
+)
 
 RecordPlatformCall = Callable[[str, str, int, float], None]
 """Told of each call of a platform: the platform, the method, the status (0: no answer) and the seconds."""
@@ -85,25 +93,42 @@ class InstrumentedSurface:
     def edit_interval_seconds(self) -> float:
         return self._surface.edit_interval_seconds
 
-    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+    async def post(
+        self, address: Address, content: Content, *, delivery_id: str, precondition: Precondition
+    ) -> str:
         with self._figures.timed("delivery", platform=self._platform, action="post"):
-            return await self._surface.post(address, content, delivery_id=delivery_id)
+            return await self._surface.post(
+                address, content, delivery_id=delivery_id, precondition=precondition
+            )
 
-    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+    async def edit(
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition
+    ) -> None:
         with self._figures.timed("delivery", platform=self._platform, action="edit"):
-            await self._surface.edit(address, message_ref, content)
+            await self._surface.edit(address, message_ref, content, precondition=precondition)
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+    async def upload(
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition
+    ) -> str:
         with self._figures.timed("delivery", platform=self._platform, action="upload"):
-            return await self._surface.upload(address, file, delivery_id=delivery_id)
+            return await self._surface.upload(
+                address, file, delivery_id=delivery_id, precondition=precondition
+            )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         with self._figures.timed("delivery", platform=self._platform, action="find"):
             return await self._surface.find(address, delivery_id)
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         with self._figures.timed("delivery", platform=self._platform, action="react"):
-            await self._surface.react(address, message_ref, reaction)
+            await self._surface.react(address, message_ref, reaction, precondition=precondition)
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
         return self._surface.typing(address)

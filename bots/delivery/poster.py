@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from bots.delivery.content import Content
-from bots.delivery.last_look import last_look, looking
 from core.domain.errors import (
     LeaseLost,
     StorageUnavailable,
@@ -99,20 +98,29 @@ class Poster:
                 record = await self._post(
                     record,
                     lambda: self.surface.post(
-                        self.address, content, delivery_id=record.delivery_id
+                        self.address,
+                        content,
+                        delivery_id=record.delivery_id,
+                        precondition=self._check_lease,
                     ),
                 )
                 if is_final:
                     await self._record(replace(record, state="delivered"))
                 return
             message_ref = record.message_ref
+
+            def edit() -> Awaitable[None]:
+                return self.surface.edit(
+                    self.address, message_ref, content, precondition=self._check_lease
+                )
+
             if not is_final:
                 # whoever slept meanwhile must not paint over what another one has shown since
                 await self._record(record)
                 # newer ones follow; to wait for the platform here would keep the answer waiting
-                await self._sent(lambda: self.surface.edit(self.address, message_ref, content))
+                await self._sent(edit)
                 return
-            await self._patiently(lambda: self.surface.edit(self.address, message_ref, content))
+            await self._patiently(edit)
             await self._record(replace(record, state="delivered"))
         except SurfaceRefused as refused:
             await self._refused(record, refused)
@@ -130,7 +138,10 @@ class Poster:
                 record = await self._post(
                     record,
                     lambda: self.surface.upload(
-                        self.address, file(), delivery_id=record.delivery_id
+                        self.address,
+                        file(),
+                        delivery_id=record.delivery_id,
+                        precondition=self._check_lease,
                     ),
                 )
         except SurfaceRefused as refused:
@@ -150,7 +161,9 @@ class Poster:
         """A reaction is a courtesy: what goes wrong with it is logged only. Whoever slept meanwhile gives none."""
 
         def react() -> Awaitable[None]:
-            return self.surface.react(self.address, message_ref, reaction)
+            return self.surface.react(
+                self.address, message_ref, reaction, precondition=self._check_lease
+            )
 
         try:
             await (self._patiently(react) if is_patient else self._sent(react))
@@ -199,11 +212,11 @@ class Poster:
 
     async def _sent(self, send: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Whoever slept before it is sent finds that another one shows the run: LeaseLost."""
-        with looking(self._look):
-            await last_look()
-            return await send()
+        await self._check_lease()
+        return await send()
 
-    async def _look(self) -> None:
+    async def _check_lease(self) -> None:
+        """The precondition of every change. Raises LeaseLost."""
         if time.monotonic() - self._was_ours_at > self.sure_seconds:
             await self.plan([])
 

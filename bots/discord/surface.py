@@ -28,7 +28,7 @@ from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Platform
 from core.failpoints import Failpoint
-from core.ports import OutgoingFile, Reaction
+from core.ports import OutgoingFile, Precondition, Reaction
 from core.tasks import cancel, spawn
 
 Sent = Awaitable[JsonValue]
@@ -80,20 +80,33 @@ class DiscordSurface:
         self._signs = ShownSigns()
         self._signing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+    async def post(
+        self,
+        address: Address,
+        content: Content,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
         body = render_content(content, delivery_id=delivery_id)
         with POST:
             try:
-                return await self._post(address, body, delivery_id)
+                return await self._post(address, body, delivery_id, precondition)
             except SurfaceRefused as refusal:
                 simple = simplify_message(body, delivery_id)
                 if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
                 log.warning("discord does not take a message in its layout: %s", refusal.code)
-                return await self._post(address, simple, delivery_id)
+                return await self._post(address, simple, delivery_id, precondition)
 
-    async def _post(self, address: Address, body: JsonObject, delivery_id: str) -> str:
+    async def _post(
+        self,
+        address: Address,
+        body: JsonObject,
+        delivery_id: str,
+        precondition: Precondition | None,
+    ) -> str:
         signed = {
             **body,
             "nonce": delivery_marker.delivery_nonce(delivery_id),
@@ -102,27 +115,45 @@ class DiscordSurface:
         answer = await self._into(
             address,
             lambda channel_id: self._rest.call(
-                "POST", "/channels/{channel_id}/messages", body=signed, channel_id=channel_id
+                "POST",
+                "/channels/{channel_id}/messages",
+                body=signed,
+                precondition=precondition,
+                channel_id=channel_id,
             ),
+            precondition,
         )
         return _message_id(answer)
 
-    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+    async def edit(
+        self,
+        address: Address,
+        message_ref: str,
+        content: Content,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         """See ChatSurface. A thread that went to sleep is woken first."""
         body = render_content(content)
         with EDIT:
             try:
-                await self._change(address, message_ref, body)
+                await self._change(address, message_ref, body, precondition)
             except SurfaceRefused as refusal:
                 simple = simplify_message(body)
                 if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
-                await self._change(address, message_ref, simple)
+                await self._change(address, message_ref, simple, precondition)
 
-    async def _change(self, address: Address, message_ref: str, body: JsonObject) -> None:
+    async def _change(
+        self,
+        address: Address,
+        message_ref: str,
+        body: JsonObject,
+        precondition: Precondition | None,
+    ) -> None:
         channel_id = message_channel_id(address)
         try:
-            await self._patch(channel_id, message_ref, body)
+            await self._patch(channel_id, message_ref, body, precondition)
         except SurfaceRefused as error:
             if error.code != THREAD_ARCHIVED:
                 raise
@@ -130,11 +161,19 @@ class DiscordSurface:
                 "PATCH",
                 "/channels/{channel_id}",
                 body={"archived": False},
+                precondition=precondition,
                 channel_id=channel_id,
             )
-            await self._patch(channel_id, message_ref, body)
+            await self._patch(channel_id, message_ref, body, precondition)
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         """See ChatSurface; answers the id of the message that holds the file."""
         bytes_max = self.file_limit(address)
         async with prepare_upload(file, bytes_max=bytes_max, delivery_id=delivery_id) as (
@@ -149,8 +188,10 @@ class DiscordSurface:
                         "/channels/{channel_id}/messages",
                         body=body,
                         files=[ready],
+                        precondition=precondition,
                         channel_id=channel_id,
                     ),
+                    precondition,
                 )
         return _message_id(answer)
 
@@ -187,38 +228,49 @@ class DiscordSurface:
         """Bytes of one file that Discord takes at this address."""
         return self._file_limit(address.workspace_id)
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         """See ChatPresence. The first sign is given without a look at what the message carries."""
         try:
             place = (reaction_channel_id(address, message_ref), message_ref)
-            await self._sign(place, reaction)
+            await self._sign(place, reaction, precondition)
         except SurfaceRefused as error:
             if error.code not in NOT_FOUND_CODES or message_ref != address.thread_key:
                 raise
             # the first message of a forum post has the id of its thread too, but stands in it
-            await self._sign((message_channel_id(address), message_ref), reaction)
+            await self._sign((message_channel_id(address), message_ref), reaction, precondition)
 
-    async def _sign(self, place: tuple[str, str], reaction: Reaction | None) -> None:
+    async def _sign(
+        self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
+    ) -> None:
         """One sign after the other: the end of a run and the start of the next one may meet on a message."""
         lock = self._signing.setdefault(place[1], asyncio.Lock())
         async with lock:
-            await self._exchange(place, reaction)
+            await self._exchange(place, reaction, precondition)
 
-    async def _exchange(self, place: tuple[str, str], reaction: Reaction | None) -> None:
+    async def _exchange(
+        self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
+    ) -> None:
         message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
         last = self._signs.last(message_ref)
         if last is None and reaction in ("seen", "queued"):
-            await self._reaction("PUT", wanted, place)
+            await self._reaction("PUT", wanted, place, precondition)
             self._signs.put(message_ref, wanted, is_sure=False)
             return
         is_sure = self._signs.is_sure(message_ref)
         shown = [last or ""] if is_sure else await self._own_reactions(place)
         self._signs.put(message_ref, last or "", is_sure=False)
         if wanted and wanted not in shown:
-            await self._reaction("PUT", wanted, place)
+            await self._reaction("PUT", wanted, place, precondition)
         for emoji in shown:
             if emoji and emoji != wanted:
-                await self._reaction("DELETE", emoji, place)
+                await self._reaction("DELETE", emoji, place, precondition)
         self._signs.put(message_ref, wanted)
 
     @asynccontextmanager
@@ -230,16 +282,28 @@ class DiscordSurface:
         finally:
             await cancel(sign)
 
-    async def _patch(self, channel_id: str, message_ref: str, body: JsonObject) -> None:
+    async def _patch(
+        self,
+        channel_id: str,
+        message_ref: str,
+        body: JsonObject,
+        precondition: Precondition | None,
+    ) -> None:
         await self._rest.call(
             "PATCH",
             "/channels/{channel_id}/messages/{message_id}",
             body=body,
+            precondition=precondition,
             channel_id=channel_id,
             message_id=message_ref,
         )
 
-    async def _into(self, address: Address, send: Callable[[str], Sent]) -> JsonValue:
+    async def _into(
+        self,
+        address: Address,
+        send: Callable[[str], Sent],
+        precondition: Precondition | None,
+    ) -> JsonValue:
         """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""
         await self._doors.settled(address)
         try:
@@ -247,7 +311,7 @@ class DiscordSurface:
         except SurfaceRefused as error:
             if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
-        await self._doors.open(address, "Agent")
+        await self._doors.open(address, "Agent", precondition=precondition)
         return await send(message_channel_id(address))
 
     async def _typing(self, address: Address) -> None:
@@ -261,11 +325,14 @@ class DiscordSurface:
                 log.info("the typing sign was not shown: %s", error)
             await asyncio.sleep(TYPING_SECONDS)
 
-    async def _reaction(self, method: str, emoji: str, place: tuple[str, str]) -> None:
+    async def _reaction(
+        self, method: str, emoji: str, place: tuple[str, str], precondition: Precondition | None
+    ) -> None:
         with REACT:
             await self._rest.call(
                 method,
                 "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me",
+                precondition=precondition,
                 channel_id=place[0],
                 message_id=place[1],
                 emoji=emoji,

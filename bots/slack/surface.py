@@ -14,7 +14,7 @@ from core.domain.errors import SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
 from core.failpoints import Failpoint
-from core.ports import OutgoingFile, Reaction
+from core.ports import OutgoingFile, Precondition, Reaction
 
 METADATA_EVENT = "threadhand_delivery"
 POST = Failpoint("slack.post")
@@ -38,7 +38,14 @@ class SlackSurface:
         self._reactions = Reactions(client)
         self._presence = BusyStatus(client)
 
-    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+    async def post(
+        self,
+        address: Address,
+        content: Content,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         body: JsonObject = {
             "channel": address.channel_id,
             "thread_ts": address.thread_key,
@@ -51,20 +58,46 @@ class SlackSurface:
         }
         with POST:
             answer = await post_with_fallback(
-                self._client, "chat.postMessage", body, render_content(content)
+                self._client,
+                "chat.postMessage",
+                body,
+                render_content(content),
+                precondition=precondition,
             )
         if not (ts := get_text(answer, "ts")):
             raise SurfaceUnclear("Slack did not name the message it posted")
         return ts
 
-    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+    async def edit(
+        self,
+        address: Address,
+        message_ref: str,
+        content: Content,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
         with EDIT:
-            await post_with_fallback(self._client, "chat.update", body, render_content(content))
+            await post_with_fallback(
+                self._client,
+                "chat.update",
+                body,
+                render_content(content),
+                precondition=precondition,
+            )
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         with UPLOAD:
-            return await self._uploads.upload(address, file, delivery_id=delivery_id)
+            return await self._uploads.upload(
+                address, file, delivery_id=delivery_id, precondition=precondition
+            )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         cursor = ""
@@ -101,9 +134,18 @@ class SlackSurface:
             get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id
         )
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         with REACT:
-            await self._reactions.show(address.channel_id, message_ref, reaction)
+            await self._reactions.show(
+                address.channel_id, message_ref, reaction, precondition=precondition
+            )
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
         return self._presence.typing(address)

@@ -20,7 +20,7 @@ from bots.slack.web_api.files import FileRefSigner, SlackFiles
 from bots.slack.web_api.history import SlackThreadHistory
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, Heard, IncomingFile
-from core.ports import OutgoingFile, Reaction
+from core.ports import OutgoingFile, Precondition, Reaction
 
 TOKEN_RECHECK_SECONDS = 30.0
 """So long a process may go on with a token that another one has changed or taken away."""
@@ -201,20 +201,56 @@ class MultiWorkspaceSurface:
     async def _of(self, address: Address) -> SlackSurface:
         return (await self._teams.at(address)).surface
 
-    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
-        return await (await self._of(address)).post(address, content, delivery_id=delivery_id)
+    async def post(
+        self,
+        address: Address,
+        content: Content,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
+        return await (await self._of(address)).post(
+            address, content, delivery_id=delivery_id, precondition=precondition
+        )
 
-    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
-        await (await self._of(address)).edit(address, message_ref, content)
+    async def edit(
+        self,
+        address: Address,
+        message_ref: str,
+        content: Content,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        await (await self._of(address)).edit(
+            address, message_ref, content, precondition=precondition
+        )
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
-        return await (await self._of(address)).upload(address, file, delivery_id=delivery_id)
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
+        return await (await self._of(address)).upload(
+            address, file, delivery_id=delivery_id, precondition=precondition
+        )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         return await (await self._of(address)).find(address, delivery_id)
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
-        await (await self._of(address)).react(address, message_ref, reaction)
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        await (await self._of(address)).react(
+            address, message_ref, reaction, precondition=precondition
+        )
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:

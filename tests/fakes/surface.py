@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bots.delivery.content import Content
 from core.domain.errors import SurfaceError
 from core.domain.threads import Address
-from core.ports import OutgoingFile, Reaction
+from core.ports import OutgoingFile, Precondition, Reaction
 
 
 @dataclass
@@ -45,24 +45,45 @@ class FakeSurface:
         self.edits = 0
         self.is_typing = False
 
-    async def post(self, address: Address, content: Content, *, delivery_id: str) -> str:
+    async def post(
+        self,
+        address: Address,
+        content: Content,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         def carry_out() -> str:
             ref = f"m{len(self.posted) + 1}"
             self.posted.append(Posted(ref, delivery_id, [content]))
             return ref
 
-        return self._do("post", carry_out)
+        return await self._do("post", carry_out, precondition)
 
-    async def edit(self, address: Address, message_ref: str, content: Content) -> None:
+    async def edit(
+        self,
+        address: Address,
+        message_ref: str,
+        content: Content,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         def carry_out() -> str:
             self.edits += 1
             found = next(one for one in self.posted if one.message_ref == message_ref)
             found.contents.append(content)
             return message_ref
 
-        self._do("edit", carry_out)
+        await self._do("edit", carry_out, precondition)
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         whole = b"".join([piece async for piece in file.pieces])
 
         def carry_out() -> str:
@@ -70,14 +91,23 @@ class FakeSurface:
             self.posted.append(Posted(ref, delivery_id, [], file.name, whole))
             return ref
 
-        return self._do("upload", carry_out)
+        return await self._do("upload", carry_out, precondition)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         found = [one.message_ref for one in self.posted if one.delivery_id == delivery_id]
-        return self._do("find", lambda: found[0] if found else None)
+        return await self._do("find", lambda: found[0] if found else None)
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
-        self._do("react", lambda: self.reactions.append((message_ref, reaction)))
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        await self._do(
+            "react", lambda: self.reactions.append((message_ref, reaction)), precondition
+        )
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncIterator[None]:
@@ -87,7 +117,9 @@ class FakeSurface:
         finally:
             self.is_typing = False
 
-    def _do(self, operation: str, carry_out):
+    async def _do(self, operation: str, carry_out, precondition: Precondition | None = None):
+        if precondition is not None:
+            await precondition()
         failure = next((one for one in self.failures if one.operation == operation), None)
         if failure is None:
             return carry_out()

@@ -13,11 +13,11 @@ from discord.http import HTTPClient, Route
 from pydantic import JsonValue
 from yarl import URL
 
-from bots.delivery.last_look import last_look
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import Allowance, RateLimiter, owner_of
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
+from core.ports import Precondition
 from core.tasks import spawn
 from core.web_access.loopback import is_loopback
 
@@ -120,6 +120,7 @@ class RestClient:
         *,
         body: JsonObject | list[JsonObject] | None = None,
         query: dict[str, str] | None = None,
+        precondition: Precondition | None = None,
         **parameters: str,
     ) -> JsonValue:
         """The decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
@@ -128,10 +129,16 @@ class RestClient:
             options["json"] = body
         if query is not None:
             options["params"] = query
-        return await self._shielded(Route(method, path, **parameters), options)
+        return await self._shielded(Route(method, path, **parameters), options, precondition)
 
     async def upload(
-        self, path: str, *, body: JsonObject, files: Sequence[discord.File], **parameters: str
+        self,
+        path: str,
+        *,
+        body: JsonObject,
+        files: Sequence[discord.File],
+        precondition: Precondition | None = None,
+        **parameters: str,
     ) -> JsonValue:
         """Posts a message with files, as multipart. Raises as `call` does."""
         form: list[object] = [
@@ -151,15 +158,17 @@ class RestClient:
             "files": files,
             "form": form,
         }
-        return await self._shielded(Route("POST", path, **parameters), options)
+        return await self._shielded(Route("POST", path, **parameters), options, precondition)
 
     def _timeout(self, factor: int) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
 
-    async def _shielded(self, route: Route, options: dict[str, object]) -> JsonValue:
+    async def _shielded(
+        self, route: Route, options: dict[str, object], precondition: Precondition | None
+    ) -> JsonValue:
         await self.turns.wait(route)
-        if route.method != "GET":
-            await last_look()
+        if precondition is not None:
+            await precondition()
         work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")
         outcome = await asyncio.shield(work)
         if isinstance(outcome, SurfaceError):

@@ -9,6 +9,7 @@ from bots.discord.rest.client import THREAD_EXISTS, RestClient
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.failpoints import Failpoint
+from core.ports import Precondition
 
 OPEN_THREAD = Failpoint("discord.open_thread")
 ARCHIVE_MINUTES = 1440
@@ -47,7 +48,9 @@ class ThreadOpener:
         if event is not None:
             await event.wait()
 
-    async def open(self, address: Address, title: str) -> None:
+    async def open(
+        self, address: Address, title: str, *, precondition: Precondition | None = None
+    ) -> None:
         """Opens the thread under the message that its address names; one that is open already is fine.
 
         Raises SurfaceError.
@@ -59,6 +62,7 @@ class ThreadOpener:
                     "POST",
                     "/channels/{channel_id}/messages/{message_id}/threads",
                     body={"name": name, "auto_archive_duration": ARCHIVE_MINUTES},
+                    precondition=precondition,
                     channel_id=address.channel_id,
                     message_id=address.thread_key,
                 )

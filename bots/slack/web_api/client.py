@@ -16,7 +16,6 @@ from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
-from bots.delivery.last_look import last_look
 from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.rate_limiter import RateLimiter
 from bots.slack.events.payload import get_text
@@ -34,6 +33,7 @@ from core.domain.errors import (
     SurfaceUnclear,
 )
 from core.domain.messages import JsonObject
+from core.ports import Precondition
 from core.web_access.loopback import is_loopback
 
 _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
@@ -257,13 +257,17 @@ class SlackClient:
         """Asks for something. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         return await self._call(method, "GET", params=parameters)
 
-    async def write(self, method: str, body: JsonObject) -> JsonObject:
+    async def write(
+        self, method: str, body: JsonObject, *, precondition: Precondition | None = None
+    ) -> JsonObject:
         """Changes something, arguments as JSON. Raises as `read` does."""
-        return await self._call(method, "POST", body=body)
+        return await self._call(method, "POST", body=body, precondition=precondition)
 
-    async def write_form(self, method: str, parameters: Parameters) -> JsonObject:
+    async def write_form(
+        self, method: str, parameters: Parameters, *, precondition: Precondition | None = None
+    ) -> JsonObject:
         """Changes something by a method that takes no JSON (files, reactions). Raises as `read` does."""
-        return await self._call(method, "POST", params=parameters)
+        return await self._call(method, "POST", params=parameters, precondition=precondition)
 
     async def _call(
         self,
@@ -273,6 +277,7 @@ class SlackClient:
         params: Parameters | None = None,
         body: JsonObject | None = None,
         token: str | None = None,
+        precondition: Precondition | None = None,
     ) -> JsonObject:
         """When it is its turn. A call that Slack refuses for its limits was not carried out: it waits for another."""
         channel = str((body or params or {}).get("channel", ""))
@@ -281,8 +286,8 @@ class SlackClient:
         attempts = 1 if method in NEVER_WAITING_METHODS else RATE_LIMIT_ATTEMPTS
         while True:
             await self._turns.wait(*counted)
-            if verb != "GET":
-                await last_look()
+            if precondition is not None:
+                await precondition()
             attempts -= 1
             try:
                 return await self._answer(method, verb, params, body, headers)

@@ -14,6 +14,7 @@ from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
 from core.failpoints import Failpoint
+from core.ports import Precondition
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,12 @@ _BLOCK_ERRORS = frozenset(
 
 
 async def post_with_fallback(
-    client: SlackClient, method: str, body: JsonObject, drawing: RenderedMessage
+    client: SlackClient,
+    method: str,
+    body: JsonObject,
+    drawing: RenderedMessage,
+    *,
+    precondition: Precondition | None = None,
 ) -> JsonObject:
     """Calls the method with the body and the drawing. Raises as SlackClient.write does.
 
@@ -34,14 +40,15 @@ async def post_with_fallback(
     for _ in ("as drawn", "plainer"):
         whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
         try:
-            return await client.write(method, whole)
+            return await client.write(method, whole, precondition=precondition)
         except SurfaceRefused as refusal:
             if refusal.code not in _BLOCK_ERRORS:
                 raise
             log.warning("slack does not take a message in its blocks: %s", refusal.code)
             blocks = simplify_blocks(blocks)
     said = truncate(blocks_to_mrkdwn(blocks) or drawing.text, limits.PLAIN_MESSAGE_MAX)
-    return await client.write(method, {**body, "text": said, "blocks": []})
+    in_words: JsonObject = {**body, "text": said, "blocks": []}
+    return await client.write(method, in_words, precondition=precondition)
 
 
 CLOSE_SECONDS_MAX = 5.0

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from weakref import WeakValueDictionary
 
 from bots.delivery.shown_reactions import ShownSigns
@@ -12,9 +13,12 @@ from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.threads import Address
 from core.failpoints import Failpoint
-from core.ports import Reaction
+from core.ports import Precondition, Reaction
 
 log = logging.getLogger(__name__)
+
+_Change = Callable[[str, str, str], Awaitable[None]]
+"""Calls a method for an emoji; the error code of the third argument counts as success."""
 
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
@@ -82,34 +86,54 @@ class Reactions:
         self._signs = ShownSigns()
         self._showing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def show(self, channel: str, ts: str, reaction: Reaction | None) -> None:
+    async def show(
+        self,
+        channel: str,
+        ts: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         """Makes this the bot's only reaction on the message. The new one comes first: it is what people wait for.
 
         One after the other: the end of a run and the start of the next one may meet on a message.
         """
         lock = self._showing.setdefault((channel, ts), asyncio.Lock())
         async with lock:
-            await self._exchange(channel, ts, reaction)
+            change = partial(self._change, channel, ts, precondition)
+            await self._exchange(channel, ts, reaction, change)
 
-    async def _exchange(self, channel: str, ts: str, reaction: Reaction | None) -> None:
+    async def _exchange(
+        self, channel: str, ts: str, reaction: Reaction | None, change: "_Change"
+    ) -> None:
         message, wanted = f"{channel}:{ts}", EMOJI[reaction] if reaction else ""
         last, is_sure = self._signs.last(message), self._signs.is_sure(message)
         self._signs.put(message, last or "", is_sure=False)
         if wanted and not (is_sure and wanted == last):
-            await self._change("reactions.add", channel, ts, wanted, fine="already_reacted")
+            await change("reactions.add", wanted, "already_reacted")
         if last is None and reaction in ("seen", "queued"):
             # what an earlier life left is taken away with this one, by the last sign
             self._signs.put(message, wanted, is_sure=False)
             return
         others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
         for name in others - {wanted, ""}:
-            await self._change("reactions.remove", channel, ts, name, fine="no_reaction")
+            await change("reactions.remove", name, "no_reaction")
         self._signs.put(message, wanted)
 
-    async def _change(self, method: str, channel: str, ts: str, name: str, *, fine: str) -> None:
+    async def _change(
+        self,
+        channel: str,
+        ts: str,
+        precondition: Precondition | None,
+        method: str,
+        name: str,
+        fine: str,
+    ) -> None:
         try:
             await self._client.write_form(
-                method, {"channel": channel, "timestamp": ts, "name": name}
+                method,
+                {"channel": channel, "timestamp": ts, "name": name},
+                precondition=precondition,
             )
         except SurfaceRefused as error:
             if error.code != fine:

@@ -17,7 +17,7 @@ from bots.slack.web_api.files import is_slack_url
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
-from core.ports import OutgoingFile
+from core.ports import OutgoingFile, Precondition
 
 NAME_CHARACTERS_MAX = 200
 _REMEMBERED_MAX = 500
@@ -35,12 +35,21 @@ class FileUploads:
         """The id of the file sent under the delivery id by this process, or ""."""
         return self._files.get(delivery_id, "")
 
-    async def upload(self, address: Address, file: OutgoingFile, *, delivery_id: str) -> str:
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
         """Posts the file into the thread and answers its file id. Raises as ChatSurface.upload says."""
         _check_size(file)
         name = safe_file_name(file.name)
         ticket = await self._client.write_form(
-            "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}
+            "files.getUploadURLExternal",
+            {"filename": name, "length": file.size_bytes},
+            precondition=precondition,
         )
         file_id = get_text(ticket, "file_id")
         await self._send(URL(get_text(ticket, "upload_url")), file)
@@ -59,6 +68,7 @@ class FileUploads:
                 "thread_ts": address.thread_key,
                 "blocks": json.dumps([note]),
             },
+            precondition=precondition,
         )
         return file_id
 

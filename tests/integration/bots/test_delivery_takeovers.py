@@ -4,7 +4,7 @@ import asyncio
 
 from bots.delivery.poster import Poster
 from core.domain.threads import Address
-from core.ports import Reaction
+from core.ports import Precondition, Reaction
 from core.run.execute import execute
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.played_model import calls, text
@@ -20,10 +20,17 @@ class Slow(FakeSurface):
         self.reacting = asyncio.Event()
         self.gate = asyncio.Event()
 
-    async def react(self, address: Address, message_ref: str, reaction: Reaction | None) -> None:
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
         self.reacting.set()
         await self.gate.wait()
-        await super().react(address, message_ref, reaction)
+        await super().react(address, message_ref, reaction, precondition=precondition)
 
 
 async def taken_over(stage: Stage, run_id: str) -> None:  # noqa: F811 - the fixture above
