@@ -191,7 +191,7 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
 
     Raises ConfigurationError, StorageUnavailable.
     """
-    from bots.inbound.commands.admin import line_of
+    from bots.inbound.commands.admin import format_audit_entry
     from storage.sql.database import open_database
     from storage.sql.stores.audit import SqlAuditLog
 
@@ -200,7 +200,7 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
         entries = await SqlAuditLog(database).newest(limit=limit)
     finally:
         await database.close()
-    return [line_of(entry) for entry in reversed(entries)]
+    return [format_audit_entry(entry) for entry in reversed(entries)]
 
 
 def _load_settings() -> "Settings":

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable, Mapping
 
 from bots.bootstrap.stores import Stores
-from bots.inbound.access import Policy
-from bots.inbound.commands.admin import AdminDesk
-from bots.inbound.commands.dispatch import CommandDesk
-from bots.inbound.commands.knowledge import Shelf
-from bots.inbound.receive import Reception, stop_all
+from bots.inbound.access import AccessPolicy
+from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
 from core.agents.roster import Roster
 from core.domain.threads import Usage
@@ -17,9 +17,9 @@ from core.ports import FileSource, SandboxProvider
 log = logging.getLogger(__name__)
 
 
-def build_access_policy(settings: Settings) -> Policy:
+def build_access_policy(settings: Settings) -> AccessPolicy:
     """Who may talk."""
-    return Policy(
+    return AccessPolicy(
         workspaces=settings.allowed_workspaces,
         channels=settings.allowed_channels,
         users=settings.allowed_users,
@@ -31,11 +31,11 @@ def build_access_policy(settings: Settings) -> Policy:
 
 
 async def handle_uninstall(
-    platform: str, workspace_id: str, reception: Reception, stores: Stores
+    platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores
 ) -> None:
     """A workspace took the bot away: its token goes, and its runs end."""
     active = await stores.installations.leave(platform, workspace_id)
-    stopped = await stop_all(reception, active)
+    stopped = await stop_runs(reception, active)
     log.warning("%s: the bot was taken out of %s; %d runs stopped", platform, workspace_id, stopped)
 
 
@@ -48,22 +48,22 @@ def build_reception(
     roster: Roster,
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
-) -> Reception:
+) -> ActionReceiver:
     """`sources` may be filled later, by platform; `roster` are the agents that can be asked for; `charge` prices what
     models are used for beside runs."""
     policy = build_access_policy(settings)
-    return Reception(
+    return ActionReceiver(
         inbox=stores.inbox,
         stops=stores.stops,
         queue=stores.queue,
         signals=stores.signals,
         policy=policy,
         pairings=stores.pairings,
-        desk=CommandDesk(
+        desk=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
             signals=stores.signals,
-            shelf=Shelf(
+            shelf=KnowledgeDeps(
                 library=stores.library,
                 conversations=stores.conversations,
                 sources=sources,
@@ -74,7 +74,7 @@ def build_reception(
             ),
             roster=roster,
             plans=stores.plans,
-            admin=AdminDesk(policy=policy, pairings=stores.pairings, log=stores.audit),
+            admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit),
         ),
         wake_delivery=wake_delivery,
     )

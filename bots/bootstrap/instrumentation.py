@@ -11,10 +11,10 @@ import aiohttp
 from yarl import URL
 
 from bots.delivery.content import Content
-from bots.delivery.poster import Surface
+from bots.delivery.poster import DeliverySurface
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
-from bots.web.health import Watch
+from bots.web.health import MonitoringDeps
 from core.domain.threads import Address
 from core.observability import Figures
 from core.ports import (
@@ -41,7 +41,7 @@ class ObservabilityDeps:
     calls of the platforms wait for their turn."""
 
     figures: Figures
-    watch: Watch
+    watch: MonitoringDeps
     limiter: RateLimiter
 
     @property
@@ -76,7 +76,7 @@ class InstrumentedModel:
 class InstrumentedSurface:
     """Another chat surface, whose posts, edits, uploads, looks and reactions are timed."""
 
-    def __init__(self, platform: str, surface: Surface, figures: Figures) -> None:
+    def __init__(self, platform: str, surface: DeliverySurface, figures: Figures) -> None:
         self._platform = platform
         self._surface = surface
         self._figures = figures

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import make_url
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import RateBudget
+from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from core.ports import EventBus, RunQueue, StopSignals

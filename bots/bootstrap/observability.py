@@ -11,8 +11,8 @@ from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
-from bots.web.app import served, watched_app
-from bots.web.health import Watch
+from bots.web.app import monitoring_app, serve_app
+from bots.web.health import MonitoringDeps
 from core.observability import Figures
 from core.tasks import cancel, spawn
 from core.tools.catalogue import catalogue
@@ -34,7 +34,7 @@ async def open_observability(
         "database": database_check(SqlConversations(database)),
         **messaging_checks(signals),
     }
-    watch = Watch(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
+    watch = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
         lag = spawn(metrics.watch_loop(), name="loop lag")
         stack.push_async_callback(cancel, lag)
@@ -61,8 +61,8 @@ async def serve_worker_health(tower: ObservabilityDeps, settings: Settings) -> A
     if settings.worker_http_port is None:
         yield 0
         return
-    app = watched_app(tower.watch, settings.api_token.get_secret_value())
-    async with served(
+    app = monitoring_app(tower.watch, settings.api_token.get_secret_value())
+    async with serve_app(
         app,
         host=settings.http_host,
         port=settings.worker_http_port,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from bots.bootstrap.inbound import build_access_policy
 from bots.bootstrap.instrumentation import InstrumentedSurface, ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
-from bots.delivery.poster import Surface
+from bots.delivery.poster import DeliverySurface
 from bots.discord.app import DiscordApp
 from bots.discord.gateway.cursors import CursorStore
-from bots.inbound.receive import Receive
+from bots.inbound.receiver import Receive
 from bots.settings import Settings
 from bots.settings.discord import parse_shards
 from bots.slack.app import OnWorkspaceUninstall, SlackApp
@@ -28,7 +28,7 @@ class Platforms:
     """Filled before anything starts; by platform name."""
 
     sources: dict[str, FileSource]
-    surfaces: dict[str, Surface] = field(default_factory=dict[str, Surface])
+    surfaces: dict[str, DeliverySurface] = field(default_factory=dict[str, DeliverySurface])
     talks: dict[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
     slack: SlackApp | None = None
     discord: DiscordApp | None = None

@@ -28,17 +28,17 @@ from bots.bootstrap.readiness import worker_check
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import open_stores
 from bots.bootstrap.worker_locks import new_worker_id, register_worker
-from bots.delivery.poster import Showroom
+from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from bots.discord.app import DiscordApp
 from bots.inbound.agents import new_roster
-from bots.inbound.receive import Reception
+from bots.inbound.receiver import ActionReceiver
 from bots.settings import Settings
 from bots.slack.app import SlackApp
-from bots.web.app import served, web_app
-from bots.web.deps import WebPorts
-from bots.web.links import Links, link_secret, local_url
-from bots.web.upload_spool import SpoolFiles
+from bots.web.app import serve_app, web_app
+from bots.web.deps import WebDeps
+from bots.web.links import SignedLinks, link_secret, local_url
+from bots.web.upload_spool import UploadSource
 from core import failpoints
 from core.domain.threads import Person
 from core.model_usage import till
@@ -155,9 +155,9 @@ class _ProgramBuilder:
         self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
-        self._platforms = Platforms(sources={"api": SpoolFiles(self._spool)})
+        self._platforms = Platforms(sources={"api": UploadSource(self._spool)})
         secret = link_secret(settings.data_dir, settings.link_secret.get_secret_value())
-        self._links = Links(secret, settings.public_url, settings.expose_domain)
+        self._links = SignedLinks(secret, settings.public_url, settings.expose_domain)
         self._delivery = RunDelivery(self._showroom())
         self._reception = self._front()
 
@@ -242,7 +242,7 @@ class _ProgramBuilder:
         if slack is not None:
             web.add_routes(slack.http_routes())
         port = await stack.enter_async_context(
-            served(web, host=host, port=self._settings.http_port)
+            serve_app(web, host=host, port=self._settings.http_port)
         )
         self._links.public_url = self._links.public_url or local_url(host, port)
         return port
@@ -267,9 +267,9 @@ class _ProgramBuilder:
         agents = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
         return (*parts.sandboxes.lacks, *parts.known.lacks, *agents)
 
-    def _showroom(self) -> Showroom:
+    def _showroom(self) -> DeliveryDeps:
         stores = self._stores
-        return Showroom(
+        return DeliveryDeps(
             worker_id=self._worker_id,
             surfaces=self._platforms.surfaces,
             deliveries=stores.deliveries,
@@ -280,7 +280,7 @@ class _ProgramBuilder:
             link_for=self._links.file,
         )
 
-    def _front(self) -> Reception:
+    def _front(self) -> ActionReceiver:
         return build_reception(
             self._settings,
             self._stores,
@@ -291,12 +291,12 @@ class _ProgramBuilder:
             charge=till(self._parts.known.price_of, self._parts.figures),
         )
 
-    def _web_ports(self) -> WebPorts:
+    def _web_ports(self) -> WebDeps:
         settings = self._settings
-        return WebPorts(
+        return WebDeps(
             conversations=self._stores.conversations,
             bus=self._stores.bus,
-            receive=self._reception.take_in,
+            receive=self._reception.receive_trusted,
             stop=self._stop,
             sandboxes=self._sandboxes.provider,
             spool_folder=self._spool,

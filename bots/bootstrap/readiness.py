@@ -3,7 +3,7 @@
 from bots.bootstrap.messaging import Messaging
 from bots.discord.app import DiscordApp
 from bots.slack.app import SlackApp
-from bots.web.health import Check
+from bots.web.health import ReadinessCheck
 from core.domain.threads import Address
 from core.run.worker import Worker
 from core.stores import Conversations
@@ -11,7 +11,7 @@ from core.stores import Conversations
 _PROBE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="readiness")
 
 
-def database_check(conversations: Conversations) -> Check:
+def database_check(conversations: Conversations) -> ReadinessCheck:
     async def check() -> str:
         await conversations.find(_PROBE)
         return ""
@@ -19,7 +19,7 @@ def database_check(conversations: Conversations) -> Check:
     return check
 
 
-def messaging_checks(wires: Messaging) -> dict[str, Check]:
+def messaging_checks(wires: Messaging) -> dict[str, ReadinessCheck]:
     ping = wires.ping
     if ping is None:
         return {}
@@ -31,14 +31,14 @@ def messaging_checks(wires: Messaging) -> dict[str, Check]:
     return {"redis": check}
 
 
-def worker_check(worker: Worker) -> Check:
+def worker_check(worker: Worker) -> ReadinessCheck:
     async def check() -> str:
         return worker.ailment()
 
     return check
 
 
-def slack_check(slack: SlackApp) -> Check:
+def slack_check(slack: SlackApp) -> ReadinessCheck:
     """For a process that listens to it."""
 
     async def check() -> str:
@@ -47,7 +47,7 @@ def slack_check(slack: SlackApp) -> Check:
     return check
 
 
-def discord_check(discord: DiscordApp) -> Check:
+def discord_check(discord: DiscordApp) -> ReadinessCheck:
     """For a process that listens to it."""
 
     async def check() -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
 from bots.delivery.markdown import split
-from bots.delivery.poster import Poster, Showroom
+from bots.delivery.poster import DeliveryDeps, Poster
 from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
@@ -25,7 +25,7 @@ WHY_REFUSED = {
 }
 
 
-async def deliver_all(run: Run, poster: Poster, showroom: Showroom) -> None:
+async def deliver_outbox(run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
     """In the order answer, files, question. What is delivered already is left alone, so it may be called again."""
     planned = await showroom.deliveries.plan(poster.rendering, [])
     for answer in [one for one in planned if one.slot == "answer" and one.ordinal == 0]:
@@ -38,7 +38,7 @@ async def deliver_all(run: Run, poster: Poster, showroom: Showroom) -> None:
         await _deliver_ask(ask, poster, showroom)
 
 
-async def _deliver_answer(answer: Delivery, poster: Poster, showroom: Showroom) -> None:
+async def _deliver_answer(answer: Delivery, poster: Poster, showroom: DeliveryDeps) -> None:
     text = str(answer.body.get("text", ""))
     parts = split(text, poster.surface.answer_limit)
     shown, is_cut = (parts, False) if len(parts) <= PARTS_MAX else (parts[:1], True)
@@ -56,7 +56,7 @@ async def _deliver_answer(answer: Delivery, poster: Poster, showroom: Showroom) 
         await poster.send_file(one, lambda: _text_file(WHOLE_ANSWER, text))
 
 
-async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Showroom) -> None:
+async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
     """A file that cannot be had or sent is said so in one line; a too large one becomes a link."""
     if poster.newest(file).state in ("delivered", "failed"):
         return
@@ -86,7 +86,7 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Show
     await _say(file, f"{said}: {link}" if link else f"{said}.", poster, showroom)
 
 
-async def _say(file: Delivery, markdown: str, poster: Poster, showroom: Showroom) -> None:
+async def _say(file: Delivery, markdown: str, poster: Poster, showroom: DeliveryDeps) -> None:
     """Puts a remark in the place of the file."""
     notice = Notice(markdown=markdown, level="warning")
     record = poster.newest(file)
@@ -96,7 +96,7 @@ async def _say(file: Delivery, markdown: str, poster: Poster, showroom: Showroom
     await poster.show(record, notice)
 
 
-async def _deliver_ask(ask: Delivery, poster: Poster, showroom: Showroom) -> None:
+async def _deliver_ask(ask: Delivery, poster: Poster, showroom: DeliveryDeps) -> None:
     content: Content = Notice(markdown=str(ask.body.get("text", "")))
     ask_id = ask.body.get("ask_id")
     if isinstance(ask_id, str) and (asked := await showroom.asks.ask(ask_id)) is not None:

@@ -36,7 +36,7 @@ SURE_SECONDS = 2.0
 """So long after a record nobody else can have taken the run: less than what a silent worker is given."""
 
 
-class Surface(ChatSurface[Content], ChatPresence, Protocol):
+class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
     """A chat platform with its figures."""
 
     @property
@@ -54,11 +54,11 @@ class Surface(ChatSurface[Content], ChatPresence, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Showroom:
+class DeliveryDeps:
     """What showing runs needs. `link_for(thread_id, path)` makes an expiring link, or None where nothing serves it."""
 
     worker_id: str
-    surfaces: Mapping[str, Surface]
+    surfaces: Mapping[str, DeliverySurface]
     deliveries: Deliveries
     conversations: Conversations
     asks: Asks
@@ -72,7 +72,7 @@ class Poster:
     """Posts for one run. The newest record of each delivery is kept here, as the store has it."""
 
     address: Address
-    surface: Surface
+    surface: DeliverySurface
     rendering: Rendering
     deliveries: Deliveries
     sure_seconds: float = SURE_SECONDS

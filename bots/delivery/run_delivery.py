@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 
 from bots.delivery.content import RunStatus
-from bots.delivery.outbox import deliver_all
-from bots.delivery.poster import Poster, Showroom, Surface
+from bots.delivery.outbox import deliver_outbox
+from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
 from bots.delivery.run_view import RunView, apply
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.threads import Address, Run
@@ -28,7 +28,7 @@ RUNS_PER_INTERVAL = 5
 class RunDelivery:
     """Shows all runs of this process until it is closed; what is left is shown by the next process."""
 
-    def __init__(self, showroom: Showroom) -> None:
+    def __init__(self, showroom: DeliveryDeps) -> None:
         self._showroom = showroom
         self._shows: dict[str, asyncio.Task[None]] = {}
         self._playing: dict[str, _Show] = {}
@@ -95,7 +95,7 @@ class RunDelivery:
 class _Show:
     """One run on the screen. State: the newest view, and the status message it is shown in."""
 
-    def __init__(self, run_id: str, showroom: Showroom, active_runs: Callable[[], int]) -> None:
+    def __init__(self, run_id: str, showroom: DeliveryDeps, active_runs: Callable[[], int]) -> None:
         self.run_id = run_id
         self._showroom = showroom
         self._active_runs = active_runs
@@ -168,7 +168,7 @@ class _Show:
                 now.set()
                 no_more.clear()
 
-    async def _keep_typing(self, address: Address, surface: Surface) -> None:
+    async def _keep_typing(self, address: Address, surface: DeliverySurface) -> None:
         """Not while people are waited for, which may take a day."""
         while not self._over.is_set():
             async with surface.typing(address):
@@ -200,7 +200,7 @@ class _Show:
             return
         fresh = Poster(poster.address, poster.surface, poster.rendering, poster.deliveries)
         try:
-            await deliver_all(run, fresh, self._showroom)
+            await deliver_outbox(run, fresh, self._showroom)
         except (SurfaceError, StorageUnavailable) as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
             self._changed.set()
@@ -229,7 +229,7 @@ class _Show:
 
     async def _leave(self, run: Run, status: Delivery, poster: Poster) -> None:
         """Everything that the ended run left: the answer first, then the status message in its last state."""
-        await deliver_all(run, poster, self._showroom)
+        await deliver_outbox(run, poster, self._showroom)
         final = RunStatus(run_id=self.run_id, view=self._view)
         await poster.show(status, final, is_final=True)
 
@@ -265,7 +265,7 @@ class _Show:
         sign: Reaction = "queued" if self._view.state == "queued" else "seen"
         await poster.sign(run.request_ref, sign, is_patient=False)
 
-    async def _sign_late(self, run: Run, address: Address, surface: Surface) -> None:
+    async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
         """A sign on its way while this process slept comes after the last one of another, which is given again."""
         sign = FINAL_SIGNS.get(self._view.state, "asking")
         if self._signing is not None and run.request_ref and sign != "asking":

@@ -23,7 +23,7 @@ from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.discord.surface import DiscordSurface
-from bots.inbound.receive import Receive
+from bots.inbound.receiver import Receive
 from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn

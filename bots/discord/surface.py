@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from bots.delivery.content import Content
-from bots.delivery.shown_reactions import ShownSigns
+from bots.delivery.reaction_cache import ReactionCache
 from bots.discord.address import is_direct_message, message_channel_id, reaction_channel_id
 from bots.discord.limits import FILE_BYTES_MAX
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
@@ -77,7 +77,7 @@ class DiscordSurface:
         self._doors = thread_opener
         self._user_id = user_id
         self._file_limit = file_limit
-        self._signs = ShownSigns()
+        self._signs = ReactionCache()
         self._signing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def post(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from bots.inbound.decide import CommandCalled, Outcome
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.settings import Settings
 from core.agents.definition import DEFAULT_AGENT, Known
 from core.agents.files import AgentFiles

@@ -246,7 +246,7 @@ def _allowed(settings: Settings) -> tuple[Finding, ...]:
 
 
 def _http(settings: Settings) -> Finding:
-    from bots.web.app import unavailable
+    from bots.web.app import explain_bind_error
     from bots.web.auth import check_exposure
 
     try:
@@ -259,7 +259,7 @@ def _http(settings: Settings) -> Finding:
         return Finding("fail", "http", str(error))
     except OSError as error:
         return Finding(
-            "note", "http", unavailable(settings.http_host, settings.http_port, error),
+            "note", "http", explain_bind_error(settings.http_host, settings.http_port, error),
             "(Perhaps it is Threadhand itself, already up.)",
         )  # fmt: skip
     return Finding("ok", "http", f"port {settings.http_port} on {settings.http_host} is free.")

@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import health, preview, runs, sandboxes, threads, upload_spool
-from bots.web.auth import TOKEN, check_exposure, require_permission
-from bots.web.deps import PORTS, WebPorts
-from bots.web.errors import answer_errors
-from bots.web.exposed_ports.proxy import gates_of, lead_to_ports
-from bots.web.health import WATCH, Watch
-from bots.web.requests import JSON_BYTES_MAX
+from bots.web import health, runs, sandbox_files, threads, upload_spool
+from bots.web import sandbox_files as preview
+from bots.web.auth import API_TOKEN, auth_middleware, check_exposure
+from bots.web.deps import DEPS, WebDeps
+from bots.web.errors import error_middleware
+from bots.web.health import MONITORING, MonitoringDeps
+from bots.web.port_proxy import port_proxies_context, port_proxy_middleware
+from bots.web.request_parsing import JSON_BYTES_MAX
 from bots.web.takeover import routes
-from bots.web.takeover.sessions import DESK, TakeoverDesk
+from bots.web.takeover.sessions import TAKEOVER_SESSIONS, TakeoverSessions
 from core import server_shutdown
 from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
@@ -26,21 +27,26 @@ log = logging.getLogger(__name__)
 SHUTDOWN_SECONDS = 3.0
 
 
-def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
+def web_app(ports: WebDeps, watch: MonitoringDeps | None = None) -> web.Application:
     """All routes of the API. Other adapters may add theirs before it is served; they bring their own checks."""
     app = web.Application(
-        middlewares=[health.count_requests, answer_errors, lead_to_ports, require_permission],
+        middlewares=[
+            health.metrics_middleware,
+            error_middleware,
+            port_proxy_middleware,
+            auth_middleware,
+        ],
         client_max_size=JSON_BYTES_MAX,
     )
-    app[PORTS] = ports
-    app[TOKEN] = ports.api_token
-    app[WATCH] = watch or Watch()
-    app[runs.STREAMS] = set()
-    app[DESK] = TakeoverDesk(ports)
-    app.cleanup_ctx.append(routes.desk_of)
-    app.cleanup_ctx.append(gates_of)
+    app[DEPS] = ports
+    app[API_TOKEN] = ports.api_token
+    app[MONITORING] = watch or MonitoringDeps()
+    app[runs.OPEN_STREAMS] = set()
+    app[TAKEOVER_SESSIONS] = TakeoverSessions(ports)
+    app.cleanup_ctx.append(routes.takeover_sessions_context)
+    app.cleanup_ctx.append(port_proxies_context)
     app.cleanup_ctx.append(_uploads_swept)
-    app.on_shutdown.append(runs.end_streams)
+    app.on_shutdown.append(runs.close_streams)
     app.add_routes(
         [
             web.post("/api/thread", threads.create_thread),
@@ -50,11 +56,13 @@ def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
             web.get("/api/agent-run/{run_id}", runs.show_run),
             web.get("/api/agent-run/{run_id}/stream", runs.stream_run, allow_head=False),
             web.post("/api/agent-run/{run_id}/stop", runs.stop_run),
-            web.get("/api/sandboxes/{sandbox_id}/files", sandboxes.list_files),
+            web.get("/api/sandboxes/{sandbox_id}/files", sandbox_files.list_files),
             web.get(
-                "/api/sandboxes/{sandbox_id}/files/content", sandboxes.send_file, allow_head=False
+                "/api/sandboxes/{sandbox_id}/files/content",
+                sandbox_files.send_file,
+                allow_head=False,
             ),
-            web.get("/files/{token}", sandboxes.send_linked_file, allow_head=False),
+            web.get("/files/{token}", sandbox_files.send_linked_file, allow_head=False),
             web.get("/preview/{token}", preview.show, allow_head=False),
             web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
             *routes.routes(),
@@ -64,30 +72,32 @@ def web_app(ports: WebPorts, watch: Watch | None = None) -> web.Application:
     return app
 
 
-def watched_app(watch: Watch, api_token: str) -> web.Application:
+def monitoring_app(watch: MonitoringDeps, api_token: str) -> web.Application:
     """What a process that only works answers: its health and its figures."""
-    app = web.Application(middlewares=[health.count_requests, answer_errors, require_permission])
-    app[TOKEN], app[WATCH] = api_token, watch
+    app = web.Application(
+        middlewares=[health.metrics_middleware, error_middleware, auth_middleware]
+    )
+    app[API_TOKEN], app[MONITORING] = api_token, watch
     app.add_routes(health.routes())
     return app
 
 
 @asynccontextmanager
-async def served(
+async def serve_app(
     app: web.Application, *, host: str, port: int, setting: str = "THREADHAND_HTTP_PORT"
 ) -> AsyncGenerator[int, None]:
     """Serves the application while entered; yields the port, which the system chose where 0 was asked for.
 
     Raises ConfigurationError for an address that cannot be had, or that would be open to others without a token.
     """
-    check_exposure(host, app[TOKEN])
+    check_exposure(host, app[API_TOKEN])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     try:
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise ConfigurationError(unavailable(host, port, error, setting)) from error
+            raise ConfigurationError(explain_bind_error(host, port, error, setting)) from error
         bound = int(runner.addresses[0][1])
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
@@ -95,7 +105,9 @@ async def served(
         await server_shutdown.end(runner)
 
 
-def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT") -> str:
+def explain_bind_error(
+    host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT"
+) -> str:
     """One sentence with the remedy, for an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: stop it, or set {setting}."
@@ -108,6 +120,8 @@ def unavailable(host: str, port: int, error: OSError, setting: str = "THREADHAND
 
 async def _uploads_swept(app: web.Application) -> AsyncGenerator[None, None]:
     """For `cleanup_ctx`."""
-    sweeping = spawn(upload_spool.keep_swept(app[PORTS].spool_folder), name="upload sweeper")
+    sweeping = spawn(
+        upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload sweeper"
+    )
     yield
     await cancel(sweeping)

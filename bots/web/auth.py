@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bots.web.errors import Refusal
+from bots.web.errors import ApiError
 from core.domain.errors import ConfigurationError
 
-TOKEN: web.AppKey[str] = web.AppKey("token", str)
+API_TOKEN: web.AppKey[str] = web.AppKey("token", str)
 """The API token of an application; empty: open, to programs on this machine alone."""
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
@@ -36,10 +36,10 @@ def check_exposure(host: str, api_token: str) -> None:
 
 
 @web.middleware
-async def require_permission(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Guards `/api` and `/metrics`; the other routes are harmless, or carry a signature of their own."""
     if request.path.startswith("/api/") or request.path == "/metrics":
-        token = request.app[TOKEN]
+        token = request.app[API_TOKEN]
         if token:
             _check_token(request, token)
         else:
@@ -53,7 +53,7 @@ def _check_token(request: web.Request, token: str) -> None:
         given.strip().encode(errors="replace"), token.encode(errors="replace")
     )
     if scheme.lower() != "bearer" or not is_right:
-        raise Refusal(
+        raise ApiError(
             401,
             "unauthorized",
             "Send the header `Authorization: Bearer <API token>`.",
@@ -66,18 +66,18 @@ def _check_local(request: web.Request) -> None:
     points at 127.0.0.1. Nor must strangers behind a proxy of this machine, as far as it says that it is one."""
     host = _host_name(request.headers.get("Host", ""))
     origin = request.headers.get("Origin")
-    is_foreign = origin is not None and place_of(origin) != request.headers.get("Host")
+    is_foreign = origin is not None and host_and_port(origin) != request.headers.get("Host")
     is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
     is_carried = any(name in request.headers for name in _OF_PROXIES)
     if not is_loopback(host) or is_foreign or is_cross_site or is_carried:
-        raise Refusal(
+        raise ApiError(
             403,
             "forbidden",
             "Without THREADHAND_API_TOKEN the API answers programs on this machine only, no web pages and no proxies.",
         )
 
 
-def place_of(address: str) -> str:
+def host_and_port(address: str) -> str:
     """Host and port of an address or an origin; empty where it has none."""
     try:
         return urlsplit(address).netloc

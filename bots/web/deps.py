@@ -6,16 +6,16 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bots.inbound.decide import Inbound, Outcome
+from bots.inbound.actions import Outcome, UserAction
 from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations
 
-Receive = Callable[[Inbound], Awaitable[Outcome]]
+Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebPorts:
+class WebDeps:
     """`receive` takes a message in, whoever wrote it; `stop` asks a run to stop and says whether it was still active.
 
     `sandboxes` is None where the sandbox tools are off. `link_secret` signs file links. `upload_bytes_max` is for one
@@ -37,4 +37,4 @@ class WebPorts:
     heartbeat_seconds: float = 15.0
 
 
-PORTS: web.AppKey[WebPorts] = web.AppKey("ports", WebPorts)
+DEPS: web.AppKey[WebDeps] = web.AppKey("ports", WebDeps)

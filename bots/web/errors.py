@@ -19,7 +19,7 @@ _BY_STATUS = {
 }
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """An answer other than success; `message` is one sentence for the caller."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Refusal(Exception):
 
 
 @web.middleware
-async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns whatever a handler raises into an answer; a bug is logged once and told without any detail.
 
     An answer that has begun is broken off: a second one would be taken for what is left of the first.
@@ -52,28 +52,28 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 def _answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     match error:
-        case Refusal():
+        case ApiError():
             return refused(error)
         case web.HTTPException() | web.RequestPayloadError():
             return _refused_by_framework(error)
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
-            return refused(Refusal(503, "sandbox_unavailable", str(error)))
+            return refused(ApiError(503, "sandbox_unavailable", str(error)))
         case StorageUnavailable():
             log.exception("the database failed under %s", _route(request))
             sentence = "The database does not answer; nothing was stored. Try again."
-            return refused(Refusal(503, "storage_unavailable", sentence))
+            return refused(ApiError(503, "storage_unavailable", sentence))
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             log.error("the disk is full: %s", _route(request))
             return refused(
-                Refusal(507, "disk_full", "The server has no room left; nothing was stored.")
+                ApiError(507, "disk_full", "The server has no room left; nothing was stored.")
             )
         case _:
             log.exception("a request to %s broke", _route(request))
-            return refused(Refusal(500, "internal", "Something broke on our side."))
+            return refused(ApiError(500, "internal", "Something broke on our side."))
 
 
-def refused(refusal: Refusal) -> web.Response:
+def refused(refusal: ApiError) -> web.Response:
     """The refusal as a response."""
     return web.json_response(
         {"error": refusal.code, "message": refusal.message},
@@ -93,7 +93,7 @@ def _refused_by_framework(
 ) -> web.StreamResponse:
     if isinstance(error, web.RequestPayloadError):
         # a body that does not unpack, or breaks off
-        return refused(Refusal(400, *_BY_STATUS[400]))
+        return refused(ApiError(400, *_BY_STATUS[400]))
     if error.status < HTTPStatus.BAD_REQUEST:
         return error
     fallback = (
@@ -102,4 +102,4 @@ def _refused_by_framework(
     )
     code, message = _BY_STATUS.get(error.status, fallback)
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    return refused(Refusal(error.status, code, message, headers=headers))
+    return refused(ApiError(error.status, code, message, headers=headers))

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from bots.observability.metrics import Metrics
-from bots.web.runs import STREAMS
+from bots.web.runs import OPEN_STREAMS
 from core.domain.errors import StorageUnavailable
 from core.observability import Backlog, Backlogs
 
@@ -17,20 +17,20 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 3.0
 
-Check = Callable[[], Awaitable[str]]
+ReadinessCheck = Callable[[], Awaitable[str]]
 """What keeps a part from working, as a sentence without facts that strangers should not read; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class MonitoringDeps:
     """What can be asked from outside. `checks` are of the parts that have to work, by name."""
 
     metrics: Metrics = field(default_factory=Metrics)
     backlogs: Backlogs | None = None
-    checks: dict[str, Check] = field(default_factory=dict[str, Check])
+    checks: dict[str, ReadinessCheck] = field(default_factory=dict[str, ReadinessCheck])
 
 
-WATCH: web.AppKey[Watch] = web.AppKey("watch", Watch)
+MONITORING: web.AppKey[MonitoringDeps] = web.AppKey("watch", MonitoringDeps)
 
 
 def routes() -> list[web.RouteDef]:
@@ -43,12 +43,12 @@ def routes() -> list[web.RouteDef]:
 
 
 @web.middleware
-async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def metrics_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Counts answers by method, route and status; outermost, so that refusals count too."""
     response = await handler(request)
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "none"
-    request.app[WATCH].metrics.answered(request.method, route, response.status)
+    request.app[MONITORING].metrics.answered(request.method, route, response.status)
     return response
 
 
@@ -59,7 +59,7 @@ async def live(_: web.Request) -> web.Response:
 
 async def ready(request: web.Request) -> web.Response:
     """`GET /readyz`: every part works, or 503 and which does not."""
-    checks = request.app[WATCH].checks
+    checks = request.app[MONITORING].checks
     sentences = await asyncio.gather(*(_problem(name, check) for name, check in checks.items()))
     parts = {name: sentence or "ready" for name, sentence in zip(checks, sentences, strict=True)}
     lacking = [name for name, sentence in zip(checks, sentences, strict=True) if sentence]
@@ -70,7 +70,7 @@ async def ready(request: web.Request) -> web.Response:
     return web.json_response({"status": "ready", "parts": parts})
 
 
-async def _problem(name: str, check: Check) -> str:
+async def _problem(name: str, check: ReadinessCheck) -> str:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             return await check()
@@ -81,15 +81,15 @@ async def _problem(name: str, check: Check) -> str:
 
 async def metrics(request: web.Request) -> web.Response:
     """`GET /metrics`. The figures of this process are told even while the database is away."""
-    watch = request.app[WATCH]
-    if STREAMS in request.app:
-        watch.metrics.streams.set(len(request.app[STREAMS]))
+    watch = request.app[MONITORING]
+    if OPEN_STREAMS in request.app:
+        watch.metrics.streams.set(len(request.app[OPEN_STREAMS]))
     text = watch.metrics.text(await _backlog(watch))
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=text, headers=headers)
 
 
-async def _backlog(watch: Watch) -> Backlog | None:
+async def _backlog(watch: MonitoringDeps) -> Backlog | None:
     if watch.backlogs is None:
         return None
     try:

@@ -6,16 +6,18 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from bots.web.errors import Refusal
-from bots.web.exposed_ports.hostnames import port_url
+from bots.web.auth import is_loopback
+from bots.web.errors import ApiError
 from core.domain.errors import ConfigurationError
 
 LINK_SECONDS = 7 * 24 * 3600
@@ -25,7 +27,7 @@ _TAKEOVER = b"threadhand takeover\0"
 
 
 @dataclass(slots=True)
-class Links:
+class SignedLinks:
     """Makes links that hold for a week. `public_url` may become known late: with the port that is listened on."""
 
     secret: bytes
@@ -42,19 +44,19 @@ class Links:
         """Downloads one file. None without a public address."""
         if not self.public_url:
             return None
-        return sign_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
+        return sign_file_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
 
     def preview(self, thread_id: str, path: str) -> str | None:
         """Shows a page of the workspace, with whatever it refers to. None without a public address."""
         if not self.public_url:
             return None
-        return sign_preview(self.secret, self.public_url, thread_id, path, expires_at=_later())
+        return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
 
     def takeover(self, thread_id: str) -> str | None:
         """Gives the thread's browser to the first who opens it, within half an hour. None without a public address."""
         if not self.public_url:
             return None
-        return sign_takeover(
+        return sign_takeover_link(
             self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS
         )
 
@@ -79,7 +81,7 @@ def _later() -> float:
     return time.time() + LINK_SECONDS
 
 
-def sign_link(
+def sign_file_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
     """A URL under `public_url` that downloads the file until `expires_at` (seconds since the epoch)."""
@@ -87,14 +89,14 @@ def sign_link(
     return f"{public_url.rstrip('/')}/files/{token}"
 
 
-def open_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
+def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
     """Sandbox id and path of a token. Raises Refusal: 404 for a forged or broken one, 410 for an expired one."""
     sandbox_id, path, expires_at = cast(tuple[str, str, int], _unsealed(secret, _FILE, token))
     _check_time(expires_at, now)
     return sandbox_id, path
 
 
-def sign_preview(
+def sign_preview_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
     """A URL under which a page and its neighbours are shown. The token is for the whole workspace, not for the path."""
@@ -102,21 +104,21 @@ def sign_preview(
     return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
 
 
-def open_preview(secret: bytes, token: str, *, now: float | None = None) -> str:
-    """The sandbox id of a preview's token. Raises Refusal as `open_link`."""
+def verify_preview_link(secret: bytes, token: str, *, now: float | None = None) -> str:
+    """The sandbox id of a preview's token. Raises Refusal as `verify_file_link`."""
     sandbox_id, expires_at = cast(tuple[str, int], _unsealed(secret, _PREVIEW, token))
     _check_time(expires_at, now)
     return sandbox_id
 
 
-def sign_takeover(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
+def sign_takeover_link(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
     """A URL of its own each time, on which a person takes over the thread's browser."""
     token = _sealed(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
     return f"{public_url.rstrip('/')}/takeover/{token}"
 
 
-def open_takeover(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
-    """What the token of a take-over says. Raises Refusal as `open_link`."""
+def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
+    """What the token of a take-over says. Raises Refusal as `verify_file_link`."""
     thread_id, expires_at, _ = cast(tuple[str, int, str], _unsealed(secret, _TAKEOVER, token))
     _check_time(expires_at, now)
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
@@ -165,17 +167,17 @@ def _unsealed(secret: bytes, purpose: bytes, token: str) -> object:
     try:
         claim = _decode(payload)
     except (binascii.Error, ValueError):
-        raise Refusal(404, "not_found", "This link is not one of ours.") from None
+        raise ApiError(404, "not_found", "This link is not one of ours.") from None
     # as text: the same bytes can be spelled in several ways, and a take-over goes by its signature's one
     right = _encode(_sign(secret, purpose, claim))
     if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
-        raise Refusal(404, "not_found", "This link is not one of ours.")
+        raise ApiError(404, "not_found", "This link is not one of ours.")
     return json.loads(claim)
 
 
 def _check_time(expires_at: int, now: float | None) -> None:
     if expires_at < (time.time() if now is None else now):
-        raise Refusal(410, "link_expired", "This link has expired; ask the agent for a new one.")
+        raise ApiError(410, "link_expired", "This link has expired; ask the agent for a new one.")
 
 
 def _sign(secret: bytes, purpose: bytes, claim: bytes) -> bytes:
@@ -188,3 +190,69 @@ def _encode(content: bytes) -> str:
 
 def _decode(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+_PORT = b"threadhand port\0"
+_SIGNATURE_BYTES = 16
+_CLAIM_BYTES = 18
+_LABEL = re.compile(r"[a-z2-7]{55}")
+"""Sixteen bytes of the thread's id, two of the port and sixteen of signature, in base32: DNS takes 63 characters."""
+LOCAL_DOMAIN = "localhost"
+"""Browsers lead every name below it to their own machine (RFC 6761, 6.3)."""
+
+
+def port_url(
+    secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str
+) -> str | None:
+    """Where the port is reached; None where nothing leads to this server by such names."""
+    try:
+        label = sign_label(secret, thread_id, port)
+        around = urlsplit(public_url)
+        local_port = around.port
+    except ValueError:
+        return None
+    if domain:
+        scheme = (
+            "http" if exposed_ports_domain(domain, public_url).endswith(LOCAL_DOMAIN) else "https"
+        )
+        return f"{scheme}://{label}.{domain}/"
+    if not exposed_ports_domain(domain, public_url) or not public_url:
+        return None
+    return f"{around.scheme}://{label}.{LOCAL_DOMAIN}{f':{local_port}' if local_port else ''}/"
+
+
+def exposed_ports_domain(domain: str, public_url: str) -> str:
+    """The host below which the names are; empty where there are none. Without a domain only this machine's own."""
+    if domain:
+        return (urlsplit(f"//{domain}").hostname or "").lower()
+    host = urlsplit(public_url).hostname or ""
+    return LOCAL_DOMAIN if not public_url or is_loopback(host) else ""
+
+
+def label_from_host(host_header: str, host: str) -> str:
+    """The label of a Host header below the host; empty where it is no such name."""
+    try:
+        name = urlsplit(f"//{host_header}").hostname or ""
+    except ValueError:
+        return ""
+    label, _, rest = name.rstrip(".").partition(".")
+    return label if host and rest == host and _LABEL.fullmatch(label) else ""
+
+
+def sign_label(secret: bytes, thread_id: str, port: int) -> str:
+    """Raises ValueError for what is no id of a thread."""
+    claim = uuid.UUID(thread_id).bytes + port.to_bytes(2, "big")
+    signature = hmac.digest(secret, _PORT + claim, hashlib.sha256)[:_SIGNATURE_BYTES]
+    return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()
+
+
+def opened(secret: bytes, label: str) -> tuple[str, int]:
+    """Thread and port that the label names. Raises Refusal 404 for one that is not ours."""
+    try:
+        claim = base64.b32decode(label.upper() + "=" * (-len(label) % 8))[:_CLAIM_BYTES]
+        thread_id, port = str(uuid.UUID(bytes=claim[:16])), int.from_bytes(claim[16:], "big")
+    except ValueError:
+        raise ApiError(404, "not_found", "This address is not one of ours.") from None
+    if not hmac.compare_digest(sign_label(secret, thread_id, port), label):
+        raise ApiError(404, "not_found", "This address is not one of ours.")
+    return thread_id, port

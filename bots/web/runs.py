@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
-from bots.web import requests
-from bots.web.deps import PORTS, WebPorts
-from bots.web.errors import Refusal
+from bots.web import request_parsing
+from bots.web.deps import DEPS, WebDeps
+from bots.web.errors import ApiError
 from core.domain.events import Cursor, is_terminal
 from core.domain.messages import JsonObject
 from core.domain.threads import Run
@@ -22,14 +22,14 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 _CURSOR = re.compile(r"[0-9]{1,9}-[0-9]{1,9}")
-STREAM_KEPT = timedelta(hours=24)
-STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
+STREAM_RETENTION = timedelta(hours=24)
+OPEN_STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
 
 
 async def show_run(request: web.Request) -> web.Response:
     """`GET /api/agent-run/{run_id}`."""
     run = await _known_run(request)
-    usage = await request.app[PORTS].conversations.usage(run_id=run.run_id)
+    usage = await request.app[DEPS].conversations.usage(run_id=run.run_id)
     return web.json_response(
         {
             "agent_run_id": run.run_id,
@@ -59,7 +59,7 @@ async def show_run(request: web.Request) -> web.Response:
 async def stop_run(request: web.Request) -> web.Response:
     """`POST /api/agent-run/{run_id}/stop`; asking again, or too late, does no harm."""
     run = await _known_run(request)
-    was_active = await request.app[PORTS].stop(run.run_id)
+    was_active = await request.app[DEPS].stop(run.run_id)
     answer: JsonObject = {"agent_run_id": run.run_id, "stop_requested": was_active}
     return web.json_response(answer)
 
@@ -67,8 +67,8 @@ async def stop_run(request: web.Request) -> web.Response:
 async def stream_run(request: web.Request) -> web.StreamResponse:
     """`GET /api/agent-run/{run_id}/stream`: server-sent events from the cursor in `Last-Event-ID` or `?after=`."""
     run = await _known_run(request)
-    if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_KEPT:
-        raise Refusal(
+    if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
+        raise ApiError(
             410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages."
         )
     after = _cursor(request)
@@ -81,10 +81,10 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
         }
     )
     await response.prepare(request)
-    stream = _Stream(response, request.app[PORTS])
+    stream = _Stream(response, request.app[DEPS])
     pump = spawn(stream.pump(run.run_id, after), name=f"stream {run.run_id}")
     beat = spawn(stream.beat(), name=f"heartbeat {run.run_id}")
-    streams = request.app[STREAMS]
+    streams = request.app[OPEN_STREAMS]
     streams.add(pump)
     try:
         await asyncio.wait({pump, beat}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,16 +95,16 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def end_streams(app: web.Application) -> None:
+async def close_streams(app: web.Application) -> None:
     """At shutdown: open streams end, and their readers come back with the last id they saw."""
-    for pump in tuple(app[STREAMS]):
+    for pump in tuple(app[OPEN_STREAMS]):
         await cancel(pump)
 
 
 class _Stream:
     """One reader's connection, and when something was last written to it."""
 
-    def __init__(self, response: web.StreamResponse, ports: WebPorts) -> None:
+    def __init__(self, response: web.StreamResponse, ports: WebDeps) -> None:
         self._response = response
         self._ports = ports
         self._written_at = time.monotonic()
@@ -151,9 +151,9 @@ class _Stream:
 
 
 async def _known_run(request: web.Request) -> Run:
-    run = await request.app[PORTS].conversations.run(requests.path_id(request, "run_id"))
+    run = await request.app[DEPS].conversations.run(request_parsing.path_id(request, "run_id"))
     if run is None:
-        raise Refusal(404, "run_not_found", "There is no such run.")
+        raise ApiError(404, "run_not_found", "There is no such run.")
     return run
 
 
@@ -162,7 +162,7 @@ def _cursor(request: web.Request) -> Cursor | None:
     if not text:
         return None
     if not _CURSOR.fullmatch(text):
-        raise Refusal(400, "bad_cursor", "The cursor is not one of this stream.")
+        raise ApiError(400, "bad_cursor", "The cursor is not one of this stream.")
     return Cursor.parse(text)
 
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound.decide import IncomingMessage, Outcome
-from bots.web import requests
-from bots.web.deps import PORTS
-from bots.web.errors import Refusal
+from bots.inbound.actions import IncomingMessage, Outcome
+from bots.web import request_parsing
+from bots.web.deps import DEPS
+from bots.web.errors import ApiError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, Person, ThreadSnapshot
@@ -22,16 +22,16 @@ _RECEIVE = Failpoint("web.receive")
 
 async def create_thread(request: web.Request) -> web.Response:
     """`POST /api/thread`, with an optional title."""
-    body = await requests.json_object(request)
-    title = requests.text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
+    body = await request_parsing.parse_json_object(request)
+    title = request_parsing.parse_text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
-    thread = await request.app[PORTS].conversations.create(address, title=title)
+    thread = await request.app[DEPS].conversations.create(address, title=title)
     return web.json_response({"thread_id": thread.thread_id}, status=201)
 
 
 async def show_thread(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}`. A sandbox goes by its thread's id; null until a tool needed one."""
-    snapshot = await known_thread(request)
+    snapshot = await find_thread(request)
     thread, active, ask = snapshot.thread, snapshot.active_run, snapshot.open_ask
     question: JsonObject | None = None
     if ask is not None:
@@ -54,12 +54,12 @@ async def show_thread(request: web.Request) -> web.Response:
 
 async def list_messages(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's shape, with their sequence."""
-    snapshot = await known_thread(request)
-    after = requests.whole_number(request, "after", default=0, largest=10**12)
-    limit = requests.whole_number(
+    snapshot = await find_thread(request)
+    after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
+    limit = request_parsing.parse_query_integer(
         request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX
     )
-    messages = await request.app[PORTS].conversations.messages(
+    messages = await request.app[DEPS].conversations.messages(
         snapshot.thread.thread_id, after_sequence=after, limit=limit
     )
     return web.json_response({"messages": [_numbered(message) for message in messages]})
@@ -67,12 +67,12 @@ async def list_messages(request: web.Request) -> web.Response:
 
 async def add_message(request: web.Request) -> web.Response:
     """`POST /api/thread/{thread_id}/messages`: starts a run, steers the active one, or answers an open ask."""
-    snapshot = await known_thread(request)
+    snapshot = await find_thread(request)
     thread = snapshot.thread
     if thread.address.platform != "api":
-        raise Refusal(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
-    key = requests.idempotency_key(request)
-    draft = await requests.draft(request)
+        raise ApiError(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
+    key = request_parsing.idempotency_key(request)
+    draft = await request_parsing.draft(request)
     message_ref = f"api:{thread.thread_id}:{key or new_id()}"
     message = IncomingMessage(
         address=thread.address,
@@ -87,22 +87,22 @@ async def add_message(request: web.Request) -> web.Response:
     )
     try:
         with _RECEIVE:
-            outcome = await request.app[PORTS].receive(message)
+            outcome = await request.app[DEPS].receive(message)
     except Exception:
-        requests.discard_files(request, draft.files)
+        request_parsing.discard_uploads(request, draft.files)
         raise
     if outcome.is_ignored:
-        requests.discard_files(request, draft.files)
+        request_parsing.discard_uploads(request, draft.files)
     run_id = outcome.run_id or await _earlier_run(request, outcome, thread.thread_id, key)
     return web.json_response({"agent_run_id": run_id}, status=202)
 
 
-async def known_thread(request: web.Request) -> ThreadSnapshot:
+async def find_thread(request: web.Request) -> ThreadSnapshot:
     """The thread of the address. Raises Refusal 400 or 404."""
-    thread_id = requests.path_id(request, "thread_id")
-    snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
+    thread_id = request_parsing.path_id(request, "thread_id")
+    snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     if snapshot is None:
-        raise Refusal(404, "thread_not_found", "There is no such thread.")
+        raise ApiError(404, "thread_not_found", "There is no such thread.")
     return snapshot
 
 
@@ -110,10 +110,10 @@ async def _earlier_run(
     request: web.Request, outcome: Outcome, thread_id: str, key: str | None
 ) -> str:
     """A repeated request makes no run: its first delivery made, or joined, the newest one."""
-    snapshot = await request.app[PORTS].conversations.snapshot(thread_id)
+    snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     run = snapshot and (snapshot.active_run or snapshot.last_run)
     if key is None or outcome.notice or run is None:
-        raise Refusal(409, "not_taken", outcome.notice or "The message was not taken.")
+        raise ApiError(409, "not_taken", outcome.notice or "The message was not taken.")
     return run.run_id
 
 

@@ -15,7 +15,7 @@ from core.failpoints import Failpoint
 
 log = logging.getLogger(__name__)
 
-KEPT_SECONDS = 7 * 24 * 3600
+RETENTION_SECONDS = 7 * 24 * 3600
 SWEEP_PAUSE_SECONDS = 3600.0
 _PIECE_BYTES = 256 * 1024
 _STORE = Failpoint("web.spool")
@@ -64,7 +64,7 @@ def discard(folder: Path, file_ref: str) -> None:
     _locate(folder, file_ref).unlink(missing_ok=True)
 
 
-def sweep(folder: Path, *, kept_seconds: float = KEPT_SECONDS) -> int:
+def sweep(folder: Path, *, kept_seconds: float = RETENTION_SECONDS) -> int:
     """Removes uploads that no run can want any more; answers how many."""
     if not folder.is_dir():
         return 0
@@ -75,7 +75,9 @@ def sweep(folder: Path, *, kept_seconds: float = KEPT_SECONDS) -> int:
     return len(stale)
 
 
-async def keep_swept(folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS) -> None:
+async def delete_old_uploads_periodically(
+    folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS
+) -> None:
     """Sweeps at once and from time to time, until it is cancelled: the program may run for months."""
     while True:
         try:
@@ -86,7 +88,7 @@ async def keep_swept(folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS
         await asyncio.sleep(pause_seconds)
 
 
-class SpoolFiles:
+class UploadSource:
     """Opens uploads by the reference that `store` gave them."""
 
     def __init__(self, folder: Path) -> None:

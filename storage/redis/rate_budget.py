@@ -78,7 +78,7 @@ return 0
 
 
 class RateAllowance(Protocol):
-    """What one count in Redis is: `bots.delivery.rate_limiter.Allowance` by its shape."""
+    """What one count in Redis is: `bots.delivery.rate_limiter.RateLimit` by its shape."""
 
     @property
     def key(self) -> str: ...
@@ -87,7 +87,7 @@ class RateAllowance(Protocol):
     @property
     def burst_seconds(self) -> float: ...
     @property
-    def always_kept(self) -> bool: ...
+    def is_proactive(self) -> bool: ...
 
 
 CountedT = TypeVar("CountedT", bound=RateAllowance)
@@ -142,7 +142,7 @@ class RedisRateBudget(Generic[CountedT]):
         arguments: list[str | float] = [wait_seconds_max * 1000]
         for one in allowances:
             arguments += [one.interval_seconds * 1000, one.burst_seconds * 1000]
-            arguments.append(int(one.always_kept))
+            arguments.append(int(one.is_proactive))
         keys = [_key(one) for one in allowances]
         if self._is_worth_asking():
             try:

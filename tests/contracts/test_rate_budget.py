@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 from redis.asyncio import Redis
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import Allowance, RateBudget, owner_of
+from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget, RateLimit, rate_limit_owner
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 
 # so slow that what a test itself takes does not matter
-KEPT = Allowance(owner="slack:digest", name="post", interval_seconds=100, burst=3, always_kept=True)
-LEARNT = Allowance(owner="slack:digest", name="edit", interval_seconds=100)
+KEPT = RateLimit(
+    owner="slack:digest", name="post", interval_seconds=100, burst=3, is_proactive=True
+)
+LEARNT = RateLimit(owner="slack:digest", name="edit", interval_seconds=100)
 LONG = 10_000
 
 
@@ -37,11 +38,11 @@ class Stage:
     pass_time: Callable[[float], Awaitable[None]]
     waits: list[float] = field(default_factory=list)
 
-    async def take(self, *allowances: Allowance, at_most: float = LONG) -> float:
+    async def take(self, *allowances: RateLimit, at_most: float = LONG) -> float:
         """Rounded to ten seconds."""
         return round(await self.here.take(allowances, wait_seconds_max=at_most), -1)
 
-    async def take_there(self, *allowances: Allowance) -> float:
+    async def take_there(self, *allowances: RateLimit) -> float:
         return round(await self.there.take(allowances, wait_seconds_max=LONG), -1)
 
 
@@ -83,7 +84,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
         yield Stage(here, there, advance_both)
 
 
-async def heard(stage: Stage, allowance: Allowance) -> None:
+async def heard(stage: Stage, allowance: RateLimit) -> None:
     async with asyncio.timeout(20):
         while not stage.there.is_refused([allowance]):
             await asyncio.sleep(0.005)
@@ -171,9 +172,9 @@ async def test_a_call_that_two_count_waits_for_the_later_and_is_counted_by_both(
 
 
 async def test_a_token_cannot_be_had_from_its_owner() -> None:
-    assert owner_of("slack", "xoxb-1") != owner_of("slack", "xoxb-2")
-    assert owner_of("slack", "xoxb-1") == owner_of("slack", "xoxb-1")
-    assert "xoxb-1" not in owner_of("slack", "xoxb-1")
+    assert rate_limit_owner("slack", "xoxb-1") != rate_limit_owner("slack", "xoxb-2")
+    assert rate_limit_owner("slack", "xoxb-1") == rate_limit_owner("slack", "xoxb-1")
+    assert "xoxb-1" not in rate_limit_owner("slack", "xoxb-1")
 
 
 async def test_what_passes_without_a_pace_is_not_held_against_later_calls(stage: Stage) -> None:

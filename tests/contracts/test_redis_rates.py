@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import Allowance, owner_of
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, rate_limit_owner
 from storage.redis import rate_budget
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
@@ -16,13 +15,17 @@ from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
 
 TOKEN = "xoxb-of-this-test"
-KEPT = Allowance(
-    owner=owner_of("slack", TOKEN), name="post", interval_seconds=100, burst=1, always_kept=True
+KEPT = RateLimit(
+    owner=rate_limit_owner("slack", TOKEN),
+    name="post",
+    interval_seconds=100,
+    burst=1,
+    is_proactive=True,
 )
-LEARNT = Allowance(owner=owner_of("slack", TOKEN), name="edit", interval_seconds=100)
+LEARNT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="edit", interval_seconds=100)
 
 
-async def take(budget: RedisRateBudget, allowance: Allowance) -> float:
+async def take(budget: RedisRateBudget, allowance: RateLimit) -> float:
     return round(await budget.take([allowance], wait_seconds_max=1_000), -1)
 
 

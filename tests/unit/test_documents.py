@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from bots.__main__ import app
 from bots.settings import PREFIX, VARIABLE_NAMES, Settings
 from bots.web.app import web_app
-from bots.web.deps import WebPorts
+from bots.web.deps import WebDeps
 from core.domain.events import FinishReason
 from core.domain.threads import RunStatus
 from core.tools.catalogue import catalogue, tools_of
@@ -85,7 +85,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
         return False
 
     api = web_app(
-        WebPorts(
+        WebDeps(
             conversations=None,
             bus=MemoryEventBus(),
             receive=nothing,

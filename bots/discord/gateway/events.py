@@ -23,8 +23,8 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.decide import IncomingMessage, Outcome, Standing
-from bots.inbound.receive import Receive
+from bots.inbound.actions import ActorContext, IncomingMessage, Outcome
+from bots.inbound.receiver import Receive
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
@@ -160,7 +160,7 @@ class EventHandler:
 
     async def _standing(
         self, guild: discord.Guild, author: discord.abc.User, place: ChannelLocation
-    ) -> Standing:
+    ) -> ActorContext:
         """Of somebody whose message was read back, which tells no roles."""
         try:
             return parse_standing(await guild.fetch_member(author.id), place)
@@ -241,9 +241,9 @@ class EventHandler:
         return locate_channel(channel, guild_id)
 
 
-def _unknown_standing(place: ChannelLocation) -> Standing:
+def _unknown_standing(place: ChannelLocation) -> ActorContext:
     is_direct = place.kind == "direct"
-    return Standing(is_direct=is_direct, groups=frozenset() if is_direct else None)
+    return ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
 def _why_no_thread(message: discord.Message, place: ChannelLocation) -> str:

@@ -9,18 +9,18 @@ import discord
 
 from bots.discord.address import ChannelLocation
 from bots.discord.limits import to_single_line
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     MEMBER,
-    PLAN_WORDS,
+    PLAN_COMMAND,
+    ActorContext,
     CommandCalled,
     CommandName,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
-    Standing,
-    StopWished,
-    admin_word,
-    named_agent,
+    StopRequested,
+    parse_admin_command,
+    split_agent_prefix,
 )
 from core.domain.threads import IncomingFile, Person
 
@@ -44,13 +44,13 @@ def parse_person(user: discord.abc.User) -> Person:
 
 def parse_standing(
     user: discord.abc.User, place: ChannelLocation, *, expects_answer: bool = False
-) -> Standing:
+) -> ActorContext:
     """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
     if place.kind == "direct":
-        return Standing(is_direct=True, expects_answer=expects_answer)
+        return ActorContext(is_direct=True, expects_answer=expects_answer)
     roles = user.roles if isinstance(user, discord.Member) else None
     groups = None if roles is None else frozenset(str(role.id) for role in roles)
-    return Standing(groups=groups, expects_answer=expects_answer)
+    return ActorContext(groups=groups, expects_answer=expects_answer)
 
 
 def is_from_person(message: discord.Message) -> bool:
@@ -67,7 +67,7 @@ def is_mentioned(message: discord.Message, me: int) -> bool:
 
 def parse_message(
     message: discord.Message, place: ChannelLocation, me: int
-) -> IncomingMessage | CommandCalled | StopWished | None:
+) -> IncomingMessage | CommandCalled | StopRequested | None:
     """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
     mentioned = is_mentioned(message, me)
     if not is_from_person(message) or not (mentioned or place.kind in ("direct", "thread")):
@@ -78,7 +78,7 @@ def parse_message(
         word := _parse_word(message, text, place, is_addressed=is_addressed)
     ):
         return word
-    agent_id, request = named_agent(text)
+    agent_id, request = split_agent_prefix(text)
     return IncomingMessage(
         address=place.address(message.id),
         dedupe_key=f"discord:{message.id}",
@@ -95,7 +95,7 @@ def parse_message(
 
 def _parse_word(
     message: discord.Message, text: str, place: ChannelLocation, *, is_addressed: bool
-) -> CommandCalled | StopWished | None:
+) -> CommandCalled | StopRequested | None:
     """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
     of people, so this asks, and is silent where nothing runs."""
     command = _parse_command(text)
@@ -112,7 +112,7 @@ def _parse_word(
             standing=standing,
         )
     if command == STOP_COMMAND:
-        return StopWished(
+        return StopRequested(
             address=address, dedupe_key=key, message_ref="", person=who, standing=standing
         )
     return None
@@ -131,7 +131,7 @@ def parse_edit(message: discord.Message, place: ChannelLocation, me: int) -> Mes
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
         author=parse_person(message.author),
-        text=named_agent(readable_text(message, me))[1],
+        text=split_agent_prefix(readable_text(message, me))[1],
         sent_at=message.edited_at,
         standing=parse_standing(message.author, place),
     )
@@ -149,7 +149,7 @@ def parse_delete(
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
-        standing=parse_standing(author, place) if author else Standing(groups=None),
+        standing=parse_standing(author, place) if author else ActorContext(groups=None),
     )
 
 
@@ -159,12 +159,12 @@ def parse_reaction(
     place: ChannelLocation,
     who: Person,
     received_at: datetime,
-    standing: Standing = MEMBER,
-) -> StopWished | None:
+    standing: ActorContext = MEMBER,
+) -> StopRequested | None:
     """A cross asks for a stop. Reactions have no id of their own, so a second counts as a copy within one second."""
     if emoji not in STOP_EMOJI:
         return None
-    return StopWished(
+    return StopRequested(
         address=place.address(message_id),
         dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
         message_ref=str(message_id),
@@ -211,9 +211,9 @@ def _parse_command(text: str) -> tuple[CommandName, str] | None:
     words = text.strip().removeprefix("/")
     if chosen := _USE.fullmatch(words):
         return "use", chosen[1]
-    if planned := PLAN_WORDS.fullmatch(words):
+    if planned := PLAN_COMMAND.fullmatch(words):
         return "plan", planned[1] or ""
-    if admin := admin_word(words):
+    if admin := parse_admin_command(words):
         return admin
     word = words.strip(" .!").lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None

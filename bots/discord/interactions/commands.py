@@ -10,7 +10,7 @@ from discord import app_commands
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.limits import to_single_line
 from bots.discord.rest.client import RestClient
-from bots.inbound.decide import CommandName
+from bots.inbound.actions import CommandName
 from core.domain.errors import SurfaceRefused
 
 PERSON_NAME_MAX = 64

@@ -18,7 +18,7 @@ from bots.discord.limits import to_single_line
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 from bots.discord.rest.client import translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     NOT_STORED,
     AskAnswered,
     CommandCalled,
@@ -26,9 +26,9 @@ from bots.inbound.decide import (
     IncomingMessage,
     Outcome,
     RunButtonPressed,
-    named_agent,
+    split_agent_prefix,
 )
-from bots.inbound.receive import Receive
+from bots.inbound.receiver import Receive
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
@@ -73,7 +73,7 @@ class InteractionHandler:
         if problem or place is None:
             return
         message_id = await _deferred(interaction)
-        named, request = (agent, prompt) if agent else named_agent(prompt)
+        named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
         files = (parse_attachment(attachment),) if attachment else ()
         inbound = _request(interaction, place, message_id, request, files, named)
         async with self._doors.opening(inbound.address.thread_key):

@@ -13,8 +13,7 @@ from discord.http import HTTPClient, Route
 from pydantic import JsonValue
 from yarl import URL
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import Allowance, RateLimiter, owner_of
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter, rate_limit_owner
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.ports import Precondition
@@ -28,14 +27,14 @@ BURST = 5
 UNCOUNTED = ("/interactions/", "/webhooks/")
 
 
-def global_allowance(token: str, *, limits_proactively: bool) -> Allowance:
+def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
     """What counts all calls of a bot; without `paces_ahead` nothing does before Discord has refused one."""
-    return Allowance(
-        owner=owner_of("discord", token),
+    return RateLimit(
+        owner=rate_limit_owner("discord", token),
         name="global",
         interval_seconds=INTERVAL_SECONDS,
         burst=BURST,
-        always_kept=limits_proactively,
+        is_proactive=limits_proactively,
     )
 
 
@@ -74,7 +73,7 @@ class CallLimiter:
         seconds = float(told) if told.replace(".", "", 1).isdecimal() else 1.0
         await self.limiter.refuse([self._allowance()], seconds=seconds)
 
-    def _allowance(self) -> Allowance:
+    def _allowance(self) -> RateLimit:
         is_ahead = (
             not _is_local_url(Route.BASE)
             if self.limits_proactively is None

@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bots.inbound.access import Policy
-from bots.inbound.decide import CommandCalled, Outcome
-from bots.inbound.pairing import hashed, pairing_workspace
+from bots.inbound.access import AccessPolicy, hashed, pairing_workspace
+from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.audit import AuditAction, AuditEntry, AuditLog
 from core.domain.pairing import Pairings
 from core.domain.threads import Person
 
-SHOWN = 10
-SHOWN_MAX = 30
+ENTRIES_SHOWN = 10
+ENTRIES_SHOWN_MAX = 30
 PEOPLE_SHOWN_MAX = 50
-FOR_ADMINS = "That is for admins of this bot alone."
+ADMINS_ONLY = "That is for admins of this bot alone."
 NOT_IN_PUBLIC = "Here everybody would read it. Ask me with `/agent {name}`, or in a direct message."
 _WORDS: dict[AuditAction, str] = {
     "run_requested": "asked for a run",
@@ -34,19 +33,19 @@ _WORDS: dict[AuditAction, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdminDesk:
+class AdminDeps:
     """What the words of admins look at."""
 
-    policy: Policy
+    policy: AccessPolicy
     pairings: Pairings
     log: AuditLog
 
 
-async def answer_admin(called: CommandCalled, desk: AdminDesk) -> Outcome:
+async def answer_admin(called: CommandCalled, desk: AdminDeps) -> Outcome:
     """The answer to a word of admins; whoever is none is told so."""
     address, person = called.address, called.person
     if not desk.policy.is_admin(address.workspace_id, person.person_id, called.standing):
-        return Outcome(notice=FOR_ADMINS)
+        return Outcome(notice=ADMINS_ONLY)
     match called.name:
         case "pair":
             return await _pair(called, desk)
@@ -66,7 +65,7 @@ def _is_read_by_all(called: CommandCalled) -> bool:
     return called.address.platform == "discord" and not is_private
 
 
-async def _pair(called: CommandCalled, desk: AdminDesk) -> Outcome:
+async def _pair(called: CommandCalled, desk: AdminDeps) -> Outcome:
     address = called.address
     person = await desk.pairings.pair(
         hashed(called.argument),
@@ -76,10 +75,10 @@ async def _pair(called: CommandCalled, desk: AdminDesk) -> Outcome:
     )
     if person is None:
         return Outcome(notice="There is no such code, or its time is over.")
-    return Outcome(notice=f"{_named(person)} may write to me in direct messages now.")
+    return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 
-async def _unpair(called: CommandCalled, desk: AdminDesk) -> Outcome:
+async def _unpair(called: CommandCalled, desk: AdminDeps) -> Outcome:
     address = called.address
     person = await desk.pairings.unpair(
         called.argument.strip("@`"),
@@ -89,10 +88,12 @@ async def _unpair(called: CommandCalled, desk: AdminDesk) -> Outcome:
     )
     if person is None:
         return Outcome(notice="Nobody is paired under that name or id; `who` lists them.")
-    return Outcome(notice=f"{_named(person)} may not write to me in direct messages any more.")
+    return Outcome(
+        notice=f"{_format_person(person)} may not write to me in direct messages any more."
+    )
 
 
-async def _who(called: CommandCalled, desk: AdminDesk) -> str:
+async def _who(called: CommandCalled, desk: AdminDeps) -> str:
     """The lists as they are set, and who was paired; of other workspaces' pairings nothing."""
     address, policy = called.address, desk.policy
     lists = {
@@ -106,36 +107,36 @@ async def _who(called: CommandCalled, desk: AdminDesk) -> str:
     lines.append(f"- Guests: {'yes' if policy.guests else 'no'}")
     lines.append(f"- Members of other workspaces: {'yes' if policy.strangers else 'no'}")
     paired = await desk.pairings.paired(address.platform, pairing_workspace(address))
-    names = [_named(person) for person in paired[:PEOPLE_SHOWN_MAX]]
+    names = [_format_person(person) for person in paired[:PEOPLE_SHOWN_MAX]]
     if len(paired) > len(names):
         names.append(f"and {len(paired) - len(names)} more")
     lines.append(f"- Paired for direct messages: {', '.join(names) or 'nobody'}")
     return "\n".join(lines)
 
 
-async def _entries(called: CommandCalled, desk: AdminDesk) -> str:
-    count = min(int(called.argument or SHOWN), SHOWN_MAX)
+async def _entries(called: CommandCalled, desk: AdminDeps) -> str:
+    count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
     found = await desk.log.newest(
         limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id
     )
-    lines = [f"- {_told(entry)}" for entry in found]
+    lines = [f"- {_format_entry(entry)}" for entry in found]
     return "\n".join(lines) or "Nothing has been recorded here yet."
 
 
-def line_of(entry: AuditEntry) -> str:
+def format_audit_entry(entry: AuditEntry) -> str:
     """One entry on one line, with the workspace, for the operator."""
     where = f"{entry.address.platform}/{entry.address.workspace_id}/{entry.address.channel_id}"
-    return f"{_told(entry)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
+    return f"{_format_entry(entry)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
 
 
-def _told(entry: AuditEntry) -> str:
+def _format_entry(entry: AuditEntry) -> str:
     when = entry.happened_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     subject = f": {_one_line(entry.subject)}" if entry.subject else ""
-    return f"{when} {_named(entry.actor)} {_WORDS[entry.action]}{subject}"
+    return f"{when} {_format_person(entry.actor)} {_WORDS[entry.action]}{subject}"
 
 
-def _named(person: Person) -> str:
+def _format_person(person: Person) -> str:
     return f"{_one_line(person.name)} ({_one_line(person.person_id)})"
 
 
@@ -145,7 +146,7 @@ def _one_line(text: str) -> str:
     return shown[:120]
 
 
-def act_of(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
+def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
     """The entry of a word whose doing no store records itself; None: it only showed something."""
     verb = called.argument.strip().partition(" ")[0].lower()
     names = ", ".join(file.name for file in called.files)

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.agents import answer_use
-from bots.inbound.commands.admin import FOR_ADMINS, AdminDesk, answer_admin
-from bots.inbound.commands.knowledge import Shelf, answer_knowledge
+from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
+from bots.inbound.commands.knowledge import KnowledgeDeps, answer_knowledge
 from bots.inbound.commands.plan import answer_plan
-from bots.inbound.decide import CommandCalled, Outcome
 from core.agents.definition import DEFAULT_AGENT
 from core.agents.roster import Roster
 from core.domain.errors import AgentError, ToolError
@@ -29,24 +29,24 @@ message asks that one alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandDesk:
+class CommandDeps:
     """What the commands look at."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
     signals: StopSignals
-    shelf: Shelf | None = None
+    shelf: KnowledgeDeps | None = None
     roster: Roster | None = None
     plans: PlanStore | None = None
-    admin: AdminDesk | None = None
+    admin: AdminDeps | None = None
 
 
-async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
+async def answer_command(called: CommandCalled, desk: CommandDeps) -> Outcome:
     """The answer to a command other than stop."""
     if called.name == "help":
         return Outcome(notice=HELP)
-    if called.name in ADMIN:
-        return await answer_admin(called, desk.admin) if desk.admin else Outcome(notice=FOR_ADMINS)
+    if called.name in ADMIN_COMMANDS:
+        return await answer_admin(called, desk.admin) if desk.admin else Outcome(notice=ADMINS_ONLY)
     if called.name == "knowledge":
         if desk.shelf is None:
             return Outcome(notice="There is no knowledge base here.")
@@ -58,7 +58,7 @@ async def answer_command(called: CommandCalled, desk: CommandDesk) -> Outcome:
     return await _answer_in_thread(called, desk)
 
 
-async def _answer_in_thread(called: CommandCalled, desk: CommandDesk) -> Outcome:
+async def _answer_in_thread(called: CommandCalled, desk: CommandDeps) -> Outcome:
     snapshot = await desk.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")
@@ -66,10 +66,10 @@ async def _answer_in_thread(called: CommandCalled, desk: CommandDesk) -> Outcome
         return await answer_plan(called, snapshot, desk.plans)
     answer = _ANSWERS.get(called.name)
     notice = await answer(snapshot, desk, called.person) if answer else HELP
-    return Outcome(notice=notice, is_private=called.name not in PUBLIC)
+    return Outcome(notice=notice, is_private=called.name not in PUBLIC_COMMANDS)
 
 
-async def _status(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+async def _status(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
     del desk, by
     run = snapshot.active_run
     if run is not None:
@@ -86,7 +86,7 @@ async def _status(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> st
     return f"Idle. The last run {snapshot.last_run.status}."
 
 
-async def _files(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+async def _files(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
     del by
     if desk.sandboxes is None:
         return "There is no sandbox on this machine, so there are no files."
@@ -109,19 +109,19 @@ async def _files(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str
     return "\n".join(lines)
 
 
-async def _usage(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+async def _usage(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
     del by
-    return usage_line(await desk.conversations.usage(thread_id=snapshot.thread.thread_id))
+    return format_usage(await desk.conversations.usage(thread_id=snapshot.thread.thread_id))
 
 
-async def _new(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+async def _new(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
     if snapshot.active_run is not None:
         return "I am still working here. Stop me first, then start afresh."
     await desk.conversations.unbind(snapshot.thread.address, by=by)
     return "Done. The next message here starts afresh."
 
 
-async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> str:
+async def _forget(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
     """The files first, found by the conversation: a crash in between must not leave them to nobody. And once more: a
     worker that has not noticed yet, or wakes just now, may have made a sandbox anew."""
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
@@ -135,7 +135,7 @@ async def _forget(snapshot: ThreadSnapshot, desk: CommandDesk, by: Person) -> st
     return "Forgotten: this conversation, its files and its sandbox are deleted."
 
 
-def usage_line(usage: Usage) -> str:
+def format_usage(usage: Usage) -> str:
     """One line for people."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     read, cost = f"{usage.input_tokens:,} tokens in{cached}", f"${usage.cost_usd:.4f}"
@@ -154,9 +154,9 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes / 1000**3:.1f} GB"
 
 
-PUBLIC = frozenset({"new", "forget"})
-ADMIN = frozenset({"pair", "unpair", "who", "audit"})
-_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDesk, Person], Awaitable[str]]] = {
+PUBLIC_COMMANDS = frozenset({"new", "forget"})
+ADMIN_COMMANDS = frozenset({"pair", "unpair", "who", "audit"})
+_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDeps, Person], Awaitable[str]]] = {
     "status": _status,
     "files": _files,
     "usage": _usage,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from bots.inbound.decide import CommandCalled
+from bots.inbound.actions import CommandCalled
 from core.domain.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, day_start, exhausted
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
 from core.domain.threads import IncomingFile, Usage
@@ -15,7 +15,7 @@ from core.ports import FileSource
 from core.run.inputs import safe_name
 from core.stores import Conversations
 
-SHOWN_MAX = 30
+ENTRIES_SHOWN_MAX = 30
 USAGE = (
     "Write `knowledge add` with files attached, `knowledge list`, or `knowledge remove NAME`. "
     "What is added is known in this conversation."
@@ -23,7 +23,7 @@ USAGE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class KnowledgeDeps:
     """Where the knowledge of threads is kept, and how files come to it. `charge` prices what their vectors cost, which
     is booked in the ledger and counts for the days of the budget."""
 
@@ -36,7 +36,7 @@ class Shelf:
     budget: Budget = NO_BUDGET
 
 
-async def answer_knowledge(called: CommandCalled, shelf: Shelf) -> str:
+async def answer_knowledge(called: CommandCalled, shelf: KnowledgeDeps) -> str:
     """One answer for the thread, in Markdown."""
     verb, _, rest = called.argument.strip().partition(" ")
     match verb.lower():
@@ -50,12 +50,12 @@ async def answer_knowledge(called: CommandCalled, shelf: Shelf) -> str:
             return USAGE
 
 
-async def _scope(called: CommandCalled, shelf: Shelf) -> Scope | None:
+async def _scope(called: CommandCalled, shelf: KnowledgeDeps) -> Scope | None:
     snapshot = await shelf.conversations.find(called.address)
     return Scope("thread", snapshot.thread.thread_id) if snapshot else None
 
 
-async def _add(called: CommandCalled, shelf: Shelf) -> str:
+async def _add(called: CommandCalled, shelf: KnowledgeDeps) -> str:
     if not called.files:
         return "Attach the files that I should know. " + USAGE
     scope = await _scope(called, shelf)
@@ -65,7 +65,9 @@ async def _add(called: CommandCalled, shelf: Shelf) -> str:
     return "\n".join([await _added(file, scope, called, shelf) for file in called.files])
 
 
-async def _added(file: IncomingFile, scope: Scope, called: CommandCalled, shelf: Shelf) -> str:
+async def _added(
+    file: IncomingFile, scope: Scope, called: CommandCalled, shelf: KnowledgeDeps
+) -> str:
     name = safe_name(file.name)
     source = shelf.sources.get(called.address.platform)
     if source is None:
@@ -81,7 +83,9 @@ async def _added(file: IncomingFile, scope: Scope, called: CommandCalled, shelf:
 
 
 @asynccontextmanager
-async def _paid(scope: Scope, called: CommandCalled, shelf: Shelf) -> AsyncGenerator[Library, None]:
+async def _paid(
+    scope: Scope, called: CommandCalled, shelf: KnowledgeDeps
+) -> AsyncGenerator[Library, None]:
     """The library, whose vectors are booked to who asks, also where adding fails half-way."""
     used: list[tuple[str, Usage]] = []
     try:
@@ -95,7 +99,7 @@ async def _paid(scope: Scope, called: CommandCalled, shelf: Shelf) -> AsyncGener
             )
 
 
-async def _check_budget(called: CommandCalled, shelf: Shelf) -> None:
+async def _check_budget(called: CommandCalled, shelf: KnowledgeDeps) -> None:
     """Raises BudgetExceeded where no more may be spent. What has no vectors costs nothing."""
     if shelf.library.semantics is None or not shelf.budget.is_set:
         return
@@ -105,18 +109,20 @@ async def _check_budget(called: CommandCalled, shelf: Shelf) -> None:
         raise BudgetExceeded(why)
 
 
-async def _list(called: CommandCalled, shelf: Shelf) -> str:
+async def _list(called: CommandCalled, shelf: KnowledgeDeps) -> str:
     scope = await _scope(called, shelf)
     entries = await shelf.library.store.entries([scope]) if scope else ()
     if not entries:
         return "I know no files here yet. " + USAGE
-    lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:SHOWN_MAX]]
-    if len(entries) > SHOWN_MAX:
-        lines.append(f"- and {len(entries) - SHOWN_MAX} more")
+    lines = [
+        f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]
+    ]
+    if len(entries) > ENTRIES_SHOWN_MAX:
+        lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
     return "\n".join(lines)
 
 
-async def _remove(called: CommandCalled, shelf: Shelf, name: str) -> str:
+async def _remove(called: CommandCalled, shelf: KnowledgeDeps, name: str) -> str:
     scope = await _scope(called, shelf)
     if not name or scope is None:
         return USAGE

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from bots.inbound.decide import CommandCalled, Outcome
+from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.plans import MARKS, Plan, Plans, PlanStore, Step
 from core.domain.threads import Run, ThreadSnapshot
 from core.flow.steps import (
@@ -30,7 +30,7 @@ OVER = "This plan is over. Write what you need, and I make a new one."
 NOT_OURS = "The agent keeps this list itself: tell it in your own words what to change."
 
 
-class _No(Exception):
+class PlanChangeRefused(Exception):
     """The change cannot be made; the text is for the person."""
 
 
@@ -50,7 +50,7 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
             thread_id,
             lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
         )
-    except _No as no:
+    except PlanChangeRefused as no:
         return Outcome(notice=str(no))
     stopped = run.run_id if run is not None and verb == "stop" else None
     return Outcome(notice=_shown(after), is_private=False, run_id=stopped)
@@ -73,29 +73,29 @@ def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bo
     as its run goes on: a crash may have come between the two."""
     plan = flow_plan(known)
     if plan is None:
-        raise _No(NOT_OURS if known else NO_PLAN)
+        raise PlanChangeRefused(NOT_OURS if known else NO_PLAN)
     is_running = run is not None and run.run_id == plan.run_id
     is_in_hand = is_running and (is_stop or plan.stage != "closed")
     if is_over(plan) and not is_in_hand:
-        raise _No(OVER)
+        raise PlanChangeRefused(OVER)
     return changed(known, plan.plan_id, edit(plan, rest))
 
 
 def _added(plan: Plan, rest: str) -> Change:
     text = " ".join(rest.split())
     if not text:
-        raise _No("Say what to add: `plan add TEXT`.")
+        raise PlanChangeRefused("Say what to add: `plan add TEXT`.")
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise _No(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
+        raise PlanChangeRefused(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
     if len(plan.steps) >= STEPS_MAX:
-        raise _No(f"A plan has at most {STEPS_MAX} steps.")
+        raise PlanChangeRefused(f"A plan has at most {STEPS_MAX} steps.")
     return lambda plan: edited_in(plan, text)
 
 
 def _removed(plan: Plan, rest: str) -> Change:
     step = _numbered(plan, rest)
     if step is at_work(plan):
-        raise _No(f"It is being worked on just now; `plan skip {rest}` leaves it.")
+        raise PlanChangeRefused(f"It is being worked on just now; `plan skip {rest}` leaves it.")
     return lambda plan: edited_out(plan, step)
 
 
@@ -112,10 +112,10 @@ def _numbered(plan: Plan, rest: str) -> Step:
     """The step that people mean, if it is still to be done. Raises _No."""
     is_number = rest.isascii() and rest.isdigit() and len(rest) <= 3
     if not is_number or not 1 <= int(rest) <= len(plan.steps):
-        raise _No(f"Name a step by its number, 1 to {len(plan.steps)}.")
+        raise PlanChangeRefused(f"Name a step by its number, 1 to {len(plan.steps)}.")
     step = plan.steps[int(rest) - 1]
     if step.status in ("completed", "skipped"):
-        raise _No("That step is over already.")
+        raise PlanChangeRefused("That step is over already.")
     return step
 
 

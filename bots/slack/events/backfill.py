@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from bots.inbound.decide import CommandCalled, IncomingMessage, StopWished
+from bots.inbound.actions import CommandCalled, IncomingMessage, StopRequested
 from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event
@@ -262,7 +262,7 @@ class MessageReplay:
                 is_for_us = not await self._marks.is_left(inbound.dedupe_key)
                 if is_for_us:
                     self._opened.add(_thread_of(inbound))
-            case IncomingMessage() | StopWished():
+            case IncomingMessage() | StopRequested():
                 is_for_us = ts > mark and self._belongs(inbound, ts)
             case CommandCalled():
                 is_for_us = ts > mark
@@ -272,14 +272,14 @@ class MessageReplay:
             await self._doorway.on_event(event)
         return is_for_us
 
-    def _belongs(self, inbound: IncomingMessage | StopWished, ts: str) -> bool:
+    def _belongs(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:
         joined = self._joined.get(_thread_of(inbound))
-        if isinstance(inbound, StopWished):
+        if isinstance(inbound, StopRequested):
             return joined is None or joined.last_ref < ts
         return _thread_of(inbound) in self._opened or bool(joined and joined.first_ref < ts)
 
 
-def _thread_of(inbound: IncomingMessage | StopWished) -> tuple[str, str]:
+def _thread_of(inbound: IncomingMessage | StopRequested) -> tuple[str, str]:
     return inbound.address.channel_id, inbound.address.thread_key
 
 

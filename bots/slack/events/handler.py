@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     NOT_STORED,
+    ActorContext,
     CommandCalled,
-    Inbound,
     IncomingMessage,
     Outcome,
-    Standing,
-    person_of,
+    UserAction,
+    acting_person,
 )
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.parse import (
@@ -69,7 +69,7 @@ class MentionDedup:
         return True
 
 
-Receive = Callable[[Inbound], Awaitable[Outcome]]
+Receive = Callable[[UserAction], Awaitable[Outcome]]
 
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
@@ -132,7 +132,7 @@ class EventHandler:
         inbound = parse_safely(partial(parse_click, payload, known))
         await self._take(inbound, is_thread_open=True, is_click=True)
 
-    async def _parsed(self, event: JsonObject) -> Inbound | Ignored:
+    async def _parsed(self, event: JsonObject) -> UserAction | Ignored:
         reacted = find_stop_reaction(event)
         known = ParseContext(
             identity=self._client.identity,
@@ -142,7 +142,7 @@ class EventHandler:
         return parse_safely(partial(parse_event, event, known))
 
     async def _take(
-        self, inbound: Inbound | Ignored, *, is_thread_open: bool, is_click: bool = False
+        self, inbound: UserAction | Ignored, *, is_thread_open: bool, is_click: bool = False
     ) -> None:
         if isinstance(inbound, Ignored):
             log.debug("a slack payload asks for nothing: %s", inbound.reason)
@@ -161,7 +161,7 @@ class EventHandler:
         if outcome.notice:
             self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
 
-    async def _whole_files(self, inbound: Inbound) -> Inbound:
+    async def _whole_files(self, inbound: UserAction) -> UserAction:
         if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
             return inbound
         whole = await asyncio.gather(
@@ -169,18 +169,18 @@ class EventHandler:
         )
         return replace(inbound, files=tuple(whole))
 
-    def _with_names(self, inbound: Inbound) -> Inbound:
+    def _with_names(self, inbound: UserAction) -> UserAction:
         names = self._file_names
         if names is None or not isinstance(inbound, IncomingMessage | CommandCalled):
             return inbound
         team_id = self._client.identity.team_id
         return replace(inbound, files=tuple(names.named(team_id, file) for file in inbound.files))
 
-    async def _standing(self, inbound: Inbound, *, is_click: bool) -> Standing:
+    async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
         """Who acts, as Slack tells it. For a click it is asked anew: much may have changed since the message."""
         age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
-        person_id = person_of(inbound).person_id
+        person_id = acting_person(inbound).person_id
         standing, groups = await asyncio.gather(
             self._people.standing(person_id, age_seconds_max=age, timeout_seconds=patience),
             self._groups.of(person_id, age_seconds_max=age, timeout_seconds=patience),
@@ -254,7 +254,7 @@ class EventHandler:
         await self._people.close()
 
 
-def parse_safely(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
+def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Ignored:
     """The parsed payload. One that breaks the parser would break it at each delivery: it is logged and let go."""
     try:
         return parse()
@@ -263,5 +263,5 @@ def parse_safely(parse: Callable[[], Inbound | Ignored]) -> Inbound | Ignored:
         return Ignored(reason="unreadable")
 
 
-def _is_addressed(inbound: Inbound) -> bool:
+def _is_addressed(inbound: UserAction) -> bool:
     return isinstance(inbound, IncomingMessage) and inbound.is_addressed

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, cast, get_args
 
-from bots.inbound.decide import (
-    PLAN_WORDS,
+from bots.inbound.actions import (
+    PLAN_COMMAND,
     AskAnswered,
     CommandCalled,
     CommandName,
-    Inbound,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     RunButtonPressed,
-    StopWished,
-    admin_word,
-    named_agent,
+    StopRequested,
+    UserAction,
+    parse_admin_command,
+    split_agent_prefix,
 )
 from bots.slack.events import message_content
 from bots.slack.events.payload import get_object, get_objects, get_text
@@ -88,7 +88,7 @@ def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
     return get_text(event, "item", "channel"), get_text(event, "item", "ts")
 
 
-def parse_event(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def parse_event(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     """What the `event` of an Events API payload asks for. Raises nothing, whatever the payload."""
     match get_text(event, "type"):
         case "app_mention":
@@ -103,7 +103,7 @@ def parse_event(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
             return Ignored(reason=f"event {other[:40]}")
 
 
-def _message_event(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def _message_event(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     match get_text(event, "subtype"):
         case "message_changed":
             return _edit(event, known)
@@ -122,7 +122,7 @@ def mentions_bot(message: JsonObject, identity: Identity) -> bool:
     return identity.user_id in mentioned_user_ids(message_mrkdwn(message))
 
 
-def _message(event: JsonObject, known: ParseContext, *, is_addressed: bool) -> Inbound | Ignored:
+def _message(event: JsonObject, known: ParseContext, *, is_addressed: bool) -> UserAction | Ignored:
     channel, ts, thread_ts = (
         get_text(event, "channel"),
         get_text(event, "ts"),
@@ -148,8 +148,8 @@ def _message(event: JsonObject, known: ParseContext, *, is_addressed: bool) -> I
         )
     if name == "stop" and not files:
         # Somebody else's thread may hold the word too: this asks, and is silent where nothing runs.
-        return StopWished(address=address, dedupe_key=key, message_ref="", person=person)
-    agent_id, request = named_agent(words)
+        return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
+    agent_id, request = split_agent_prefix(words)
     return IncomingMessage(
         address=address,
         dedupe_key=key,
@@ -169,11 +169,11 @@ def _command(
     """The command and its argument, where the whole message is one."""
     if taught := _KNOWLEDGE.fullmatch(words.strip()):
         return "knowledge", taught[1] or ""
-    if not files and (planned := PLAN_WORDS.fullmatch(words.strip())):
+    if not files and (planned := PLAN_COMMAND.fullmatch(words.strip())):
         return "plan", planned[1] or ""
     if not files and (chosen := _USE.fullmatch(words.strip())):
         return "use", chosen[1]
-    if not files and (admin := admin_word(words)):
+    if not files and (admin := parse_admin_command(words)):
         return admin
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
@@ -188,7 +188,7 @@ def _not_a_persons(message: JsonObject, known: ParseContext) -> str:
     return ""
 
 
-def _edit(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def _edit(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     message, before = get_object(event, "message"), get_object(event, "previous_message")
     channel, ts = get_text(event, "channel"), get_text(message, "ts")
     if get_text(message, "subtype") == "tombstone":
@@ -208,12 +208,12 @@ def _edit(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
         dedupe_key=known.key(channel, ts, "edit", edited),
         message_ref=ts,
         author=known.person(get_text(message, "user")),
-        text=named_agent(words)[1],
+        text=split_agent_prefix(words)[1],
         sent_at=parse_ts(edited),
     )
 
 
-def _deletion(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def _deletion(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     before = get_object(event, "previous_message")
     channel, ts = (
         get_text(event, "channel"),
@@ -239,7 +239,7 @@ def _is_foreign(channel: str, message: JsonObject, before: JsonObject, known: Pa
     return is_top and not called and not channel.startswith("D")
 
 
-def _reaction(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def _reaction(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     target, user = find_stop_reaction(event), get_text(event, "user")
     if target is None:
         return Ignored(reason="reaction without meaning")
@@ -248,7 +248,7 @@ def _reaction(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
         return Ignored(reason="our own")
     if not (channel and _TS.fullmatch(ts)):
         return Ignored(reason="malformed")
-    return StopWished(
+    return StopRequested(
         address=known.address(channel, known.reacted_thread or ts),
         dedupe_key=known.key(channel, ts, "reaction", user, get_text(event, "event_ts")),
         message_ref=ts,
@@ -256,11 +256,11 @@ def _reaction(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
     )
 
 
-def _session_stopped(event: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def _session_stopped(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
     channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
     if not (channel and user and _TS.fullmatch(thread_ts)):
         return Ignored(reason="malformed")
-    return StopWished(
+    return StopRequested(
         address=known.address(channel, thread_ts),
         dedupe_key=known.key(channel, thread_ts, "session", get_text(event, "event_ts")),
         message_ref="",
@@ -278,7 +278,7 @@ RUN_PREFIX = "run:"
 _RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
 
 
-def parse_click(payload: JsonObject, known: ParseContext) -> Inbound | Ignored:
+def parse_click(payload: JsonObject, known: ParseContext) -> UserAction | Ignored:
     """What a `block_actions` payload asks for. Raises nothing, whatever the payload."""
     actions = get_objects(payload, "actions")
     if not actions:

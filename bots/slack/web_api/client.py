@@ -16,8 +16,7 @@ from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import RateLimiter
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.slack.events.payload import get_text
 from bots.slack.web_api.rate_limits import (
     IDEMPOTENT_METHODS,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bots.inbound.decide import Standing
+from bots.inbound.actions import ActorContext
 from bots.slack.events.payload import get_object, get_strings, get_text
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused
@@ -29,7 +29,7 @@ class _CachedPerson:
     """`standing` is None where Slack did not tell; moments are those of the monotonic clock."""
 
     name: str
-    standing: Standing | None
+    standing: ActorContext | None
     asked_at: float
     expires_at: float
 
@@ -54,7 +54,7 @@ class People:
 
     async def standing(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
-    ) -> Standing:
+    ) -> ActorContext:
         """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
         oldest = time.monotonic() - age_seconds_max
         for _ in range(2):  # the first lookup may be one that was under way before
@@ -62,7 +62,7 @@ class People:
                 await asyncio.wait([self._lookup(person)], timeout=timeout_seconds)
         known = self._known.get(person)
         if known is None or known.standing is None or known.asked_at < oldest:
-            return Standing(is_known=False)
+            return ActorContext(is_known=False)
         return known.standing
 
     def _asked_at(self, person: str) -> float:
@@ -78,7 +78,7 @@ class People:
 
     async def _ask(self, person: str) -> None:
         asked_at = time.monotonic()
-        standing: Standing | None = None
+        standing: ActorContext | None = None
         try:
             user = get_object(await self._client.read("users.info", {"user": person}), "user")
             name = _shown_name(user) or person
@@ -106,7 +106,7 @@ class People:
             await asyncio.wait(list(self._asking.values()))
 
 
-def parse_standing(user: JsonObject, team_id: str) -> Standing:
+def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
     """What a `user` object says. In an organisation of several workspaces people belong to each that they are in.
 
     Slack names everybody's workspace; a stand-in that names none has no others, unless it says that this is a stranger.
@@ -117,9 +117,11 @@ def parse_standing(user: JsonObject, team_id: str) -> Standing:
     is_here = home == team_id or team_id in teams
     is_stranger = user.get("is_stranger") is True
     if not home:
-        return Standing(is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest)
+        return ActorContext(
+            is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest
+        )
     is_stranger = is_stranger or not is_here
-    return Standing(is_guest=is_guest, home_id=home if is_stranger else "")
+    return ActorContext(is_guest=is_guest, home_id=home if is_stranger else "")
 
 
 def _shown_name(user: JsonObject) -> str:

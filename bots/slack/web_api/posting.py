@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from bots.delivery.content import Notice
-from bots.inbound.decide import Inbound, IncomingMessage, MessageDeleted, MessageEdited, Outcome
+from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, Outcome, UserAction
 from bots.slack import limits
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks, truncate
 from bots.slack.render.messages import RenderedMessage, render_content
@@ -62,7 +62,7 @@ class NoticeSender:
         self._client = client
         self._sending: set[asyncio.Task[None]] = set()
 
-    def show(self, inbound: Inbound, outcome: Outcome, *, is_thread_open: bool) -> None:
+    def show(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
         """Starts to send the notice to the person, or into the thread.
 
         `is_thread_open`: somebody has replied. In a thread that is none yet Slack shows nothing ephemeral.
@@ -71,7 +71,7 @@ class NoticeSender:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, inbound: Inbound, outcome: Outcome, is_thread_open: bool) -> None:
+    async def _send(self, inbound: UserAction, outcome: Outcome, is_thread_open: bool) -> None:
         drawing = render_content(Notice(markdown=outcome.notice))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
@@ -102,7 +102,7 @@ class NoticeSender:
                 await asyncio.wait(late)
 
 
-def _person(inbound: Inbound) -> Person:
+def _person(inbound: UserAction) -> Person:
     if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
         return inbound.author
     return inbound.person

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from weakref import WeakValueDictionary
 
-from bots.delivery.shown_reactions import ShownSigns
+from bots.delivery.reaction_cache import ReactionCache
 from bots.slack.events.payload import get_objects, get_strings, get_text
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused
@@ -83,7 +83,7 @@ class Reactions:
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._signs = ShownSigns()
+        self._signs = ReactionCache()
         self._showing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def show(

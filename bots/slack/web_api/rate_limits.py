@@ -8,7 +8,7 @@ promises that what exceeds this is shown. That pace is kept from the start.
 
 from collections.abc import Mapping
 
-from bots.delivery.rate_limiter import Allowance, RateLimiter, owner_of
+from bots.delivery.rate_limiter import RateLimit, RateLimiter, rate_limit_owner
 
 WAIT_SECONDS_MAX = 30
 POST_MESSAGE = "chat.postMessage"
@@ -56,20 +56,20 @@ IDEMPOTENT_METHODS = frozenset(
 
 def allowances_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
-) -> tuple[Allowance, ...]:
+) -> tuple[RateLimit, ...]:
     """What counts a call; without `paces_ahead` nothing does before Slack has refused one."""
-    owner = owner_of("slack", token)
-    whole = Allowance(
+    owner = rate_limit_owner("slack", token)
+    whole = RateLimit(
         owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1
     )
     if method != POST_MESSAGE:
         return (whole,)
-    in_channel = Allowance(
+    in_channel = RateLimit(
         owner=owner,
         name=f"{method} {channel}",
         interval_seconds=POST_INTERVAL_SECONDS,
         burst=POST_BURST,
-        always_kept=limits_proactively,
+        is_proactive=limits_proactively,
     )
     return whole, in_channel
 

@@ -13,12 +13,17 @@ from typing import cast
 from aiohttp import WSMsgType, web
 
 from bots.web import links
-from bots.web.auth import place_of
-from bots.web.deps import PORTS
-from bots.web.errors import Refusal
-from bots.web.requests import json_object, text_field
+from bots.web.auth import host_and_port
+from bots.web.deps import DEPS
+from bots.web.errors import ApiError
+from bots.web.request_parsing import parse_json_object, parse_text_field
 from bots.web.takeover.claims import Claim, is_holder
-from bots.web.takeover.sessions import DESK, NOTE_CHARACTERS_MAX, TakeoverDesk, Taking
+from bots.web.takeover.sessions import (
+    NOTE_CHARACTERS_MAX,
+    TAKEOVER_SESSIONS,
+    TakeoverSession,
+    TakeoverSessions,
+)
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
 from core.ports import Hands
@@ -51,9 +56,9 @@ def routes() -> list[web.RouteDef]:
     ]
 
 
-async def desk_of(app: web.Application) -> AsyncGenerator[None, None]:
+async def takeover_sessions_context(app: web.Application) -> AsyncGenerator[None, None]:
     """Keeps the take-overs while the application runs."""
-    desk = app[DESK]
+    desk = app[TAKEOVER_SESSIONS]
     await desk.start()
     yield
     await desk.close()
@@ -62,10 +67,12 @@ async def desk_of(app: web.Application) -> AsyncGenerator[None, None]:
 async def show(request: web.Request) -> web.Response:
     """`GET /takeover/{token}`: the page, as often as anybody looks; nothing is taken by looking."""
     try:
-        link = links.open_takeover(request.app[PORTS].link_secret, request.match_info["token"])
-    except Refusal as refusal:
+        link = links.verify_takeover_link(
+            request.app[DEPS].link_secret, request.match_info["token"]
+        )
+    except ApiError as refusal:
         return _page("gone.html", status=refusal.status, why=refusal.message)
-    claim = request.app[DESK].claims.find(link.key)
+    claim = request.app[TAKEOVER_SESSIONS].claims.find(link.key)
     if claim is not None and (claim.is_done or not _is_theirs(request, claim)):
         why = (
             "The browser was handed back already."
@@ -79,8 +86,8 @@ async def show(request: web.Request) -> web.Response:
 async def start(request: web.Request) -> web.Response:
     """`POST /takeover/{token}/start`: the first who presses the button has the browser."""
     _check_origin(request)
-    link = links.open_takeover(request.app[PORTS].link_secret, request.match_info["token"])
-    desk = request.app[DESK]
+    link = links.verify_takeover_link(request.app[DEPS].link_secret, request.match_info["token"])
+    desk = request.app[TAKEOVER_SESSIONS]
     cookie = await asyncio.to_thread(
         desk.claims.take, link.key, link.thread_id, int(link.expires_at)
     )
@@ -97,7 +104,7 @@ async def start(request: web.Request) -> web.Response:
         max_age=int(links.TAKEOVER_SECONDS),
         httponly=True,
         samesite="Strict",
-        secure=request.app[PORTS].public_url.startswith("https://") or request.secure,
+        secure=request.app[DEPS].public_url.startswith("https://") or request.secure,
     )
     return response
 
@@ -105,12 +112,12 @@ async def start(request: web.Request) -> web.Response:
 async def finish(request: web.Request) -> web.Response:
     """`POST /takeover/{token}/finish`: hands the browser back, with what the person wrote."""
     _check_origin(request)
-    body = await json_object(request)
-    note = text_field(body, "note", characters_max=NOTE_CHARACTERS_MAX)
+    body = await parse_json_object(request)
+    note = parse_text_field(body, "note", characters_max=NOTE_CHARACTERS_MAX)
     desk, taking = _taking(request)
     desk.use(taking, note)
     if not await desk.finish(taking):
-        raise Refusal(409, "handed_back", "The browser was handed back already.")
+        raise ApiError(409, "handed_back", "The browser was handed back already.")
     return web.json_response({"ok": True})
 
 
@@ -118,9 +125,9 @@ async def connect(request: web.Request) -> web.WebSocketResponse:
     """`GET /takeover/{token}/socket`: pictures out, as four bytes of width and height with a JPEG; what hands do in."""
     _check_origin(request)
     desk, taking = _taking(request)
-    sandboxes = request.app[PORTS].sandboxes
+    sandboxes = request.app[DEPS].sandboxes
     if sandboxes is None:
-        raise Refusal(503, "sandbox_unavailable", "There is no sandbox on this server.")
+        raise ApiError(503, "sandbox_unavailable", "There is no sandbox on this server.")
     sandbox = await sandboxes.open(taking.claim.thread_id, fence=0)
     socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=MESSAGE_BYTES_MAX)
     await socket.prepare(request)
@@ -149,14 +156,14 @@ async def send_asset(request: web.Request) -> web.Response:
     mime_type = TYPES.get(PurePath(name).suffix)
     file = next((one for one in files(PAGE_FOLDER).iterdir() if one.name == name), None)
     if mime_type is None or file is None:
-        raise Refusal(404, "not_found", "There is no such file.")
+        raise ApiError(404, "not_found", "There is no such file.")
     text = file.read_text(encoding="utf-8")
     headers = {**HEADERS, "Cache-Control": "no-cache"}
     return web.Response(text=text, content_type=mime_type, headers=headers)
 
 
 async def _act(
-    socket: web.WebSocketResponse, hands: Hands, desk: TakeoverDesk, taking: Taking
+    socket: web.WebSocketResponse, hands: Hands, desk: TakeoverSessions, taking: TakeoverSession
 ) -> None:
     async for message in socket:
         if message.type != WSMsgType.TEXT:
@@ -207,7 +214,7 @@ async def _say(socket: web.WebSocketResponse, message: JsonObject) -> None:
 
 async def _task(request: web.Request, link: links.TakeoverLink) -> str:
     """What the agent has asked for, without the link itself."""
-    snapshot = await request.app[PORTS].conversations.snapshot(link.thread_id)
+    snapshot = await request.app[DEPS].conversations.snapshot(link.thread_id)
     ask = snapshot.open_ask if snapshot else None
     if ask is None or link.key not in ask.text:
         return "The agent asked for help in its browser."
@@ -221,21 +228,21 @@ def _page(name: str, *, status: int = 200, **texts: str) -> web.Response:
     return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
 
 
-def _taking(request: web.Request) -> tuple[TakeoverDesk, Taking]:
+def _taking(request: web.Request) -> tuple[TakeoverSessions, TakeoverSession]:
     """Raises Refusal for anybody but the holder of the link."""
-    link = links.open_takeover(request.app[PORTS].link_secret, request.match_info["token"])
-    desk = request.app[DESK]
+    link = links.verify_takeover_link(request.app[DEPS].link_secret, request.match_info["token"])
+    desk = request.app[TAKEOVER_SESSIONS]
     return desk, desk.taking(_holder(request, link))
 
 
 def _holder(request: web.Request, link: links.TakeoverLink) -> Claim:
-    claim = request.app[DESK].claims.find(link.key)
+    claim = request.app[TAKEOVER_SESSIONS].claims.find(link.key)
     if claim is None:
-        raise Refusal(403, "not_started", "Open the link and press the button first.")
+        raise ApiError(403, "not_started", "Open the link and press the button first.")
     if not _is_theirs(request, claim):
-        raise Refusal(403, "taken", "Somebody else has opened this link already. It works once.")
+        raise ApiError(403, "taken", "Somebody else has opened this link already. It works once.")
     if claim.is_done:
-        raise Refusal(409, "handed_back", "The browser was handed back already.")
+        raise ApiError(409, "handed_back", "The browser was handed back already.")
     return claim
 
 
@@ -246,9 +253,9 @@ def _is_theirs(request: web.Request, claim: Claim) -> bool:
 def _check_origin(request: web.Request) -> None:
     """Pages of other sites may neither start nor steer: a browser names the page that asks."""
     origin = request.headers.get("Origin")
-    ours = {request.headers.get("Host", ""), place_of(request.app[PORTS].public_url)}
-    if origin is None or place_of(origin) not in ours - {""}:
-        raise Refusal(403, "forbidden", "Only the take-over page itself may do this.")
+    ours = {request.headers.get("Host", ""), host_and_port(request.app[DEPS].public_url)}
+    if origin is None or host_and_port(origin) not in ours - {""}:
+        raise ApiError(403, "forbidden", "Only the take-over page itself may do this.")
 
 
 def _side(value: object) -> int:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound.decide import AskAnswered, IncomingMessage
-from bots.web.deps import WebPorts
+from bots.inbound.actions import AskAnswered, IncomingMessage
+from bots.web.deps import WebDeps
 from bots.web.takeover.claims import Claim, Claims
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Person, ThreadSnapshot
@@ -21,8 +21,8 @@ IDLE_SECONDS = 10 * 60.0
 NOTE_CHARACTERS_MAX = 4000
 RETRY_SECONDS = 5.0
 LET_GO_SECONDS = 5.0
-DONE = "I am done in the browser; it is yours again."
-IDLE = "(The browser comes back to you because nobody used it for some minutes.)"
+HANDED_BACK = "I am done in the browser; it is yours again."
+IDLE_TOO_LONG = "(The browser comes back to you because nobody used it for some minutes.)"
 EXPIRED = "(The browser comes back to you because the time for it was over.)"
 HAND_BACK = Failpoint("web.hand_back")
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Taking:
+class TakeoverSession:
     """One person's take-over. `note` is what they have written so far, sent off or not; `visits` are the pages that
     are open, each with the event that its hands have let go of the browser."""
 
@@ -43,14 +43,14 @@ class Taking:
     watcher: asyncio.Task[None] | None = None
 
 
-class TakeoverDesk:
+class TakeoverSessions:
     """Ends each take-over once: handed back, left alone, or out of time."""
 
-    def __init__(self, ports: WebPorts, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, ports: WebDeps, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self.claims = Claims(ports.spool_folder.with_name("takeovers"))
         self._ports = ports
         self._idle_seconds = idle_seconds
-        self._takings: dict[str, Taking] = {}
+        self._takings: dict[str, TakeoverSession] = {}
 
     async def start(self) -> None:
         """Looks after those again that were going on when the program ended."""
@@ -61,23 +61,25 @@ class TakeoverDesk:
         for taking in list(self._takings.values()):
             if taking.watcher is not None:
                 await cancel(taking.watcher)
-            await _hang_up(taking)
+            await _close_sockets(taking)
 
-    def taking(self, claim: Claim) -> Taking:
+    def taking(self, claim: Claim) -> TakeoverSession:
         """The take-over of the claim, which is looked after from then on."""
         taking = self._takings.get(claim.key)
         if taking is None:
-            taking = self._takings[claim.key] = Taking(claim=claim, used_at=time.monotonic())
+            taking = self._takings[claim.key] = TakeoverSession(
+                claim=claim, used_at=time.monotonic()
+            )
             taking.watcher = spawn(self._watch(taking), name="idle take-over")
         return taking
 
-    def use(self, taking: Taking, note: str | None = None) -> None:
+    def use(self, taking: TakeoverSession, note: str | None = None) -> None:
         """The person did something."""
         taking.used_at = time.monotonic()
         if note is not None:
             taking.note = note[:NOTE_CHARACTERS_MAX]
 
-    async def finish(self, taking: Taking, why: str = DONE) -> bool:
+    async def finish(self, taking: TakeoverSession, why: str = HANDED_BACK) -> bool:
         """Gives the browser back and tells the agent. False where that was done already.
 
         Raises StorageUnavailable; then nothing is done, and it may be tried again.
@@ -86,7 +88,7 @@ class TakeoverDesk:
         found = await asyncio.to_thread(self.claims.find, claim.key)
         if found is None or found.is_done:
             return False
-        await _hang_up(taking)
+        await _close_sockets(taking)
         snapshot = await self._ports.conversations.snapshot(claim.thread_id)
         if snapshot is not None:
             with HAND_BACK:
@@ -126,7 +128,7 @@ class TakeoverDesk:
         )
         await self._ports.receive(message)
 
-    async def _watch(self, taking: Taking) -> None:
+    async def _watch(self, taking: TakeoverSession) -> None:
         while True:
             idle_left = taking.used_at + self._idle_seconds - time.monotonic()
             time_left = taking.claim.expires_at - time.time()
@@ -134,7 +136,7 @@ class TakeoverDesk:
                 await asyncio.sleep(min(idle_left, time_left))
                 continue
             try:
-                await self.finish(taking, EXPIRED if time_left <= 0 else IDLE)
+                await self.finish(taking, EXPIRED if time_left <= 0 else IDLE_TOO_LONG)
             except StorageUnavailable as error:
                 log.warning("a browser was not handed back yet: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -142,7 +144,7 @@ class TakeoverDesk:
                 return
 
 
-async def _hang_up(taking: Taking) -> None:
+async def _close_sockets(taking: TakeoverSession) -> None:
     """The agent hears nothing before the browser is free: its first look would be refused."""
     for socket, is_over in list(taking.visits.items()):
         await socket.close(code=4000, message=b"handed back")
@@ -154,4 +156,4 @@ def _told(why: str, note: str) -> str:
     return f"{note.strip()}\n\n{why}" if note.strip() else why
 
 
-DESK: web.AppKey[TakeoverDesk] = web.AppKey("takeovers", TakeoverDesk)
+TAKEOVER_SESSIONS: web.AppKey[TakeoverSessions] = web.AppKey("takeovers", TakeoverSessions)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bots.delivery.content import Content
-from bots.delivery.poster import Showroom
+from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from core.domain.threads import Address
 from core.run.execute import execute
@@ -31,7 +31,7 @@ class Stage:
 
     def new_delivery(self, worker_id: str, deliveries: Deliveries | None = None) -> RunDelivery:
         return RunDelivery(
-            Showroom(
+            DeliveryDeps(
                 worker_id=worker_id,
                 surfaces={"slack": self.surface},
                 deliveries=deliveries or SqlDeliveries(self.world.database),

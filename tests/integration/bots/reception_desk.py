@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bots.inbound.access import Policy
-from bots.inbound.commands.dispatch import CommandDesk
-from bots.inbound.decide import CommandCalled, IncomingMessage
-from bots.inbound.receive import Reception
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, IncomingMessage
+from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.receiver import ActionReceiver
 from core.domain.threads import Address, IncomingFile, Person
 from core.run.execute import execute
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -21,19 +21,19 @@ from tests.integration.core.conftest import world as world
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
 HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
-EVERYBODY = Policy(workspaces=("*",))
+EVERYBODY = AccessPolicy(workspaces=("*",))
 
 
 @dataclass
 class Desk:
     """A reception over a real database, and what it woke."""
 
-    reception: Reception
+    reception: ActionReceiver
     world: World
     woken: list[str] = field(default_factory=list[str])
 
-    def with_policy(self, policy: Policy) -> "Desk":
-        self.reception = Reception(
+    def with_policy(self, policy: AccessPolicy) -> "Desk":
+        self.reception = ActionReceiver(
             inbox=self.reception.inbox,
             stops=self.reception.stops,
             queue=self.reception.queue,
@@ -54,13 +54,13 @@ class Desk:
 async def desk(world: World, tmp_path: Path) -> AsyncIterator[Desk]:
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []
-    reception = Reception(
+    reception = ActionReceiver(
         inbox=world.inbox,
         stops=world.stops,
         queue=MemoryRunQueue(),
         signals=world.signals,
         policy=EVERYBODY,
-        desk=CommandDesk(
+        desk=CommandDeps(
             conversations=world.engine.conversations,
             sandboxes=sandboxes,
             signals=world.signals,

@@ -11,9 +11,9 @@ from bots.bootstrap.model_clients import (
     missing_key_warnings,
     shared_key_for,
 )
+from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
 from bots.inbound.agents import new_roster
-from bots.inbound.commands.dispatch import HELP, CommandDesk, answer_command
-from bots.inbound.decide import CommandCalled, Outcome, decide_message, named_agent
+from bots.inbound.commands.dispatch import HELP, CommandDeps, answer_command
 from bots.settings import Settings, load_settings
 from core.agents.definition import AgentDefinition
 from core.domain.errors import ConfigurationError, ModelRejected
@@ -34,8 +34,8 @@ def settings(**variables: str) -> Settings:
     return load_settings(environ, Path("no such file"))
 
 
-def desk_of(world: World, **variables: str) -> CommandDesk:
-    return CommandDesk(
+def desk_of(world: World, **variables: str) -> CommandDeps:
+    return CommandDeps(
         conversations=world.engine.conversations,
         sandboxes=None,
         signals=world.signals,
@@ -43,7 +43,7 @@ def desk_of(world: World, **variables: str) -> CommandDesk:
     )
 
 
-async def use(desk: CommandDesk, name: str = "", address: Address = HERE) -> Outcome:
+async def use(desk: CommandDeps, name: str = "", address: Address = HERE) -> Outcome:
     called = CommandCalled(address=address, dedupe_key="k", name="use", argument=name, person=ALICE)
     return await answer_command(called, desk)
 
@@ -80,7 +80,7 @@ async def test_in_discord_a_thread_must_be_there_first(world: World) -> None:
 
 
 async def test_where_there_are_no_agents_it_says_so(world: World) -> None:
-    desk = CommandDesk(
+    desk = CommandDeps(
         conversations=world.engine.conversations, sandboxes=None, signals=world.signals
     )
     assert (await use(desk, "research")).notice == "There is only one agent here."
@@ -104,7 +104,7 @@ def test_the_help_tells_how_to_choose() -> None:
     ],
 )
 def test_a_message_names_an_agent_at_its_start(said: str, agent_id: str, rest: str) -> None:
-    assert named_agent(said) == (agent_id, rest)
+    assert split_agent_prefix(said) == (agent_id, rest)
 
 
 async def test_only_who_is_addressed_is_refused(world: World) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.commands.dispatch import size, usage_line
+from bots.inbound.commands.dispatch import format_usage, size
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
 from tests.fakes.played_model import text
@@ -51,8 +51,8 @@ async def test_status_files_and_usage_answer_at_once(desk: Desk) -> None:
 
 def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     usage = Usage(input_tokens=1_000, cached_tokens=10, output_tokens=5, cost_usd=0.03)
-    assert usage_line(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
-    assert usage_line(replace(usage, estimated_usd=0.02)).endswith(
+    assert format_usage(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
+    assert format_usage(replace(usage, estimated_usd=0.02)).endswith(
         "$0.0300 (of it estimated: $0.0200)"
     )
 

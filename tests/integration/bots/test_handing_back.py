@@ -6,9 +6,9 @@ from pathlib import Path
 import aiohttp
 
 from bots.bootstrap.program import run_program
-from bots.inbound.receive import arrival_of
+from bots.inbound.receiver import arrival_of
 from bots.settings import Settings, load_settings
-from bots.web.links import sign_takeover
+from bots.web.links import sign_takeover_link
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.finish import ending_of
@@ -31,7 +31,9 @@ async def waiting_for_a_person(folder: Path) -> str:
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
         ends_at = time.time() + 600
-        link = sign_takeover(SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at)
+        link = sign_takeover_link(
+            SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at
+        )
         reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
         ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
         journal = SqlRunJournal(database)

@@ -10,8 +10,8 @@ from yarl import URL
 
 from bots.bootstrap.instrumentation import InstrumentedModel, build_http_trace, platform_call_label
 from bots.observability.metrics import Metrics
-from bots.web.app import served, watched_app
-from bots.web.health import Watch
+from bots.web.app import monitoring_app, serve_app
+from bots.web.health import MonitoringDeps
 from core import server_shutdown
 from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
 from core.domain.threads import Usage
@@ -191,10 +191,10 @@ HELD = Backlog(
     ],
 )
 async def test_a_worker_answers_for_itself(held: Backlog | None, lines: list[str]) -> None:
-    watch = Watch(backlogs=Backlogs(held), checks={"database": fine, "worker": lame})
-    app = watched_app(watch, "")
+    watch = MonitoringDeps(backlogs=Backlogs(held), checks={"database": fine, "worker": lame})
+    app = monitoring_app(watch, "")
     async with (
-        served(app, host="127.0.0.1", port=0) as port,
+        serve_app(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         async with http.get("/metrics") as response:
@@ -214,9 +214,9 @@ async def test_a_worker_answers_for_itself(held: Backlog | None, lines: list[str
 
 
 async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:
-    app = watched_app(Watch(), "token-of-the-api")
+    app = monitoring_app(MonitoringDeps(), "token-of-the-api")
     async with (
-        served(app, host="127.0.0.1", port=0) as port,
+        serve_app(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         async with http.get("/metrics") as response:
@@ -226,13 +226,13 @@ async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:
         ) as response:
             assert response.status == 200
         with pytest.raises(ConfigurationError, match="THREADHAND_WORKER_HTTP_PORT"):
-            async with served(
-                watched_app(Watch(), ""),
+            async with serve_app(
+                monitoring_app(MonitoringDeps(), ""),
                 host="127.0.0.1",
                 port=port,
                 setting="THREADHAND_WORKER_HTTP_PORT",
             ):
                 pass
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        async with served(watched_app(Watch(), ""), host="0.0.0.0", port=0):  # noqa: S104
+        async with serve_app(monitoring_app(MonitoringDeps(), ""), host="0.0.0.0", port=0):  # noqa: S104
             pass

@@ -6,12 +6,12 @@ from typing import Literal
 
 import pytest
 
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     AskAnswered,
     CommandName,
     MessageDeleted,
     RunButtonPressed,
-    StopWished,
+    StopRequested,
 )
 from tests.fakes.played_model import calls
 from tests.integration.bots.reception_desk import BOB, HERE, Desk, command, message
@@ -69,7 +69,7 @@ async def test_a_question_of_another_workspace_takes_no_answer(desk: Desk) -> No
 
 async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(desk: Desk) -> None:
     run_id = (await desk.reception.receive(message(key="m1"))).run_id or ""
-    cross = StopWished(address=THERE, dedupe_key="x", message_ref="m1", person=BOB)
+    cross = StopRequested(address=THERE, dedupe_key="x", message_ref="m1", person=BOB)
     gone = MessageDeleted(
         address=THERE, dedupe_key="d", message_ref="m1", author=BOB, sent_at=datetime.now(UTC)
     )

@@ -5,17 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED, WHO_ARE_YOU, Policy
-from bots.inbound.commands.admin import AdminDesk
-from bots.inbound.decide import (
+from bots.inbound.access import (
+    NO_EXTERNAL_MEMBERS,
+    NO_GUESTS,
+    NOT_ALLOWED,
+    UNKNOWN_PERSON,
+    AccessPolicy,
+)
+from bots.inbound.actions import (
+    ActorContext,
     CommandCalled,
     CommandName,
-    Inbound,
     MessageDeleted,
     RunButtonPressed,
-    Standing,
+    UserAction,
 )
-from bots.inbound.receive import Reception
+from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.receiver import ActionReceiver
 from core.domain.threads import Person
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
@@ -24,29 +30,29 @@ from tests.integration.bots.reception_desk import desk as desk
 from tests.integration.core.conftest import world as world
 
 DIRECT = replace(HERE, channel_id="D1")
-IN_PRIVATE = Standing(is_direct=True)
-GUEST = Standing(is_guest=True)
-ABROAD = Standing(home_id="T9")
-UNKNOWN = Standing(is_known=False)
+IN_PRIVATE = ActorContext(is_direct=True)
+GUEST = ActorContext(is_guest=True)
+ABROAD = ActorContext(home_id="T9")
+UNKNOWN = ActorContext(is_known=False)
 MALLORY = Person(person_id="U9", name="mallory")
 CODE = re.compile(r"`([A-Z2-9]{4}-[A-Z2-9]{4})`")
-ADMIN_HERE = Policy(channels=("C1",), users=("U1",), admins=("U1",))
+ADMIN_HERE = AccessPolicy(channels=("C1",), users=("U1",), admins=("U1",))
 
 
-def reception_with(desk: Desk, policy: Policy) -> Reception:
+def reception_with(desk: Desk, policy: AccessPolicy) -> ActionReceiver:
     database = desk.world.database
     pairings = SqlPairings(database)
-    admin = AdminDesk(policy=policy, pairings=pairings, log=SqlAuditLog(database))
+    admin = AdminDeps(policy=policy, pairings=pairings, log=SqlAuditLog(database))
     old = desk.reception
     return replace(old, policy=policy, pairings=pairings, desk=replace(old.desk, admin=admin))
 
 
 @pytest.fixture
-def reception(desk: Desk) -> Reception:
+def reception(desk: Desk) -> ActionReceiver:
     return reception_with(desk, ADMIN_HERE)
 
 
-def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> Inbound:
+def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> UserAction:
     return replace(message(words, key=key, author=author), address=DIRECT, standing=IN_PRIVATE)
 
 
@@ -56,7 +62,7 @@ def word(
     return CommandCalled(address=HERE, dedupe_key=key, name=name, argument=argument, person=person)
 
 
-async def code_for(reception: Reception, author: Person = BOB, key: str = "d1") -> str:
+async def code_for(reception: ActionReceiver, author: Person = BOB, key: str = "d1") -> str:
     told = (await reception.receive(direct(key=key, author=author))).notice
     found = CODE.search(told)
     assert found, told
@@ -66,50 +72,56 @@ async def code_for(reception: Reception, author: Person = BOB, key: str = "d1") 
 @pytest.mark.parametrize(
     ("policy", "standing", "says"),
     [
-        (Policy(workspaces=("T1",)), GUEST, NO_GUESTS),
-        (Policy(workspaces=("T1",), guests=True), GUEST, None),
-        (Policy(users=("U2",)), GUEST, None),
-        (Policy(users=("*",)), GUEST, NO_GUESTS),
-        (Policy(workspaces=("*",)), ABROAD, NO_STRANGERS),
-        (Policy(workspaces=("*",), strangers=True), ABROAD, None),
-        (Policy(workspaces=("T1", "T9")), ABROAD, None),
-        (Policy(workspaces=("T1",), strangers=True), replace(ABROAD, is_guest=True), NO_GUESTS),
-        (Policy(workspaces=("T1",)), UNKNOWN, WHO_ARE_YOU),
-        (Policy(workspaces=("T1",), guests=True, strangers=True), UNKNOWN, None),
-        (Policy(roles=("R1",)), Standing(groups=None), WHO_ARE_YOU),
-        (Policy(users=("U2",)), UNKNOWN, None),
-        (Policy(roles=("R1",)), Standing(groups=frozenset({"R1", "R2"})), None),
-        (Policy(roles=("R1",)), Standing(groups=frozenset({"R2"})), NOT_ALLOWED),
-        (Policy(roles=("R1",), users=("U2",)), Standing(), None),
-        (Policy(roles=("R1",), users=("U3",)), Standing(), NOT_ALLOWED),
+        (AccessPolicy(workspaces=("T1",)), GUEST, NO_GUESTS),
+        (AccessPolicy(workspaces=("T1",), guests=True), GUEST, None),
+        (AccessPolicy(users=("U2",)), GUEST, None),
+        (AccessPolicy(users=("*",)), GUEST, NO_GUESTS),
+        (AccessPolicy(workspaces=("*",)), ABROAD, NO_EXTERNAL_MEMBERS),
+        (AccessPolicy(workspaces=("*",), strangers=True), ABROAD, None),
+        (AccessPolicy(workspaces=("T1", "T9")), ABROAD, None),
         (
-            Policy(workspaces=("T2",), roles=("R1",)),
-            Standing(groups=frozenset({"R1"})),
+            AccessPolicy(workspaces=("T1",), strangers=True),
+            replace(ABROAD, is_guest=True),
+            NO_GUESTS,
+        ),
+        (AccessPolicy(workspaces=("T1",)), UNKNOWN, UNKNOWN_PERSON),
+        (AccessPolicy(workspaces=("T1",), guests=True, strangers=True), UNKNOWN, None),
+        (AccessPolicy(roles=("R1",)), ActorContext(groups=None), UNKNOWN_PERSON),
+        (AccessPolicy(users=("U2",)), UNKNOWN, None),
+        (AccessPolicy(roles=("R1",)), ActorContext(groups=frozenset({"R1", "R2"})), None),
+        (AccessPolicy(roles=("R1",)), ActorContext(groups=frozenset({"R2"})), NOT_ALLOWED),
+        (AccessPolicy(roles=("R1",), users=("U2",)), ActorContext(), None),
+        (AccessPolicy(roles=("R1",), users=("U3",)), ActorContext(), NOT_ALLOWED),
+        (
+            AccessPolicy(workspaces=("T2",), roles=("R1",)),
+            ActorContext(groups=frozenset({"R1"})),
             NOT_ALLOWED,
         ),
-        (Policy(users=("T1/U2",)), Standing(), None),
-        (Policy(users=("T2/U2",)), Standing(), NOT_ALLOWED),
-        (Policy(admins=("U2",)), Standing(), None),
-        (Policy(admins=("U2",)), ABROAD, NOT_ALLOWED),
-        (Policy(admins=("T1/U2",)), ABROAD, None),
-        (Policy(admins=("T2/U2",)), Standing(), NOT_ALLOWED),
+        (AccessPolicy(users=("T1/U2",)), ActorContext(), None),
+        (AccessPolicy(users=("T2/U2",)), ActorContext(), NOT_ALLOWED),
+        (AccessPolicy(admins=("U2",)), ActorContext(), None),
+        (AccessPolicy(admins=("U2",)), ABROAD, NOT_ALLOWED),
+        (AccessPolicy(admins=("T1/U2",)), ABROAD, None),
+        (AccessPolicy(admins=("T2/U2",)), ActorContext(), NOT_ALLOWED),
     ],
 )
-async def test_who_is_let_in(desk: Desk, policy: Policy, standing: Standing, says: str) -> None:
+async def test_who_is_let_in(
+    desk: Desk, policy: AccessPolicy, standing: ActorContext, says: str
+) -> None:
     asked = replace(message(author=BOB), standing=standing)
     outcome = await reception_with(desk, policy).receive(asked)
     assert outcome.notice == (says or "")
     assert (outcome.run_id is None) is (says is not None)
 
 
-async def test_a_refusal_is_told_once_and_not_over_and_over(reception: Reception) -> None:
+async def test_a_refusal_is_told_once_and_not_over_and_over(reception: ActionReceiver) -> None:
     said = [(await reception.receive(message(key=f"k{n}", author=BOB))).notice for n in range(3)]
     assert said == [NOT_ALLOWED, "", ""]
     other = await reception.receive(message(key="k9", author=MALLORY))
     assert other.notice == NOT_ALLOWED
 
 
-async def test_a_click_is_answered_each_time(reception: Reception) -> None:
+async def test_a_click_is_answered_each_time(reception: ActionReceiver) -> None:
     for n in range(2):
         pressed = RunButtonPressed(
             address=HERE,
@@ -117,21 +129,21 @@ async def test_a_click_is_answered_each_time(reception: Reception) -> None:
             run_id="r",
             action="stop",
             person=BOB,
-            standing=Standing(expects_answer=True),
+            standing=ActorContext(expects_answer=True),
         )
         assert (await reception.receive(pressed)).notice == NOT_ALLOWED
 
 
 async def test_who_cannot_be_seen_is_told_each_time(desk: Desk) -> None:
-    reception = reception_with(desk, Policy(workspaces=("T1",)))
+    reception = reception_with(desk, AccessPolicy(workspaces=("T1",)))
     for n in range(2):
         unseen = replace(message(key=f"k{n}"), standing=UNKNOWN)
-        assert (await reception.receive(unseen)).notice == WHO_ARE_YOU
+        assert (await reception.receive(unseen)).notice == UNKNOWN_PERSON
 
 
 async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
-    reception = reception_with(desk, Policy(roles=("R1",)))
-    has_role = Standing(groups=frozenset({"R1"}))
+    reception = reception_with(desk, AccessPolicy(roles=("R1",)))
+    has_role = ActorContext(groups=frozenset({"R1"}))
     run_id = (await reception.receive(replace(message(author=BOB), standing=has_role))).run_id
     assert run_id is not None
     pressed = RunButtonPressed(
@@ -140,7 +152,7 @@ async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
         run_id=run_id,
         action="stop",
         person=BOB,
-        standing=Standing(expects_answer=True),
+        standing=ActorContext(expects_answer=True),
     )
     assert (await reception.receive(pressed)).notice == NOT_ALLOWED
     run = await desk.world.engine.conversations.run(run_id)
@@ -149,8 +161,8 @@ async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
 
 
 async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(desk: Desk) -> None:
-    reception = reception_with(desk, Policy(roles=("R1",)))
-    asked = replace(message(), standing=Standing(groups=frozenset({"R1"})))
+    reception = reception_with(desk, AccessPolicy(roles=("R1",)))
+    asked = replace(message(), standing=ActorContext(groups=frozenset({"R1"})))
     run_id = (await reception.receive(asked)).run_id
     gone = MessageDeleted(
         address=HERE,
@@ -162,7 +174,7 @@ async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(de
     assert (await reception.receive(gone)).run_id == run_id
 
 
-async def test_a_stranger_gets_a_code_and_is_let_in_by_it(reception: Reception) -> None:
+async def test_a_stranger_gets_a_code_and_is_let_in_by_it(reception: ActionReceiver) -> None:
     code = await code_for(reception)
     assert (await reception.receive(direct(key="d2"))).notice == ""
     answer = await reception.receive(word("pair", code.lower()))
@@ -172,7 +184,7 @@ async def test_a_stranger_gets_a_code_and_is_let_in_by_it(reception: Reception) 
     assert elsewhere.run_id is None
 
 
-async def test_who_was_unpaired_is_refused_from_then_on(reception: Reception) -> None:
+async def test_who_was_unpaired_is_refused_from_then_on(reception: ActionReceiver) -> None:
     code = await code_for(reception)
     await reception.receive(word("pair", code))
     first = await reception.receive(direct(key="d2"))
@@ -190,11 +202,11 @@ async def test_who_was_unpaired_is_refused_from_then_on(reception: Reception) ->
 
 
 async def test_without_admins_there_are_no_codes(desk: Desk) -> None:
-    reception = reception_with(desk, Policy(users=("U1",)))
+    reception = reception_with(desk, AccessPolicy(users=("U1",)))
     assert (await reception.receive(direct())).notice == NOT_ALLOWED
 
 
-async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: Reception) -> None:
+async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: ActionReceiver) -> None:
     assert (await reception.receive(message(author=BOB))).notice == NOT_ALLOWED
     answer = await reception.receive(word("pair", "AAAA-AAAA"))
     assert answer.notice == "There is no such code, or its time is over."
@@ -202,7 +214,7 @@ async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: Rece
 
 @pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit"])
 async def test_words_of_admins_are_for_admins(desk: Desk, name: CommandName) -> None:
-    reception = reception_with(desk, Policy(workspaces=("T1",), admins=("U1",)))
+    reception = reception_with(desk, AccessPolicy(workspaces=("T1",), admins=("U1",)))
     code = await code_for(reception_with(desk, ADMIN_HERE), author=MALLORY)
     answer = await reception.receive(word(name, code, person=BOB))
     assert answer.notice == "That is for admins of this bot alone."
@@ -217,7 +229,7 @@ async def test_an_admin_of_another_workspace_pairs_nobody_here(desk: Desk) -> No
     assert (await reception.receive(direct(key="d2"))).run_id is None
 
 
-async def test_who_lists_the_lists_and_the_paired(reception: Reception) -> None:
+async def test_who_lists_the_lists_and_the_paired(reception: ActionReceiver) -> None:
     await reception.receive(word("pair", await code_for(reception)))
     told = (await reception.receive(word("who", key="w2"))).notice
     for line in ("- Channels: C1", "- Admins: U1", "- Guests: no", "bob (U2)"):
@@ -225,7 +237,7 @@ async def test_who_lists_the_lists_and_the_paired(reception: Reception) -> None:
 
 
 async def test_admins_read_what_was_done_here_and_nothing_that_was_said(
-    desk: Desk, reception: Reception
+    desk: Desk, reception: ActionReceiver
 ) -> None:
     reception = reception_with(desk, replace(ADMIN_HERE, users=("U1", "U2")))
     await reception.receive(message("my secret plan", key="k1", author=BOB))
@@ -239,7 +251,7 @@ async def test_admins_read_what_was_done_here_and_nothing_that_was_said(
     assert (await reception.receive(word("audit", "1", key="w3"))).notice == forgotten
 
 
-async def test_in_discord_lists_are_not_read_out_to_everybody(reception: Reception) -> None:
+async def test_in_discord_lists_are_not_read_out_to_everybody(reception: ActionReceiver) -> None:
     names: tuple[CommandName, ...] = ("who", "audit")
     for name in names:
         asked = replace(word(name, key=name), address=replace(HERE, platform="discord"))
@@ -247,7 +259,7 @@ async def test_in_discord_lists_are_not_read_out_to_everybody(reception: Recepti
 
 
 async def test_knowledge_and_plans_are_recorded_where_they_are_changed(
-    desk: Desk, reception: Reception
+    desk: Desk, reception: ActionReceiver
 ) -> None:
     await reception.receive(word("knowledge", "list", key="w1"))
     await reception.receive(word("knowledge", "remove a.pdf", key="w2"))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bots.inbound.access import Policy
-from bots.inbound.commands.dispatch import CommandDesk
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.dispatch import CommandDeps
 from bots.inbound.commands.plan import NO_PLAN, NOT_OURS, OVER, USAGE
-from bots.inbound.decide import CommandCalled, Outcome
-from bots.inbound.receive import Reception
+from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
 from core.domain.plans import created
 from core.domain.threads import Person
@@ -28,13 +28,13 @@ WAITS = calls(("wait", '{"text": "x"}'))
 async def word(
     world: World, argument: str = "", signals: MemoryStopSignals | None = None
 ) -> Outcome:
-    reception = Reception(
+    reception = ActionReceiver(
         inbox=world.inbox,
         stops=world.stops,
         queue=MemoryRunQueue(),
         signals=signals or world.signals,
-        policy=Policy(),
-        desk=CommandDesk(
+        policy=AccessPolicy(),
+        desk=CommandDeps(
             conversations=world.engine.conversations,
             sandboxes=None,
             signals=world.signals,
@@ -49,7 +49,7 @@ async def word(
         argument=argument,
         person=Person(person_id="U1", name="alice"),
     )
-    return await reception.take_in(called)
+    return await reception.receive_trusted(called)
 
 
 class Working:

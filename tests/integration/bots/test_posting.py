@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bots.delivery.content import AnswerPart
-from bots.delivery.memory_rate_budget import MemoryRateBudget
 from bots.delivery.poster import Poster
-from bots.delivery.rate_limiter import Allowance, RateLimiter
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.discord.app import DiscordApp
 from bots.slack.app import SlackApp
 from core.domain.errors import LeaseLost, SurfaceRateLimited
@@ -32,7 +31,7 @@ class BusyBudget(MemoryRateBudget):
 
     lose_run: LoseRun | None = None
 
-    async def take(self, allowances: Sequence[Allowance], *, wait_seconds_max: float) -> float:
+    async def take(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
         seconds = await super().take(allowances, wait_seconds_max=wait_seconds_max)
         if self.lose_run is not None:
             lose_run, self.lose_run = self.lose_run, None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bots.bootstrap.messaging import Messaging, open_messaging
 from bots.bootstrap.readiness import discord_check, messaging_checks, slack_check, worker_check
 from bots.discord.app import DiscordApp
-from bots.inbound.decide import Inbound, Outcome
+from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
@@ -19,7 +19,7 @@ from tests.integration.core.conftest import world as world  # a fixture is found
 from tests.servers import redis
 
 
-async def receive(_: Inbound) -> Outcome:
+async def receive(_: UserAction) -> Outcome:
     return Outcome()
 
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 import pytest
 
-from bots.inbound.access import Policy
-from bots.inbound.decide import (
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import (
     AskAnswered,
     MessageDeleted,
     MessageEdited,
     RunButtonPressed,
-    StopWished,
+    StopRequested,
 )
 from core.domain.threads import IncomingFile
 from tests.fakes.played_model import calls, text
@@ -64,16 +64,16 @@ async def test_files_alone_are_a_message(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("policy", "admitted"),
     [
-        (Policy(), False),
-        (Policy(workspaces=("*",)), True),
-        (Policy(workspaces=("T1",)), True),
-        (Policy(workspaces=("T2",)), False),
-        (Policy(workspaces=("T1",), channels=("C2",)), False),
-        (Policy(workspaces=("T1",), channels=("C1",), users=("U1",)), True),
-        (Policy(users=("U2",)), False),
+        (AccessPolicy(), False),
+        (AccessPolicy(workspaces=("*",)), True),
+        (AccessPolicy(workspaces=("T1",)), True),
+        (AccessPolicy(workspaces=("T2",)), False),
+        (AccessPolicy(workspaces=("T1",), channels=("C2",)), False),
+        (AccessPolicy(workspaces=("T1",), channels=("C1",), users=("U1",)), True),
+        (AccessPolicy(users=("U2",)), False),
     ],
 )
-async def test_only_who_is_listed_gets_in(desk: Desk, policy: Policy, admitted: bool) -> None:
+async def test_only_who_is_listed_gets_in(desk: Desk, policy: AccessPolicy, admitted: bool) -> None:
     outcome = await desk.with_policy(policy).reception.receive(message())
     assert (outcome.run_id is not None) is admitted
     assert ("not allowed" in outcome.notice) is not admitted
@@ -81,7 +81,7 @@ async def test_only_who_is_listed_gets_in(desk: Desk, policy: Policy, admitted: 
 
 async def test_a_click_is_checked_again(desk: Desk) -> None:
     started = await desk.reception.receive(message())
-    desk.with_policy(Policy(users=("U1",)))
+    desk.with_policy(AccessPolicy(users=("U1",)))
     click = RunButtonPressed(
         address=HERE, dedupe_key="b", run_id=str(started.run_id), action="stop", person=BOB
     )
@@ -90,7 +90,7 @@ async def test_a_click_is_checked_again(desk: Desk) -> None:
 
 
 async def test_strangers_among_themselves_hear_nothing(desk: Desk) -> None:
-    desk.with_policy(Policy())
+    desk.with_policy(AccessPolicy())
     now = datetime.now(UTC)
     for inbound in (
         message(is_addressed=False),
@@ -98,7 +98,7 @@ async def test_strangers_among_themselves_hear_nothing(desk: Desk) -> None:
             address=HERE, dedupe_key="e", message_ref="9", author=BOB, text="x", sent_at=now
         ),
         MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
-        StopWished(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
+        StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
     ):
         assert (await desk.reception.receive(inbound)).notice == ""
 
@@ -117,7 +117,7 @@ async def test_a_cross_counts_on_the_request_alone(desk: Desk) -> None:
     await desk.reception.receive(message(key="m1"))
     await desk.reception.receive(message("more", key="m2"))
     for ref, stopped in (("m2", False), ("m1", True)):
-        cross = StopWished(address=HERE, dedupe_key=f"x{ref}", message_ref=ref, person=BOB)
+        cross = StopRequested(address=HERE, dedupe_key=f"x{ref}", message_ref=ref, person=BOB)
         await desk.reception.receive(cross)
         assert [run.stop_requested for run in await runs_of(desk)] == [stopped]
 

@@ -8,14 +8,14 @@ import aiohttp
 import pytest
 
 from bots.bootstrap.messaging import open_messaging
-from bots.delivery.rate_limiter import Allowance
+from bots.delivery.rate_limiter import RateLimit
 from bots.settings import Settings, load_settings
 from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
 from tests.servers import redis
 
-EDIT = Allowance(owner="slack:digest", name="chat.update", interval_seconds=100)
+EDIT = RateLimit(owner="slack:digest", name="chat.update", interval_seconds=100)
 WAITS = 'threadhand_rate_wait_seconds_count{call="chat.postMessage",platform="slack"}'
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from bots.inbound.commands.dispatch import CommandDesk, answer_command
-from bots.inbound.commands.knowledge import Shelf
-from bots.inbound.decide import CommandCalled
+from bots.inbound.actions import CommandCalled
+from bots.inbound.commands.dispatch import CommandDeps, answer_command
+from bots.inbound.commands.knowledge import KnowledgeDeps
 from core.domain.budget import Budget, Limit, Price
 from core.domain.errors import AgentError
 from core.domain.threads import Address, IncomingFile, Person
@@ -46,18 +46,18 @@ class Texts:
 
 
 @pytest.fixture
-def desk(world: World) -> CommandDesk:
+def desk(world: World) -> CommandDeps:
     world.address = HERE
     library = Library(store=SqlKnowledge(world.database))
     world.with_engine(
         library=library,
         toolbox=Toolbox({"search_knowledge": catalogue()["search_knowledge"]}),
     )
-    return CommandDesk(
+    return CommandDeps(
         conversations=world.engine.conversations,
         sandboxes=None,
         signals=world.signals,
-        shelf=Shelf(
+        shelf=KnowledgeDeps(
             library=library,
             conversations=world.engine.conversations,
             sources={"slack": Texts()},
@@ -79,18 +79,18 @@ def said(argument: str, *files: IncomingFile) -> CommandCalled:
     )
 
 
-async def told(desk: CommandDesk, argument: str, *files: IncomingFile) -> str:
+async def told(desk: CommandDeps, argument: str, *files: IncomingFile) -> str:
     return (await answer_command(said(argument, *files), desk)).notice
 
 
-async def test_a_file_is_added_listed_and_removed(desk: CommandDesk) -> None:
+async def test_a_file_is_added_listed_and_removed(desk: CommandDeps) -> None:
     assert "I know `cat.txt` now" in await told(desk, "add", CAT)
     assert "`cat.txt`" in await told(desk, "list")
     assert await told(desk, "remove cat.txt") == "I have forgotten `cat.txt`."
     assert (await told(desk, "list")).startswith("I know no files here yet.")
 
 
-async def test_what_cannot_be_had_is_said_file_by_file(desk: CommandDesk) -> None:
+async def test_what_cannot_be_had_is_said_file_by_file(desk: CommandDeps) -> None:
     gone = replace(CAT, name="gone.txt")
     answer = await told(desk, "add", gone, CAT)
     assert answer.splitlines()[0] == "- `gone.txt` was not added: The file is gone."
@@ -107,13 +107,13 @@ async def test_what_cannot_be_had_is_said_file_by_file(desk: CommandDesk) -> Non
     ],
 )
 async def test_a_word_that_lacks_something_says_how(
-    desk: CommandDesk, argument: str, part: str
+    desk: CommandDeps, argument: str, part: str
 ) -> None:
     assert part in await told(desk, argument)
 
 
 async def test_what_was_added_reaches_the_prompt_and_the_search(
-    world: World, desk: CommandDesk
+    world: World, desk: CommandDeps
 ) -> None:
     await told(desk, "add", CAT)
     world.model.turns = [
@@ -142,7 +142,7 @@ async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, Semant
 
 
 async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks(
-    world: World, desk: CommandDesk
+    world: World, desk: CommandDeps
 ) -> None:
     assert desk.shelf is not None
     async with vectors_in(world) as (fake, vectors):
@@ -166,7 +166,7 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
 
 
 async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
-    world: World, desk: CommandDesk
+    world: World, desk: CommandDeps
 ) -> None:
     assert desk.shelf is not None
     async with vectors_in(world) as (fake, vectors):
@@ -192,7 +192,7 @@ async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
 
 
 async def test_what_costs_nothing_is_added_whatever_was_spent(
-    world: World, desk: CommandDesk
+    world: World, desk: CommandDeps
 ) -> None:
     assert desk.shelf is not None
     shelf = replace(desk.shelf, budget=Budget(workspace_day=Limit(tokens=0)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bots.discord.app import DiscordApp
-from bots.inbound.decide import Inbound, Outcome
+from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.threads import Address, Heard
 from simulator.discord import DiscordSimulator
@@ -21,7 +21,7 @@ class NoCursors:
         return {}
 
 
-async def ignored(inbound: Inbound) -> Outcome:
+async def ignored(inbound: UserAction) -> Outcome:
     return Outcome(is_ignored=True)
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bots.inbound.access import Policy
-from bots.inbound.commands.admin import AdminDesk
-from bots.inbound.decide import CommandCalled, Standing
-from bots.inbound.receive import Reception
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import ActorContext, CommandCalled
+from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.receiver import ActionReceiver
 from core.domain.threads import Address, Person
 from storage.sql.database import Database
 from storage.sql.stores.audit import SqlAuditLog
@@ -20,7 +20,7 @@ from tests.integration.core.conftest import world as world
 pytestmark = pytest.mark.slow
 
 
-POLICY = Policy(users=("U1",), admins=("U1",))
+POLICY = AccessPolicy(users=("U1",), admins=("U1",))
 
 
 @dataclass
@@ -43,9 +43,9 @@ class Hesitant(SqlPairings):
         return person
 
 
-def reception(desk: Desk, pairings: SqlPairings) -> Reception:
+def reception(desk: Desk, pairings: SqlPairings) -> ActionReceiver:
     log = SqlAuditLog(desk.world.database)
-    admin = AdminDesk(policy=POLICY, pairings=pairings, log=log)
+    admin = AdminDeps(policy=POLICY, pairings=pairings, log=log)
     parts = replace(desk.reception.desk, admin=admin)
     return replace(
         desk.reception, policy=POLICY, pairings=pairings, desk=parts, answering=set[str]()
@@ -63,8 +63,8 @@ def word(argument: str) -> CommandCalled:
     )
 
 
-async def code(asked: Reception) -> str:
-    stranger = replace(message("hello", author=BOB), standing=Standing(is_direct=True))
+async def code(asked: ActionReceiver) -> str:
+    stranger = replace(message("hello", author=BOB), standing=ActorContext(is_direct=True))
     return (await asked.receive(stranger)).notice.split("`")[1]
 
 

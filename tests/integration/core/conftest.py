@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bots.inbound.decide import IncomingMessage, decide_message
+from bots.inbound.actions import IncomingMessage, decide_message
 from core.dialects.native import NativeDialect
 from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bots.demo.thread_reader import text_of
-from bots.inbound.access import NO_GUESTS, NO_STRANGERS, NOT_ALLOWED
+from bots.inbound.access import NO_EXTERNAL_MEMBERS, NO_GUESTS, NOT_ALLOWED
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
@@ -114,7 +114,7 @@ async def test_who_has_no_role_is_told_once_and_starts_nothing(platform: Platfor
 
 @pytest.mark.parametrize(
     ("guest", "home_team", "sentence"),
-    [("multi", "", NO_GUESTS), ("single", "", NO_GUESTS), ("", "T0ELSEWHERE", NO_STRANGERS)],
+    [("multi", "", NO_GUESTS), ("single", "", NO_GUESTS), ("", "T0ELSEWHERE", NO_EXTERNAL_MEMBERS)],
 )
 async def test_guests_and_people_of_other_workspaces_are_refused_in_slack(
     guest: str, home_team: str, sentence: str

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from bots.inbound.commands.admin import line_of
+from bots.inbound.commands.admin import format_audit_entry
 from core.domain.audit import AuditEntry
 from core.domain.threads import Address, Person
 
@@ -18,13 +18,13 @@ def entry(name: str, subject: str) -> AuditEntry:
 
 
 def test_an_entry_is_one_line() -> None:
-    told = line_of(entry("Eve\nMallory", "add a.csv"))
+    told = format_audit_entry(entry("Eve\nMallory", "add a.csv"))
     assert told == (
         "2026-03-01 12:00:00 UTC Eve Mallory (U1) changed what is known: add a.csv  slack/T1/C1"
     )
 
 
 def test_names_of_people_and_files_do_nothing_to_a_terminal() -> None:
-    told = line_of(entry("Eve\x1b[2K\u202e\x9b1A", "add \x1b]0;title\x07.csv"))
+    told = format_audit_entry(entry("Eve\x1b[2K\u202e\x9b1A", "add \x1b]0;title\x07.csv"))
     assert "Eve[2K1A (U1)" in told
     assert told.endswith("add ]0;title.csv  slack/T1/C1")

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.delivery.memory_rate_budget import KEPT_MAX, MemoryRateBudget
-from bots.delivery.rate_limiter import Allowance, RateLimiter
+from bots.delivery.rate_limiter import KEPT_MAX, MemoryRateBudget, RateLimit, RateLimiter
 from bots.observability.metrics import Metrics
 from core.domain.errors import SurfaceRateLimited
 
-POST = Allowance(owner="slack:digest", name="post", interval_seconds=10, always_kept=True)
-EDIT = Allowance(owner="slack:digest", name="edit", interval_seconds=10)
+POST = RateLimit(owner="slack:digest", name="post", interval_seconds=10, is_proactive=True)
+EDIT = RateLimit(owner="slack:digest", name="edit", interval_seconds=10)
 
 
 @dataclass
@@ -118,8 +117,8 @@ async def test_counts_that_are_over_are_forgotten() -> None:
     day = Day()
     for number in range(KEPT_MAX + 10):
         day.now += 11
-        place = Allowance(
-            owner="slack:digest", name=f"{number}", interval_seconds=10, always_kept=True
+        place = RateLimit(
+            owner="slack:digest", name=f"{number}", interval_seconds=10, is_proactive=True
         )
         await day.budget.take([place], wait_seconds_max=0)
     assert len(day.budget._counts) <= KEPT_MAX

@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     import discord as _discord_py  # noqa: F401 - imported first, so that later imports warn no more
 
 from bots.discord.app import DiscordApp
-from bots.inbound.decide import Inbound, Outcome
+from bots.inbound.actions import Outcome, UserAction
 from core.domain.errors import StorageUnavailable
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.view import SeenChannel, SeenMessage, SeenThread
@@ -23,13 +23,13 @@ from simulator.view import SeenChannel, SeenMessage, SeenThread
 class Program:
     """What is behind the adapter: claims keys as the store does and answers what the test wants."""
 
-    received: list[Inbound] = field(default_factory=list)
+    received: list[UserAction] = field(default_factory=list)
     claimed: set[str] = field(default_factory=set)
     cursor_of: dict[str, str] = field(default_factory=dict)
-    answer: Callable[[Inbound], Awaitable[Outcome]] | None = None
+    answer: Callable[[UserAction], Awaitable[Outcome]] | None = None
     failures: int = 0
 
-    async def receive(self, inbound: Inbound) -> Outcome:
+    async def receive(self, inbound: UserAction) -> Outcome:
         if self.failures:
             self.failures -= 1
             raise StorageUnavailable("the database is away")
@@ -78,7 +78,7 @@ class World:
     async def say(self, text: str, **more) -> str:
         return await self.discord.say("alice", self.general.channel_id, text, **more)
 
-    async def received(self, count: int = 1) -> Inbound:
+    async def received(self, count: int = 1) -> UserAction:
         """The newest inbound fact, once there are so many."""
         await self.until(lambda: len(self.program.received) >= count)
         assert len(self.program.received) == count, self.program.received

@@ -7,7 +7,7 @@ import pytest
 from bots.delivery.content import AskPrompt, RunStatus
 from bots.delivery.run_view import RunView
 from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     NOT_STORED,
     AskAnswered,
     CommandCalled,

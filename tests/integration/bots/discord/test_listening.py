@@ -1,12 +1,12 @@
 """Messages, edits, deletions and reactions, from a person in Discord to an inbound fact."""
 
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     Outcome,
-    StopWished,
+    StopRequested,
 )
 from core.domain.threads import Address
 from simulator.view import SentFile
@@ -78,7 +78,7 @@ async def test_the_word_stop_alone_in_a_thread_wishes_a_stop(world) -> None:
     await world.until(lambda: world.general.threads)
     await world.say("Stop!", thread_id=thread_id)
     inbound = await world.received(2)
-    assert isinstance(inbound, StopWished)
+    assert isinstance(inbound, StopRequested)
     assert (inbound.message_ref, inbound.address.thread_key) == ("", thread_id)
     await world.say("stop at the first error", thread_id=thread_id)
     assert isinstance(await world.received(3), IncomingMessage)
@@ -143,7 +143,7 @@ async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(w
     await world.discord.react("bob", world.general.channel_id, message_id, "👍")
     await world.discord.react("bob", world.general.channel_id, message_id, "❌")
     inbound = await world.received(2)
-    assert isinstance(inbound, StopWished)
+    assert isinstance(inbound, StopRequested)
     assert (inbound.message_ref, inbound.person.name) == (message_id, "Bob")
     assert inbound.address.thread_key == message_id
 

@@ -5,7 +5,7 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.discord.render.components import render_content, simplify_message
-from bots.inbound.decide import AskAnswered, RunButtonPressed
+from bots.inbound.actions import AskAnswered, RunButtonPressed
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address, Ask
 from simulator.view import Button

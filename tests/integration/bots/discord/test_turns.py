@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from discord.http import Route
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import RateLimiter
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.discord.app import DiscordApp
 from bots.discord.rest.client import global_allowance
 from core.domain.errors import SurfaceRateLimited

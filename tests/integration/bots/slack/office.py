@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.inbound.decide import CommandCalled, Inbound, IncomingMessage, Outcome, RunButtonPressed
-from bots.inbound.receive import arrival_of
+from bots.inbound.actions import (
+    CommandCalled,
+    IncomingMessage,
+    Outcome,
+    RunButtonPressed,
+    UserAction,
+)
+from bots.inbound.receiver import arrival_of
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Decision, Ignore
@@ -33,7 +39,7 @@ class Office:
     is_away: bool = False
     """As if the database were."""
 
-    async def receive(self, inbound: Inbound) -> Outcome:
+    async def receive(self, inbound: UserAction) -> Outcome:
         self.calls += 1
         if self.is_away:
             raise StorageUnavailable("it is away")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bots.inbound.decide import Inbound, IncomingMessage, Outcome
+from bots.inbound.actions import IncomingMessage, Outcome, UserAction
 from bots.slack.app import SlackApp
 from core.domain.threads import IncomingFile
 from simulator.slack import SlackSimulator
@@ -27,10 +27,10 @@ class Desk:
 
     outcome: Outcome = field(default_factory=Outcome)
     failures: int = 0
-    taken: list[Inbound] = field(default_factory=list[Inbound])
+    taken: list[UserAction] = field(default_factory=list[UserAction])
     calls: int = 0
 
-    async def receive(self, inbound: Inbound) -> Outcome:
+    async def receive(self, inbound: UserAction) -> Outcome:
         self.calls += 1
         if self.failures:
             self.failures -= 1

@@ -15,7 +15,7 @@ from yarl import URL
 from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import SlackInstallDeps
 from bots.bootstrap.stores import Stores
-from bots.inbound.decide import Inbound, IncomingMessage, Outcome
+from bots.inbound.actions import IncomingMessage, Outcome, UserAction
 from bots.settings import Settings
 from bots.slack.app import SlackApp
 from core import server_shutdown
@@ -114,7 +114,7 @@ async def opened(
     stores = Stores(database, Messaging())
     installs = SlackInstallDeps(settings, stores)
 
-    async def receive(inbound: Inbound) -> Outcome:
+    async def receive(inbound: UserAction) -> Outcome:
         """What is said is stored, as the program does."""
         if isinstance(inbound, IncomingMessage):
             arrival = Arrival(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bots.delivery.content import AnswerPart
-from bots.inbound.decide import IncomingMessage
+from bots.inbound.actions import IncomingMessage
 from bots.slack.app import SlackApp
 from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from core.domain.threads import Address

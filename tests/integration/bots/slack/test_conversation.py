@@ -4,14 +4,14 @@ import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     AskAnswered,
     CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     Outcome,
-    StopWished,
+    StopRequested,
 )
 from bots.slack.app import SlackApp
 from core.domain.threads import Ask
@@ -139,7 +139,7 @@ async def test_edits_deletions_and_stop_signs_come_in(
         IncomingMessage,
         MessageEdited,
         MessageDeleted,
-        StopWished,
+        StopRequested,
     ]
     assert {one.address.thread_key for one in desk.taken} == {root}
 

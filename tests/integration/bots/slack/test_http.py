@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml

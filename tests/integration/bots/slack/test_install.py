@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from yarl import URL
 
 from bots.delivery.content import AnswerPart
-from bots.inbound.decide import IncomingMessage
+from bots.inbound.actions import IncomingMessage
 from bots.slack.install.token_cipher import TokenCipher
 from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt
-from bots.inbound.access import NOT_ALLOWED, Policy, refusal
-from bots.inbound.decide import AskAnswered, IncomingMessage
+from bots.inbound.access import NOT_ALLOWED, AccessPolicy, refusal_sentence
+from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, Ask
@@ -132,8 +132,8 @@ async def test_an_organisation_may_install_for_one_of_its_workspaces(
         for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
             await shop.said(people, person, "hello")
     here, there = desk.taken
-    assert refusal(here, Policy(workspaces=(SALES,))) is None
-    assert refusal(there, Policy(workspaces=(SALES,))) == NOT_ALLOWED
+    assert refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
+    assert refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED
 
 
 async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
@@ -143,10 +143,14 @@ async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
     await shop.install(ALONE)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin"), (grid.slack, "alice")):
         await shop.said(people, person, "hello")
-    policy = Policy(workspaces=(EVERYBODY,))
-    assert [refusal(one, policy) for one in shop.desk.taken] == [None, None, NOT_ALLOWED]
-    policy = Policy(workspaces=(RESEARCH,))
-    assert [refusal(one, policy) for one in shop.desk.taken] == [NOT_ALLOWED, None, NOT_ALLOWED]
+    policy = AccessPolicy(workspaces=(EVERYBODY,))
+    assert [refusal_sentence(one, policy) for one in shop.desk.taken] == [None, None, NOT_ALLOWED]
+    policy = AccessPolicy(workspaces=(RESEARCH,))
+    assert [refusal_sentence(one, policy) for one in shop.desk.taken] == [
+        NOT_ALLOWED,
+        None,
+        NOT_ALLOWED,
+    ]
 
 
 async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
@@ -157,7 +161,7 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
     access = await shop.installs.tokens.access(RESEARCH)
     assert access is not None
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
-    assert refusal(shop.desk.taken[-1], Policy(workspaces=(EVERYBODY,))) is None
+    assert refusal_sentence(shop.desk.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
 
 
 async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(

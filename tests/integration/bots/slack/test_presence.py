@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.decide import StopWished
+from bots.inbound.actions import StopRequested
 from bots.slack.app import SlackApp
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES
 from core.domain.threads import Address
@@ -36,7 +36,7 @@ async def test_slacks_own_stop_button_is_a_wish_to_stop():
             await slack.stop_session("alice", channel_of(slack), root)
         assert statuses(slack) == [(SESSION, "")] * 2
     stop = desk.taken[1]
-    assert isinstance(stop, StopWished)
+    assert isinstance(stop, StopRequested)
     assert stop.address == address
     assert stop.person.person_id == slack.member("alice").user_id
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bots.delivery.content import AskPrompt
-from bots.inbound.decide import NOT_STORED
+from bots.inbound.actions import NOT_STORED
 from core.domain.threads import Address, Ask
 from simulator.slack import SlackSimulator
 from simulator.view import Button

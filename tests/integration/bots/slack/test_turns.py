@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from bots.delivery.memory_rate_budget import MemoryRateBudget
-from bots.delivery.rate_limiter import RateBudget, RateLimiter
+from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget, RateLimiter
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.rate_limits import POST_BURST, allowances_for_call
 from core.domain.errors import SurfaceRateLimited

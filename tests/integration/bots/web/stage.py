@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 
 from bots.bootstrap.readiness import database_check
-from bots.inbound.decide import Inbound, Outcome
-from bots.inbound.receive import arrival_of
-from bots.web.app import served, web_app
-from bots.web.deps import WebPorts
-from bots.web.health import Watch
+from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.receiver import arrival_of
+from bots.web.app import serve_app, web_app
+from bots.web.deps import WebDeps
+from bots.web.health import MonitoringDeps
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
@@ -88,11 +88,11 @@ class Stage:
     """What a test reaches for: a client, and the stores behind the API."""
 
     http: aiohttp.ClientSession
-    ports: WebPorts
+    ports: WebDeps
     database: Database
     bus: MemoryEventBus
     sandboxes: FakeSandboxes
-    received: list[Inbound]
+    received: list[UserAction]
     app: Any
     _n: dict[str, int] = field(default_factory=dict)
 
@@ -161,16 +161,16 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
     """A stage whose ports differ from the usual ones by the changes."""
     database = await open_database(f"sqlite:///{folder}/stage.db")
     bus, sandboxes = MemoryEventBus(), FakeSandboxes()
-    received: list[Inbound] = []
+    received: list[UserAction] = []
 
-    async def receive(inbound: Inbound) -> Outcome:
+    async def receive(inbound: UserAction) -> Outcome:
         received.append(inbound)
         arrival, decide = arrival_of(inbound)
         receipt = await SqlInbox(database).accept(arrival, decide)
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=None if is_ignored else receipt.run_id, is_ignored=is_ignored)
 
-    ports = WebPorts(
+    ports = WebDeps(
         conversations=SqlConversations(database),
         bus=bus,
         receive=receive,
@@ -182,14 +182,14 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         heartbeat_seconds=30,
     )
     ports_here = replace(ports, **changes)
-    watch = Watch(
+    watch = MonitoringDeps(
         backlogs=SqlBacklogs(database),
         checks={"database": database_check(ports_here.conversations)},
     )
     app = web_app(ports_here, watch)
     try:
         async with (
-            served(app, host="127.0.0.1", port=0) as port,
+            serve_app(app, host="127.0.0.1", port=0) as port,
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
         ):
             yield Stage(http, ports, database, bus, sandboxes, received, app)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
-from bots.inbound.decide import AskAnswered, IncomingMessage
-from bots.web.links import sign_takeover
+from bots.inbound.actions import AskAnswered, IncomingMessage
+from bots.web.links import sign_takeover_link
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.ports import Sandbox
@@ -85,7 +85,7 @@ async def waiting(
         )
         assert opened.error is None
         address = str(stage.http._base_url).rstrip("/")
-        link = sign_takeover(b"s" * 32, address, thread_id, expires_at=time.time() + seconds)
+        link = sign_takeover_link(b"s" * 32, address, thread_id, expires_at=time.time() + seconds)
         text = f"Please log in.\nThen hand back.\n\n[Open the browser]({link})"
         ended = RunFinished(
             status="completed",

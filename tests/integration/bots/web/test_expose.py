@@ -14,9 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.web.errors import Refusal
-from bots.web.exposed_ports.hostnames import exposed_host, label_in, label_of, opened, port_url
-from bots.web.links import Links
+from bots.web.errors import ApiError
+from bots.web.links import (
+    SignedLinks,
+    exposed_ports_domain,
+    label_from_host,
+    opened,
+    port_url,
+    sign_label,
+)
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
@@ -88,12 +94,12 @@ async def exposed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         wait = "until [ -s port ]; do sleep 0.02; done; cat port"
         shown = await sandbox.shell.execute(wait, session="w", folder=None, timeout_seconds=60)
         port = int(shown.output)
-        host = f"{label_of(SECRET, thread_id, port)}.localhost:8700"
+        host = f"{sign_label(SECRET, thread_id, port)}.localhost:8700"
         yield Exposed(stage, thread_id, sandbox, port, host)
 
 
 async def test_the_tool_gives_the_address_of_a_port_that_answers(exposed: Exposed) -> None:
-    links = Links(SECRET, "http://127.0.0.1:8700")
+    links = SignedLinks(SECRET, "http://127.0.0.1:8700")
 
     async def opened_sandbox() -> Sandbox:
         return exposed.sandbox
@@ -216,9 +222,9 @@ async def test_many_requests_at_once_are_served(exposed: Exposed) -> None:
 
 async def test_a_name_that_is_not_ours_leads_nowhere(exposed: Exposed) -> None:
     good = exposed.host.partition(".")[0]
-    other = label_of(b"x" * 32, exposed.thread_id, exposed.port)
+    other = sign_label(b"x" * 32, exposed.thread_id, exposed.port)
     changed = good[:-1] + ("a" if good[-1] != "a" else "b")
-    nobody = label_of(SECRET, new_id(), exposed.port)
+    nobody = sign_label(SECRET, new_id(), exposed.port)
     for label in (other, changed, "a" * 55, nobody):
         async with exposed.ask("GET", "/", headers={"Host": f"{label}.localhost"}) as response:
             assert response.status == 404
@@ -238,14 +244,14 @@ async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
 @given(st.binary(min_size=34, max_size=34))
 def test_no_made_up_label_opens_anything(content: bytes) -> None:
     label = base64.b32encode(content).rstrip(b"=").decode().lower()
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         opened(SECRET, label)
 
 
 @given(st.integers(min_value=1, max_value=65_535))
 def test_a_label_names_its_thread_and_port(port: int) -> None:
     thread_id = new_id()
-    label = label_of(SECRET, thread_id, port)
+    label = sign_label(SECRET, thread_id, port)
     assert len(label) <= 63
     assert opened(SECRET, label) == (thread_id, port)
 
@@ -266,10 +272,10 @@ def test_the_address_is_a_name_below_the_domain(
     assert url.startswith(start)
     assert url.endswith(end)
     host = url.removeprefix(start).rstrip("/")
-    assert label_in(host, exposed_host(domain, public_url))
+    assert label_from_host(host, exposed_ports_domain(domain, public_url))
 
 
 def test_without_names_of_its_own_a_public_server_exposes_nothing() -> None:
     assert port_url(SECRET, new_id(), 80, domain="", public_url="https://bot.example.org") is None
-    assert exposed_host("", "https://bot.example.org") == ""
-    assert label_in(f"{'a' * 55}.localhost", "") == ""
+    assert exposed_ports_domain("", "https://bot.example.org") == ""
+    assert label_from_host(f"{'a' * 55}.localhost", "") == ""

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from bots.web.deps import WebPorts
-from bots.web.exposed_ports.proxy import Gates
+from bots.web.deps import WebDeps
+from bots.web.port_proxy import PortProxies
 from core.ports import Sandbox, SandboxProvider
 from core.stores import Conversations
 from storage.memory.event_bus import MemoryEventBus
@@ -33,8 +33,8 @@ async def unwanted(*_: object) -> Any:
     raise AssertionError("nothing is received or stopped here")
 
 
-def gates_over(sleepy: Sleepy, folder: Path) -> Gates:
-    ports = WebPorts(
+def gates_over(sleepy: Sleepy, folder: Path) -> PortProxies:
+    ports = WebDeps(
         conversations=cast(Conversations, None),
         bus=MemoryEventBus(),
         receive=unwanted,
@@ -44,7 +44,7 @@ def gates_over(sleepy: Sleepy, folder: Path) -> Gates:
         link_secret=b"s" * 32,
         upload_bytes_max=1,
     )
-    return Gates(ports)
+    return PortProxies(ports)
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp.web
 import pytest
 
-from bots.web.app import served, web_app
+from bots.web.app import serve_app, web_app
 from bots.web.auth import check_exposure
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.ids import new_id
@@ -75,7 +75,7 @@ def test_a_public_address_needs_a_token(host: str) -> None:
 
 async def test_the_server_does_not_start_in_the_open(stage: Stage) -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        async with served(web_app(stage.ports), host=ANYWHERE, port=0):
+        async with serve_app(web_app(stage.ports), host=ANYWHERE, port=0):
             pass
 
 
@@ -83,7 +83,7 @@ async def test_a_port_in_use_is_one_sentence(stage: Stage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"Port {port} on 127.0.0.1 is in use"):
-            async with served(web_app(stage.ports), host="127.0.0.1", port=port):
+            async with serve_app(web_app(stage.ports), host="127.0.0.1", port=port):
                 pass
 
 
@@ -151,7 +151,7 @@ async def test_routes_of_others_bring_their_own_checks(tmp_path: Path) -> None:
         app = web_app(stage.ports)
         app.add_routes([aiohttp.web.post("/slack/events", events)])
         async with (
-            served(app, host="127.0.0.1", port=0) as port,
+            serve_app(app, host="127.0.0.1", port=0) as port,
             stage.http.post(f"http://127.0.0.1:{port}/slack/events") as response,
         ):
             assert await response.text() == "ok"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bots.settings import load_settings
-from bots.web.errors import Refusal
-from bots.web.links import Links, link_secret, open_link, open_preview
+from bots.web.errors import ApiError
+from bots.web.links import SignedLinks, link_secret, verify_file_link, verify_preview_link
 from core.domain.errors import ConfigurationError
 from tests.chaos.disks import MEBIBYTE, small_disk
 
@@ -15,22 +15,24 @@ SHARED = "0123456789abcdef" * 2
 
 def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
     there, here = link_secret(tmp_path / "there", SHARED), link_secret(tmp_path / "here", SHARED)
-    links = Links(there, "https://agent.example.org", "")
+    links = SignedLinks(there, "https://agent.example.org", "")
     link = links.file("t-1", "report.md")
     assert link is not None
-    assert open_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
+    assert verify_file_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
     assert not list(tmp_path.iterdir()), "a secret that is given is kept nowhere"
 
 
 def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
-    link = Links(link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html")
+    link = SignedLinks(link_secret(tmp_path / "there"), "https://x", "").preview(
+        "t-1", "index.html"
+    )
     assert link is not None
-    with pytest.raises(Refusal):
-        open_preview(link_secret(tmp_path / "here"), link.split("/")[-2])
+    with pytest.raises(ApiError):
+        verify_preview_link(link_secret(tmp_path / "here"), link.split("/")[-2])
 
 
 def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
-    links = Links(b"s" * 32, "", "")
+    links = SignedLinks(b"s" * 32, "", "")
     assert links.file("t-1", "a") is None
     assert links.preview("t-1", "a") is None
     assert links.takeover("t-1") is None

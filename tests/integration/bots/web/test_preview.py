@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from bots.web.errors import Refusal
-from bots.web.links import Links, local_url, open_link, open_preview, sign_link, sign_preview
-from bots.web.preview import content_type
+from bots.web.errors import ApiError
+from bots.web.links import (
+    SignedLinks,
+    local_url,
+    sign_file_link,
+    sign_preview_link,
+    verify_file_link,
+    verify_preview_link,
+)
+from bots.web.sandbox_files import content_type
 from core.domain.ids import new_id
 from tests.integration.bots.web.stage import Stage, staged
 
@@ -34,7 +41,9 @@ async def site(stage: Stage, *, path: str = "site/index.html", late: float = 60)
     await stage.give_sandbox(lease)
     stage.sandboxes.contents[lease.thread_id] = dict(SITE)
     expires_at = time.time() + late
-    return sign_preview(stage.ports.link_secret, "", lease.thread_id, path, expires_at=expires_at)
+    return sign_preview_link(
+        stage.ports.link_secret, "", lease.thread_id, path, expires_at=expires_at
+    )
 
 
 @dataclass(frozen=True)
@@ -136,40 +145,42 @@ async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
     expired = await site(stage, late=-1)
     assert (await stage.json("GET", expired, status=410))["error"] == "link_expired"
     assert (await get(stage, "/preview/W10.W10/index.html")).status == 404
-    foreign = sign_preview(b"other", "", new_id(), "a", expires_at=time.time() + 60)
+    foreign = sign_preview_link(b"other", "", new_id(), "a", expires_at=time.time() + 60)
     assert (await get(stage, foreign)).status == 404
 
 
 async def test_a_thread_without_a_sandbox_has_no_pages(stage: Stage) -> None:
     thread_id = await stage.thread()
-    url = sign_preview(stage.ports.link_secret, "", thread_id, "a", expires_at=time.time() + 60)
+    url = sign_preview_link(
+        stage.ports.link_secret, "", thread_id, "a", expires_at=time.time() + 60
+    )
     assert (await stage.json("GET", url, status=404))["error"] == "sandbox_not_found"
     assert stage.sandboxes.opened == []
 
 
 def test_a_token_for_one_purpose_is_none_for_the_other() -> None:
-    file = sign_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
-    preview = sign_preview(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_preview(SECRET, file, now=0)
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_link(SECRET, preview, now=0)
+    file = sign_file_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
+    preview = sign_preview_link(SECRET, "", "s", "a", expires_at=1000).split("/")[2]
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_preview_link(SECRET, file, now=0)
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_file_link(SECRET, preview, now=0)
 
 
 @given(st.text(), st.integers(0, 10_000), st.data())
 def test_a_preview_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
-    url = sign_preview(SECRET, "https://x.example/base/", "s", path, expires_at=1000)
+    url = sign_preview_link(SECRET, "https://x.example/base/", "s", path, expires_at=1000)
     assert url.isascii()
     token = url.removeprefix("https://x.example/base/preview/").partition("/")[0]
     if late <= 1000:
-        assert open_preview(SECRET, token, now=late) == "s"
+        assert verify_preview_link(SECRET, token, now=late) == "s"
     else:
-        with pytest.raises(Refusal, match="expired"):
-            open_preview(SECRET, token, now=late)
+        with pytest.raises(ApiError, match="expired"):
+            verify_preview_link(SECRET, token, now=late)
     at = data.draw(st.integers(0, token.index(".") - 1))
     changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_preview(SECRET, changed, now=0)
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_preview_link(SECRET, changed, now=0)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +207,13 @@ def test_a_file_is_sent_as_what_it_is(path: str, expected: str) -> None:
 
 
 def test_links_hold_for_a_week() -> None:
-    links = Links(SECRET, "https://x.example")
+    links = SignedLinks(SECRET, "https://x.example")
     url = links.preview("s", "a b/index.html") or ""
     assert url.endswith("/a%20b/index.html")
     token = url.split("/")[4]
-    assert open_preview(SECRET, token, now=time.time() + 6.9 * 86400) == "s"
-    with pytest.raises(Refusal):
-        open_preview(SECRET, token, now=time.time() + 7.1 * 86400)
+    assert verify_preview_link(SECRET, token, now=time.time() + 6.9 * 86400) == "s"
+    with pytest.raises(ApiError):
+        verify_preview_link(SECRET, token, now=time.time() + 7.1 * 86400)
     assert (links.file("s", "a") or "").startswith("https://x.example/files/")
 
 

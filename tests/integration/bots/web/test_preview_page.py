@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from bots.web import health
-from bots.web.links import sign_preview
+from bots.web.links import sign_preview_link
 from tests.integration.bots.web.stage import Stage
 from tests.integration.simulator.page.browser import chromium, window
 
@@ -36,7 +36,7 @@ document.body.append('ready');
 def answers(stage: Stage, status: int) -> float:
     """How many requests for a new thread were answered so."""
     labels = {"method": "POST", "route": "/api/thread", "status": str(status)}
-    registry = stage.app[health.WATCH].metrics.registry
+    registry = stage.app[health.MONITORING].metrics.registry
     return registry.get_sample_value("threadhand_http_requests_total", labels) or 0
 
 
@@ -54,7 +54,7 @@ async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
     }
     made_before = answers(stage, 201)
     base = str(stage.http._base_url).rstrip("/")
-    url = sign_preview(
+    url = sign_preview_link(
         stage.ports.link_secret, base, lease.thread_id, "site", expires_at=time.time() + 60
     )
     async with window(executable, url) as reader:

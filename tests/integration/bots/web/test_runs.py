@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import time_machine
 
-from bots.web.runs import STREAMS
+from bots.web.runs import OPEN_STREAMS
 from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from tests.integration.bots.web.stage import Stage, staged
@@ -155,7 +155,7 @@ async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
             await reading(stage)
             response.close()
         async with asyncio.timeout(5):
-            while stage.app[STREAMS] or stage.bus._readers:
+            while stage.app[OPEN_STREAMS] or stage.bus._readers:
                 await asyncio.sleep(0.005)
 
 

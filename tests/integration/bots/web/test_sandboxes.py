@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.web.errors import Refusal
-from bots.web.health import WATCH
-from bots.web.links import link_secret, open_link, sign_link
-from bots.web.sandboxes import attachment, workspace_path
+from bots.web.errors import ApiError
+from bots.web.health import MONITORING
+from bots.web.links import link_secret, sign_file_link, verify_file_link
+from bots.web.sandbox_files import attachment, workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
 from core.domain.threads import Lease
@@ -95,7 +95,7 @@ async def test_a_reader_that_leaves_is_no_error_of_ours(
     await reader.readexactly(1000)
     writer.transport.abort()
     async with asyncio.timeout(20):
-        while b"files/content" not in stage.app[WATCH].metrics.text(None):
+        while b"files/content" not in stage.app[MONITORING].metrics.text(None):
             await asyncio.sleep(0.01)
     assert caplog.records == []
 
@@ -162,7 +162,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
         stage.http.headers["Authorization"] = "Bearer t"
         lease, _ = await with_files(stage, {"big.bin": b"12345"})
         del stage.http.headers["Authorization"]
-        url = sign_link(
+        url = sign_file_link(
             stage.ports.link_secret,
             "https://agent.example/",
             lease.thread_id,
@@ -175,7 +175,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
 
 
 async def test_an_expired_link_is_gone(stage: Stage) -> None:
-    url = sign_link(stage.ports.link_secret, "", "s", "a", expires_at=time.time() - 1)
+    url = sign_file_link(stage.ports.link_secret, "", "s", "a", expires_at=time.time() - 1)
     assert (await stage.json("GET", url, status=410))["error"] == "link_expired"
 
 
@@ -184,28 +184,28 @@ SECRET = b"k" * 32
 
 @pytest.mark.parametrize("token", ["", "x", "a.b", "%%%.%%%", "é.é", "W10.W10"])
 async def test_a_forged_link_is_unknown(token: str) -> None:
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_link(SECRET, token)
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_file_link(SECRET, token)
 
 
 @given(st.text(), st.integers(0, 10_000), st.data())
 def test_a_link_opens_as_signed_and_no_changed_one_does(path: str, late: int, data: Any) -> None:
-    token = sign_link(SECRET, "", "s", path, expires_at=1000).removeprefix("/files/")
+    token = sign_file_link(SECRET, "", "s", path, expires_at=1000).removeprefix("/files/")
     if late <= 1000:
-        assert open_link(SECRET, token, now=late) == ("s", path)
+        assert verify_file_link(SECRET, token, now=late) == ("s", path)
     else:
-        with pytest.raises(Refusal, match="expired"):
-            open_link(SECRET, token, now=late)
+        with pytest.raises(ApiError, match="expired"):
+            verify_file_link(SECRET, token, now=late)
     at = data.draw(st.integers(0, token.index(".") - 1))
     changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_link(SECRET, changed, now=0)
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_file_link(SECRET, changed, now=0)
 
 
 def test_another_secret_opens_nothing() -> None:
-    token = sign_link(b"other", "", "s", "a", expires_at=1000).removeprefix("/files/")
-    with pytest.raises(Refusal):
-        open_link(SECRET, token, now=0)
+    token = sign_file_link(b"other", "", "s", "a", expires_at=1000).removeprefix("/files/")
+    with pytest.raises(ApiError):
+        verify_file_link(SECRET, token, now=0)
 
 
 def test_the_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
 def test_no_path_leads_out(path: str) -> None:
     try:
         inside = workspace_path(path)
-    except Refusal:
+    except ApiError:
         return
     assert not inside.startswith("/")
     assert ".." not in inside.split("/")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bots.web import upload_spool
-from bots.web.upload_spool import SpoolFiles, TooLarge
+from bots.web.upload_spool import TooLarge, UploadSource
 from core.domain.errors import AgentError
 from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
@@ -31,7 +31,7 @@ async def full_disk() -> AsyncIterator[bytes]:
 
 async def read(folder: Path, file_ref: str, *, bytes_max: int = 100) -> bytes:
     file = IncomingFile(file_ref=file_ref, name="a.txt")
-    return b"".join([p async for p in SpoolFiles(folder).open(file, bytes_max=bytes_max)])
+    return b"".join([p async for p in UploadSource(folder).open(file, bytes_max=bytes_max)])
 
 
 async def test_what_is_stored_can_be_read_more_than_once(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_a_file_over_the_readers_limit_is_refused(tmp_path: Path) -> None:
 async def stale(folder: Path) -> None:
     """An upload that nobody can want any more."""
     file_ref, _ = await upload_spool.store(folder, pieces(b"old"), bytes_max=10)
-    week_ago = time.time() - upload_spool.KEPT_SECONDS - 60
+    week_ago = time.time() - upload_spool.RETENTION_SECONDS - 60
     os.utime(folder / file_ref.removeprefix("spool:"), (week_ago, week_ago))
 
 
@@ -107,7 +107,9 @@ async def until_empty(folder: Path) -> None:
 
 async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:
     await stale(tmp_path)
-    sweeping = spawn(upload_spool.keep_swept(tmp_path, pause_seconds=0.01), name="sweeper")
+    sweeping = spawn(
+        upload_spool.delete_old_uploads_periodically(tmp_path, pause_seconds=0.01), name="sweeper"
+    )
     try:
         await until_empty(tmp_path)
         await stale(tmp_path)
@@ -126,7 +128,7 @@ async def test_old_uploads_are_swept_and_new_ones_stay(tmp_path: Path) -> None:
     assert upload_spool.sweep(tmp_path / "missing") == 0
     old, _ = await upload_spool.store(tmp_path, pieces(b"old"), bytes_max=10)
     new, _ = await upload_spool.store(tmp_path, pieces(b"new"), bytes_max=10)
-    week_ago = time.time() - upload_spool.KEPT_SECONDS - 60
+    week_ago = time.time() - upload_spool.RETENTION_SECONDS - 60
     os.utime(tmp_path / old.removeprefix("spool:"), (week_ago, week_ago))
     assert upload_spool.sweep(tmp_path) == 1
     assert await read(tmp_path, new) == b"new"

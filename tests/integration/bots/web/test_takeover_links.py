@@ -9,11 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bots.inbound.decide import AskAnswered, IncomingMessage
-from bots.web.errors import Refusal
-from bots.web.links import Links, open_takeover, sign_takeover
+from bots.inbound.actions import AskAnswered, IncomingMessage
+from bots.web.errors import ApiError
+from bots.web.links import SignedLinks, sign_takeover_link, verify_takeover_link
 from bots.web.takeover.claims import Claims, is_holder
-from bots.web.takeover.sessions import DESK, IDLE
+from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.finish import ending_of
@@ -55,7 +55,7 @@ async def opened(stage: Stage, *, seconds: float = 600) -> Door:
     origin = str(stage.http._base_url).rstrip("/")
     thread_id = await stage.thread()
     lease = await stage.claimed(await stage.send(thread_id))
-    link = sign_takeover(SECRET, origin, thread_id, expires_at=time.time() + seconds)
+    link = sign_takeover_link(SECRET, origin, thread_id, expires_at=time.time() + seconds)
     reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     journal = SqlRunJournal(stage.database)
@@ -66,19 +66,19 @@ async def opened(stage: Stage, *, seconds: float = 600) -> Door:
 
 
 def test_a_link_says_its_thread_and_is_another_each_time() -> None:
-    links = Links(SECRET, "https://agent.example")
+    links = SignedLinks(SECRET, "https://agent.example")
     first, second = str(links.takeover("t1")), str(links.takeover("t1"))
     assert first.startswith("https://agent.example/takeover/")
     assert first != second
-    assert open_takeover(SECRET, first.rpartition("/")[2]).thread_id == "t1"
-    assert Links(SECRET, "").takeover("t1") is None
+    assert verify_takeover_link(SECRET, first.rpartition("/")[2]).thread_id == "t1"
+    assert SignedLinks(SECRET, "").takeover("t1") is None
 
 
 def test_a_file_link_is_no_take_over_link() -> None:
-    links = Links(SECRET, "https://agent.example")
+    links = SignedLinks(SECRET, "https://agent.example")
     token = str(links.file("t1", "a")).rpartition("/")[2]
-    with pytest.raises(Refusal, match="not one of ours"):
-        open_takeover(SECRET, token)
+    with pytest.raises(ApiError, match="not one of ours"):
+        verify_takeover_link(SECRET, token)
 
 
 def test_only_the_first_of_many_gets_the_cookie(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ async def test_a_link_that_is_spelled_otherwise_is_not_ours(door: Door) -> None:
     for path in (door.path[:-1] + twin, f"{door.path}=", f"{door.path}%3D"):
         other = Door(door.stage, door.thread_id, path, door.origin)
         assert (await other.start()).status == 404
-        with pytest.raises(Refusal, match="not one of ours"):
-            open_takeover(SECRET, path.rpartition("/")[2])
+        with pytest.raises(ApiError, match="not one of ours"):
+            verify_takeover_link(SECRET, path.rpartition("/")[2])
 
 
 async def test_looking_takes_nothing(door: Door) -> None:
@@ -201,11 +201,11 @@ async def test_where_another_answer_came_first_it_is_a_message(door: Door) -> No
 
 
 async def test_a_browser_that_nobody_uses_goes_back_by_itself(door: Door) -> None:
-    door.stage.app[DESK]._idle_seconds = 0.2
+    door.stage.app[TAKEOVER_SESSIONS]._idle_seconds = 0.2
     await door.start()
     said = await until_received(door)
     assert isinstance(said, AskAnswered)
-    assert said.value == IDLE
+    assert said.value == IDLE_TOO_LONG
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.inbound.decide import IncomingMessage
-from bots.web.requests import safe_name
-from bots.web.upload_spool import SpoolFiles
+from bots.inbound.actions import IncomingMessage
+from bots.web.request_parsing import safe_name
+from bots.web.upload_spool import UploadSource
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.stores import JournalEntry
@@ -87,7 +87,7 @@ async def test_uploads_wait_in_the_spool(stage: Stage, tmp_path: Path) -> None:
         "application/octet-stream",
         0,
     )
-    source = SpoolFiles(tmp_path / "uploads")
+    source = UploadSource(tmp_path / "uploads")
     assert b"".join([p async for p in source.open(table, bytes_max=10_000)]) == b"a,b\n" * 900
     assert [p async for p in source.open(empty, bytes_max=10_000)] == []
 

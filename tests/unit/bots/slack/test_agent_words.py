@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.decide import CommandCalled, IncomingMessage, MessageEdited
+from bots.inbound.actions import CommandCalled, IncomingMessage, MessageEdited
 from bots.slack.events.parse import parse_event
 from tests.unit.bots.slack.test_parse import KNOWN, fixture, message
 

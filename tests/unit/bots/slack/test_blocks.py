@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task, ViewState, apply
-from bots.inbound.decide import AskAnswered, RunButtonPressed
+from bots.inbound.actions import AskAnswered, RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
 from bots.slack.events.payload import get_objects, get_text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound.decide import AskAnswered, RunButtonPressed
+from bots.inbound.actions import AskAnswered, RunButtonPressed
 from bots.slack.events.parse import Ignored, parse_click, parse_event
 from core.domain.messages import JsonObject
 from tests.unit.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread

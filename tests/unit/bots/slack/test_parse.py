@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bots.inbound.decide import (
+from bots.inbound.actions import (
     CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
-    StopWished,
+    StopRequested,
 )
 from bots.slack.events.parse import Ignored, ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
@@ -204,7 +204,7 @@ def test_a_word_with_a_file_or_more_words_is_a_message():
 
 
 def test_stop_alone_in_a_thread_is_a_wish_to_stop():
-    assert parse_event(message("stop", ts=REPLY, thread_ts=ROOT), KNOWN) == StopWished(
+    assert parse_event(message("stop", ts=REPLY, thread_ts=ROOT), KNOWN) == StopRequested(
         address=thread(), dedupe_key=f"slack:T1:C1:{REPLY}", message_ref="", person=ALICE
     )
 
@@ -265,7 +265,7 @@ def reaction(name: str, user: str = "U1") -> JsonObject:
 @pytest.mark.parametrize("name", ["x", "no_entry", "octagonal_sign"])
 def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
     known = ParseContext(identity=IDENTITY, names=KNOWN.names, reacted_thread=ROOT)
-    assert parse_event(reaction(name), known) == StopWished(
+    assert parse_event(reaction(name), known) == StopRequested(
         address=thread(),
         dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",
         message_ref=REPLY,
@@ -286,7 +286,7 @@ def test_the_stop_of_the_platform_stops_the_thread():
         "user": "U1",
         "event_ts": "9.1",
     }
-    assert parse_event(event, KNOWN) == StopWished(
+    assert parse_event(event, KNOWN) == StopRequested(
         address=thread("D1"),
         dedupe_key=f"slack:T1:D1:{ROOT}:session:9.1",
         message_ref="",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.decide import Standing
+from bots.inbound.actions import ActorContext
 from bots.slack.web_api.people import parse_standing
 from core.domain.messages import JsonObject
 
@@ -10,16 +10,18 @@ from core.domain.messages import JsonObject
 @pytest.mark.parametrize(
     ("user", "standing"),
     [
-        ({"id": "U1", "team_id": "T1"}, Standing()),
-        ({"id": "U1", "team_id": "T1", "is_restricted": True}, Standing(is_guest=True)),
-        ({"id": "U1", "team_id": "T9"}, Standing(home_id="T9")),
-        ({"id": "U1", "team_id": "T9", "enterprise_user": {"teams": ["T1"]}}, Standing()),
-        ({"id": "U1", "team_id": "T9", "is_stranger": True}, Standing(home_id="T9")),
-        ({"id": "U1", "name": "alice"}, Standing()),
-        ({"id": "U1", "is_ultra_restricted": True}, Standing(is_guest=True)),
-        ({"id": "U1", "is_stranger": True}, Standing(is_known=False)),
-        ({}, Standing(is_known=False)),
+        ({"id": "U1", "team_id": "T1"}, ActorContext()),
+        ({"id": "U1", "team_id": "T1", "is_restricted": True}, ActorContext(is_guest=True)),
+        ({"id": "U1", "team_id": "T9"}, ActorContext(home_id="T9")),
+        ({"id": "U1", "team_id": "T9", "enterprise_user": {"teams": ["T1"]}}, ActorContext()),
+        ({"id": "U1", "team_id": "T9", "is_stranger": True}, ActorContext(home_id="T9")),
+        ({"id": "U1", "name": "alice"}, ActorContext()),
+        ({"id": "U1", "is_ultra_restricted": True}, ActorContext(is_guest=True)),
+        ({"id": "U1", "is_stranger": True}, ActorContext(is_known=False)),
+        ({}, ActorContext(is_known=False)),
     ],
 )
-def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, standing: Standing):
+def test_a_person_is_known_by_the_workspace_they_come_from(
+    user: JsonObject, standing: ActorContext
+):
     assert parse_standing(user, "T1") == standing

@@ -1,6 +1,6 @@
 """Messages that say with blocks what others say with their text."""
 
-from bots.inbound.decide import IncomingMessage
+from bots.inbound.actions import IncomingMessage
 from bots.slack.events.parse import ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject

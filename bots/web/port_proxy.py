@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from aiohttp import (
     ClientConnectionError,
     ClientError,
+    ClientResponse,
     ClientSession,
     ClientTimeout,
     ClientWebSocketResponse,
@@ -24,52 +26,112 @@ from aiohttp import (
 from aiohttp.typedefs import Handler
 from yarl import URL
 
-from bots.web.deps import PORTS, WebPorts
-from bots.web.errors import Refusal
-from bots.web.exposed_ports.headers import Headers, headers_for_inside, headers_for_people
-from bots.web.exposed_ports.hostnames import exposed_host, label_in, opened
-from bots.web.sandboxes import READER_FENCE
+from bots.web.deps import DEPS, WebDeps
+from bots.web.errors import ApiError
+from bots.web.links import exposed_ports_domain, label_from_host, opened
+from bots.web.sandbox_files import READER_FENCE
 from core.domain.errors import AgentError, ToolError
 from core.ports import PortStream
 from core.server_shutdown import stop_accepting
 from core.tasks import cancel, spawn
 
+Headers = list[tuple[str, str]]
+_OWN_COOKIE = "threadhand"
+_BETWEEN_TWO = (
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+    *("te", "trailer", "transfer-encoding", "upgrade", "host"),
+)
+_OF_PROXIES = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
+_NOT_FOR_INSIDE = frozenset((*_BETWEEN_TWO, *_OF_PROXIES, "cookie", "authorization", "origin"))
+_NOT_FOR_PEOPLE = frozenset(
+    (
+        *(*_BETWEEN_TWO, "set-cookie", "location"),
+        *("strict-transport-security", "alt-svc", "clear-site-data"),
+    )
+)
+_DOMAIN_OF_COOKIE = re.compile(r";\s*domain\s*=[^;]*", re.IGNORECASE)
+_REFERRER = "Referrer-Policy"
+
+
+def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
+    """Without what is between people and us: our cookies, our token, what proxies add."""
+    given, host = request.headers, request.headers[hdrs.HOST]
+    headers = _without(given.items(), _NOT_FOR_INSIDE, given.get(hdrs.CONNECTION, ""))
+    headers.append((hdrs.HOST, f"localhost:{port}"))
+    if cookies := _foreign_cookies(given.getall(hdrs.COOKIE, [])):
+        headers.append((hdrs.COOKIE, cookies))
+    token, authorization = request.app[DEPS].api_token, given.get(hdrs.AUTHORIZATION, "")
+    if authorization and not (token and token in authorization):
+        headers.append((hdrs.AUTHORIZATION, authorization))
+    if origin := given.get(hdrs.ORIGIN):
+        is_own = origin.partition("://")[2] == host
+        headers.append((hdrs.ORIGIN, f"http://localhost:{port}" if is_own else origin))
+    return [*headers, ("X-Forwarded-Host", host), ("X-Forwarded-Proto", request.scheme)]
+
+
+def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
+    """Without power over other names below the domain; the address with its secret label is told to no other site."""
+    given = answer.headers
+    headers = _without(given.items(), _NOT_FOR_PEOPLE, given.get(hdrs.CONNECTION, ""))
+    for cookie in given.getall(hdrs.SET_COOKIE, []):
+        headers.append((hdrs.SET_COOKIE, _DOMAIN_OF_COOKIE.sub("", cookie)))
+    if target := given.get(hdrs.LOCATION):
+        own = rf"^https?://(localhost|127\.0\.0\.1):{port}(?=[/?#]|$)"
+        headers.append((hdrs.LOCATION, re.sub(own, "", target) or "/"))
+    if _REFERRER not in given:
+        headers.append((_REFERRER, "same-origin"))
+    return headers
+
+
+def _without(
+    headers: Iterable[tuple[str, str]], unwanted: frozenset[str], connection: str
+) -> Headers:
+    """`connection` is the header of that name, which names more that is between two."""
+    named = unwanted.union(part.strip().lower() for part in connection.split(","))
+    return [(name, value) for name, value in headers if name.lower() not in named]
+
+
+def _foreign_cookies(lines: list[str]) -> str:
+    parts = (part.strip() for line in lines for part in line.split(";"))
+    return "; ".join(part for part in parts if part and not part.lower().startswith(_OWN_COOKIE))
+
+
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 20.0
 SILENCE_SECONDS = 600.0
-GATES_MAX = 200
+PORT_PROXIES_MAX = 200
 CONNECTIONS_MAX = 50
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _PIECE_BYTES = 1 << 16
 
 
 @web.middleware
-async def lead_to_ports(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What comes under the name of an exposed port goes there, and nowhere else: no route of ours is on that origin."""
-    ports = request.app[PORTS]
-    host = exposed_host(ports.expose_domain, ports.public_url)
-    label = label_in(request.headers.get(hdrs.HOST, ""), host)
+    ports = request.app[DEPS]
+    host = exposed_ports_domain(ports.expose_domain, ports.public_url)
+    label = label_from_host(request.headers.get(hdrs.HOST, ""), host)
     if not label:
         return await handler(request)
     thread_id, port = opened(ports.link_secret, label)
     if ports.sandboxes is None or await ports.conversations.snapshot(thread_id) is None:
-        raise Refusal(404, "not_found", "What was here is gone.")
-    gate = await request.app[GATES].to(thread_id, port)
+        raise ApiError(404, "not_found", "What was here is gone.")
+    gate = await request.app[PORT_PROXIES].to(thread_id, port)
     try:
         return await _carried(request, gate)
     except (ClientConnectionError, TimeoutError) as error:
-        raise Refusal(
+        raise ApiError(
             502, "nothing_listens", f"Nothing answers on port {port} of the sandbox just now."
         ) from error
     except ClientError as error:
-        raise Refusal(
+        raise ApiError(
             502, "bad_answer", f"What answers on port {port} of the sandbox is no web server."
         ) from error
 
 
 @dataclass(slots=True)
-class Gate:
+class PortProxy:
     """The way to one port: a socket of this machine, private to this program, whose connections end in the sandbox.
 
     State: the connections, each carried by a task.
@@ -88,21 +150,21 @@ class Gate:
             await cancel(carrier)
 
 
-class Gates:
+class PortProxies:
     """The ways in use, by thread and port. State: the sockets, in a folder of their own."""
 
-    def __init__(self, ports: WebPorts) -> None:
+    def __init__(self, ports: WebDeps) -> None:
         self._ports = ports
         self._folder: Path | None = None
-        self._gates: dict[tuple[str, int], Gate] = {}
+        self._gates: dict[tuple[str, int], PortProxy] = {}
         self._numbers = count(1)
         self._opening = asyncio.Lock()
 
-    async def to(self, thread_id: str, port: int) -> Gate:
+    async def to(self, thread_id: str, port: int) -> PortProxy:
         async with self._opening:
             gate = self._gates.pop((thread_id, port), None) or await self._open(thread_id, port)
             self._gates[thread_id, port] = gate  # the newest is last
-            if len(self._gates) > GATES_MAX:
+            if len(self._gates) > PORT_PROXIES_MAX:
                 await self._gates.pop(next(iter(self._gates))).close()
             return gate
 
@@ -113,7 +175,7 @@ class Gates:
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _open(self, thread_id: str, port: int) -> Gate:
+    async def _open(self, thread_id: str, port: int) -> PortProxy:
         if self._folder is None:
             # its mode is 0700: no other user of this machine gets to the sockets
             self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="thports-"))
@@ -136,7 +198,7 @@ class Gates:
             auto_decompress=False,
             timeout=ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS),
         )
-        return Gate(port=port, server=server, session=session, carriers=carriers)
+        return PortProxy(port=port, server=server, session=session, carriers=carriers)
 
     async def _carry(
         self,
@@ -159,14 +221,14 @@ class Gates:
             log.info("no connection to port %d of a sandbox: %s", port, type(error).__name__)
 
 
-GATES: web.AppKey[Gates] = web.AppKey("gates", Gates)
+PORT_PROXIES: web.AppKey[PortProxies] = web.AppKey("gates", PortProxies)
 
 
-async def gates_of(app: web.Application) -> AsyncIterator[None]:
+async def port_proxies_context(app: web.Application) -> AsyncIterator[None]:
     """For `cleanup_ctx`."""
-    app[GATES] = Gates(app[PORTS])
+    app[PORT_PROXIES] = PortProxies(app[DEPS])
     yield
-    await app[GATES].close()
+    await app[PORT_PROXIES].close()
 
 
 async def _inwards(reader: asyncio.StreamReader, stream: PortStream) -> None:
@@ -198,9 +260,9 @@ async def _quietly(work: Awaitable[None]) -> None:
         log.debug("a connection to a sandbox ended: %s", type(error).__name__)
 
 
-async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
+async def _carried(request: web.Request, gate: PortProxy) -> web.StreamResponse:
     url = URL(f"http://localhost:{gate.port}{request.raw_path}", encoded=True)
-    headers = headers_for_inside(request, gate.port)
+    headers = request_headers_for_sandbox(request, gate.port)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         return await _talk(request, gate, url, headers)
     async with gate.session.request(
@@ -214,7 +276,7 @@ async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
         response = web.StreamResponse(
             status=answer.status,
             reason=answer.reason,
-            headers=headers_for_people(answer, gate.port),
+            headers=response_headers_for_client(answer, gate.port),
         )
         await response.prepare(request)
         async for piece in answer.content.iter_any():
@@ -224,7 +286,7 @@ async def _carried(request: web.Request, gate: Gate) -> web.StreamResponse:
 
 
 async def _talk(
-    request: web.Request, gate: Gate, url: URL, headers: Headers
+    request: web.Request, gate: PortProxy, url: URL, headers: Headers
 ) -> web.WebSocketResponse:
     wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
     protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))

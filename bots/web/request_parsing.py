@@ -10,8 +10,8 @@ from typing import cast
 from aiohttp import BodyPartReader, web
 
 from bots.web import upload_spool
-from bots.web.deps import PORTS
-from bots.web.errors import Refusal
+from bots.web.deps import DEPS
+from bots.web.errors import ApiError
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 
@@ -27,7 +27,7 @@ _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class MessageRequest:
     text: str
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
@@ -37,17 +37,17 @@ def path_id(request: web.Request, name: str) -> str:
     """The id in the address. Raises Refusal 400 for what cannot be one."""
     value = request.match_info[name]
     if not _ID.fullmatch(value):
-        raise Refusal(400, "bad_id", f"The {name} is not an id.")
+        raise ApiError(400, "bad_id", f"The {name} is not an id.")
     return value
 
 
-def whole_number(request: web.Request, name: str, *, default: int, largest: int) -> int:
+def parse_query_integer(request: web.Request, name: str, *, default: int, largest: int) -> int:
     """A query parameter from 0 to `largest`. Raises Refusal 400."""
     text = request.query.get(name)
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) > largest:
-        raise Refusal(400, "bad_request", f"{name} must be a whole number from 0 to {largest}.")
+        raise ApiError(400, "bad_request", f"{name} must be a whole number from 0 to {largest}.")
     return int(text)
 
 
@@ -55,37 +55,37 @@ def idempotency_key(request: web.Request) -> str | None:
     """The header that makes a repeated request one and the same. Raises Refusal 400."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
-        raise Refusal(
+        raise ApiError(
             400, "bad_request", "Idempotency-Key must have 1 to 200 printable ASCII characters."
         )
     return key
 
 
-async def json_object(request: web.Request) -> JsonObject:
+async def parse_json_object(request: web.Request) -> JsonObject:
     """The body; an empty one is an empty object. Raises Refusal 400, 413 or 415."""
     body = await request.read()
     if not body:
         return {}
     if request.content_type != "application/json":
-        raise Refusal(415, "unsupported_media_type", "Send JSON, or a multipart form.")
+        raise ApiError(415, "unsupported_media_type", "Send JSON, or a multipart form.")
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refusal(400, "bad_json", "The body is not valid JSON.") from None
+        raise ApiError(400, "bad_json", "The body is not valid JSON.") from None
     if not isinstance(content, dict):
-        raise Refusal(400, "bad_json", "The body must be a JSON object.")
+        raise ApiError(400, "bad_json", "The body must be a JSON object.")
     return cast(JsonObject, content)
 
 
-def text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
+def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
     """A string of the body, empty where it is missing. Raises Refusal 400."""
     value = body.get(name, "")
     if not isinstance(value, str):
-        raise Refusal(400, "bad_request", f"{name} must be a string.")
+        raise ApiError(400, "bad_request", f"{name} must be a string.")
     return _checked(value, name, characters_max)
 
 
-async def draft(request: web.Request) -> Draft:
+async def draft(request: web.Request) -> MessageRequest:
     """A message: JSON `{"text"}`, or a multipart form with `text` and files of any field name; either with `agent_id`.
 
     Files go to the spool piece by piece; when the message is refused none of them stays.
@@ -93,51 +93,52 @@ async def draft(request: web.Request) -> Draft:
     if request.content_type.startswith("multipart/"):
         message = await _form(request)
     else:
-        body = await json_object(request)
-        message = Draft(
-            text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX),
-            agent_id=text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX) or None,
+        body = await parse_json_object(request)
+        message = MessageRequest(
+            parse_text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX),
+            agent_id=parse_text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX)
+            or None,
         )
     if not message.text.strip() and not message.files:
-        raise Refusal(400, "empty_message", "A message needs a text or a file.")
+        raise ApiError(400, "empty_message", "A message needs a text or a file.")
     return message
 
 
-def discard_files(request: web.Request, files: tuple[IncomingFile, ...]) -> None:
+def discard_uploads(request: web.Request, files: tuple[IncomingFile, ...]) -> None:
     """Removes what `draft` put into the spool."""
     for file in files:
-        upload_spool.discard(request.app[PORTS].spool_folder, file.file_ref)
+        upload_spool.discard(request.app[DEPS].spool_folder, file.file_ref)
 
 
-async def _form(request: web.Request) -> Draft:
+async def _form(request: web.Request) -> MessageRequest:
     texts: dict[str, str] = {}
     files: list[IncomingFile] = []
     try:
         reader = await request.multipart()
         while (part := await reader.next()) is not None:
             if not isinstance(part, BodyPartReader):
-                raise Refusal(400, "bad_form", "Forms inside forms are not taken.")
+                raise ApiError(400, "bad_form", "Forms inside forms are not taken.")
             if part.filename is not None:
                 _check_room(files)
                 files.append(await _spooled(request, part))
             elif part.name in _FORM_FIELDS:
                 texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
             else:
-                raise Refusal(
+                raise ApiError(
                     400, "bad_form", "The form takes the fields text and agent_id, and files."
                 )
     except (ValueError, AssertionError) as error:
-        discard_files(request, tuple(files))
-        raise Refusal(400, "bad_form", "The form is broken.") from error
+        discard_uploads(request, tuple(files))
+        raise ApiError(400, "bad_form", "The form is broken.") from error
     except BaseException:
-        discard_files(request, tuple(files))
+        discard_uploads(request, tuple(files))
         raise
-    return Draft(texts.get("text", ""), tuple(files), texts.get("agent_id") or None)
+    return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None)
 
 
 def _check_room(files: list[IncomingFile]) -> None:
     if len(files) >= FILES_MAX:
-        raise Refusal(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
+        raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
 
 
 async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> str:
@@ -145,19 +146,19 @@ async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> st
     while piece := await part.read_chunk():
         content += piece
         if len(content) > JSON_BYTES_MAX:
-            raise Refusal(413, "too_large", "The text is too long.")
+            raise ApiError(413, "too_large", "The text is too long.")
     return _checked(content.decode(errors="replace"), name, characters_max)
 
 
 async def _spooled(request: web.Request, part: BodyPartReader) -> IncomingFile:
-    ports = request.app[PORTS]
+    ports = request.app[DEPS]
     try:
         file_ref, size = await upload_spool.store(
             ports.spool_folder, _pieces(part), bytes_max=ports.upload_bytes_max
         )
     except upload_spool.TooLarge:
         limit = ports.upload_bytes_max / 2**20
-        raise Refusal(413, "too_large", f"A file may have at most {limit:.4g} MB.") from None
+        raise ApiError(413, "too_large", f"A file may have at most {limit:.4g} MB.") from None
     mime_type = part.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if not _MIME.fullmatch(mime_type):
         mime_type = "application/octet-stream"
@@ -179,5 +180,5 @@ def safe_name(name: str) -> str:
 
 def _checked(text: str, name: str, characters_max: int) -> str:
     if len(text) > characters_max:
-        raise Refusal(413, "too_large", f"{name} may have at most {characters_max} characters.")
+        raise ApiError(413, "too_large", f"{name} may have at most {characters_max} characters.")
     return text.replace("\x00", "").encode("utf-8", "replace").decode()

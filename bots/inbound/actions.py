@@ -35,22 +35,24 @@ CommandName = Literal[
     "who",
     "audit",
 ]
-_NAMED = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
-PLAN_WORDS = re.compile(
+_AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
+PLAN_COMMAND = re.compile(
     r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
 )
 """The command as a whole message: a sentence that only begins with the word is a request."""
-ADMIN_WORDS = re.compile(
+ADMIN_COMMAND = re.compile(
     r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})",
     re.IGNORECASE,
 )
 """Words of admins that something follows; as with plans, the whole message."""
 
-AT_WORK = "Another agent is at work here: ask for this one when that is done, or stop it first."
+ANOTHER_AGENT_RUNNING = (
+    "Another agent is at work here: ask for this one when that is done, or stop it first."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ActorContext:
     """What the platform says of whoever acts, at that moment. `is_known`: False where it did not say it.
 
     `groups`: ids of their roles or user groups; None where it did not say them. `home_id`: their own workspace, where
@@ -67,7 +69,7 @@ class Standing:
     expects_answer: bool = False
 
 
-MEMBER = Standing()
+MEMBER = ActorContext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class IncomingMessage:
     is_addressed: bool
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class MessageEdited:
     author: Person
     text: str
     sent_at: datetime
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class MessageDeleted:
     message_ref: str
     author: Person
     sent_at: datetime
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ class AskAnswered:
     value: str
     person: Person
     sent_at: datetime
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +137,18 @@ class RunButtonPressed:
     run_id: str
     action: Literal["stop", "retry", "continue"]
     person: Person
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopWished:
+class StopRequested:
     """A cross on the request (`message_ref`), or the platform's own stop sign (`message_ref` empty)."""
 
     address: Address
     dedupe_key: str
     message_ref: str
     person: Person
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +161,16 @@ class CommandCalled:
     argument: str
     person: Person
     files: tuple[IncomingFile, ...] = ()
-    standing: Standing = MEMBER
+    standing: ActorContext = MEMBER
 
 
-Inbound = (
+UserAction = (
     IncomingMessage
     | MessageEdited
     | MessageDeleted
     | AskAnswered
     | RunButtonPressed
-    | StopWished
+    | StopRequested
     | CommandCalled
 )
 
@@ -187,16 +189,16 @@ NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """To whoever did something that the platform does not tell again, while the database is away."""
 
 
-def person_of(inbound: Inbound) -> Person:
+def acting_person(inbound: UserAction) -> Person:
     """Whoever did it."""
     if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
         return inbound.author
     return inbound.person
 
 
-def admin_word(text: str) -> tuple[CommandName, str] | None:
+def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
     """A word of admins and what follows it, where the whole text is one."""
-    found = ADMIN_WORDS.fullmatch(text.strip())
+    found = ADMIN_COMMAND.fullmatch(text.strip())
     if found is None:
         return None
     if found["audit"]:
@@ -204,9 +206,9 @@ def admin_word(text: str) -> tuple[CommandName, str] | None:
     return cast(CommandName, found["name"].lower()), found["argument"]
 
 
-def named_agent(text: str) -> tuple[str | None, str]:
+def split_agent_prefix(text: str) -> tuple[str | None, str]:
     """Who is asked for by a leading `agent:<name>`, and the text without that."""
-    named = _NAMED.match(text)
+    named = _AGENT_PREFIX.match(text)
     return (named[1].lower(), text[named.end() :]) if named else (None, text)
 
 
@@ -234,7 +236,7 @@ def decide_message(
             )
         active = snapshot.active_run if snapshot else None
         if active is not None and active.agent_id != message.agent_id:
-            return Ignore(reason="another agent is at work", notice=AT_WORK)
+            return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
     open_ask = snapshot.open_ask if snapshot else None
     return Accept(ask_id=open_ask.ask_id if open_ask else None)
 
@@ -255,7 +257,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
     return Accept()
 
 
-def decide_stop(stop: StopWished, snapshot: ThreadSnapshot | None) -> Decision:
+def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
     """A cross counts on the request of the active run only."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")

@@ -8,26 +8,25 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
 
-from bots.inbound.access import Policy
-from bots.inbound.commands.admin import act_of
-from bots.inbound.commands.dispatch import CommandDesk, answer_command
-from bots.inbound.decide import (
+from bots.inbound.access import AccessCheck, AccessPolicy
+from bots.inbound.actions import (
     AskAnswered,
     CommandCalled,
-    Inbound,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     Outcome,
     RunButtonPressed,
-    StopWished,
+    StopRequested,
+    UserAction,
     decide_answer,
     decide_delete,
     decide_edit,
     decide_message,
     decide_stop,
 )
-from bots.inbound.pairing import Door
+from bots.inbound.commands.admin import audit_entry_for
+from bots.inbound.commands.dispatch import CommandDeps, answer_command
 from core.agents.definition import AgentDefinition
 from core.domain.pairing import Pairings
 from core.domain.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
@@ -36,13 +35,13 @@ from core.stores import Decide, Inbox, StopRequests
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2
-LOOKS_MAX = 10
+POLL_SECONDS = 0.2
+POLLS_MAX = 10
 """A platform waits three seconds for its acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reception:
+class ActionReceiver:
     """Turns parsed inbound facts into stored ones, and wakes whoever works on them.
 
     `wake_delivery` tells the delivery that a run has something new to show; `answering` are the keys of the words that
@@ -53,26 +52,26 @@ class Reception:
     stops: StopRequests
     queue: RunQueue
     signals: StopSignals
-    policy: Policy
-    desk: CommandDesk
+    policy: AccessPolicy
+    desk: CommandDeps
     wake_delivery: Callable[[str], None]
     pairings: Pairings | None = None
     answering: set[str] = field(default_factory=set[str])
 
-    async def receive(self, inbound: Inbound) -> Outcome:
+    async def receive(self, inbound: UserAction) -> Outcome:
         """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
-        door = Door(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
+        door = AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
         if (refused := await door.refused(inbound)) is not None:
             return refused
-        return await self.take_in(inbound)
+        return await self.receive_trusted(inbound)
 
-    async def take_in(self, inbound: Inbound) -> Outcome:
+    async def receive_trusted(self, inbound: UserAction) -> Outcome:
         """As `receive`, from whoever has shown another right: the API's token, or the link to a browser."""
         match inbound:
             case RunButtonPressed():
                 return await self._press(inbound)
             case CommandCalled(name="stop"):
-                wish = StopWished(
+                wish = StopRequested(
                     address=inbound.address,
                     dedupe_key=inbound.dedupe_key,
                     message_ref="",
@@ -87,7 +86,7 @@ class Reception:
                 | MessageEdited()
                 | MessageDeleted()
                 | AskAnswered()
-                | StopWished()
+                | StopRequested()
             ):
                 return await self._accept(inbound)
             case _:
@@ -105,7 +104,7 @@ class Reception:
             outcome = await answer_command(called, self.desk)
             if outcome.run_id is not None:
                 await self.stop(outcome.run_id, by=called.person)
-            is_first = await self.inbox.claim(key, act=act_of(called, outcome))
+            is_first = await self.inbox.claim(key, act=audit_entry_for(called, outcome))
             return outcome if is_first else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)
@@ -114,10 +113,10 @@ class Reception:
         """Whoever begins first does it; another process that hears it gives that one a while, which may have died."""
         if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
             return False
-        for _ in range(LOOKS_MAX):
+        for _ in range(POLLS_MAX):
             if await self.inbox.is_claimed(key):
                 return True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return False
 
     async def _accept(self, inbound: "Storable") -> Outcome:
@@ -185,14 +184,14 @@ class Reception:
         return Outcome(run_id=run_id)
 
 
-async def stop_all(reception: Reception, run_ids: Sequence[str]) -> int:
+async def stop_runs(reception: ActionReceiver, run_ids: Sequence[str]) -> int:
     """How many of them were asked to stop; those that are over are left alone."""
     stopped = [await reception.stop(run_id) for run_id in run_ids]
     return sum(not one.is_ignored for one in stopped)
 
 
-Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopWished
-Receive = Callable[[Inbound], Awaitable[Outcome]]
+Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopRequested
+Receive = Callable[[UserAction], Awaitable[Outcome]]
 
 
 def arrival_of(
@@ -212,7 +211,7 @@ def arrival_of(
         case AskAnswered():
             answer = _arrival(inbound, "answer", inbound.person, text=inbound.value)
             return answer, partial(decide_answer, inbound)
-        case StopWished():
+        case StopRequested():
             return _arrival(inbound, "message", inbound.person), partial(decide_stop, inbound)
         case _:
             assert_never(inbound)
@@ -220,7 +219,7 @@ def arrival_of(
 
 def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = "") -> Arrival:
     message_ref = "" if isinstance(inbound, AskAnswered) else inbound.message_ref
-    sent_at = datetime.now(UTC) if isinstance(inbound, StopWished) else inbound.sent_at
+    sent_at = datetime.now(UTC) if isinstance(inbound, StopRequested) else inbound.sent_at
     return Arrival(
         dedupe_key=inbound.dedupe_key,
         address=inbound.address,

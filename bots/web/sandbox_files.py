@@ -1,5 +1,6 @@
 """Files of a sandbox over HTTP: listed, downloaded, and by signed link."""
 
+import mimetypes
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -7,9 +8,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from bots.web import links, requests
-from bots.web.deps import PORTS
-from bots.web.errors import Refusal
+from bots.web import links, request_parsing
+from bots.web.deps import DEPS
+from bots.web.errors import ApiError
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.ports import FileEntry, Files
@@ -22,7 +23,7 @@ PATH_CHARACTERS_MAX = 4096
 async def list_files(request: web.Request) -> web.Response:
     """`GET /api/sandboxes/{sandbox_id}/files?path=`: the entries of a folder."""
     path = workspace_path(request.query.get("path", ""))
-    files = await files_of(request, requests.path_id(request, "sandbox_id"))
+    files = await open_sandbox_files(request, request_parsing.path_id(request, "sandbox_id"))
     entries: list[JsonObject] = [
         {
             "name": entry.path.rsplit("/", 1)[-1],
@@ -39,13 +40,13 @@ async def list_files(request: web.Request) -> web.Response:
 async def send_file(request: web.Request) -> web.StreamResponse:
     """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: always a download, never shown."""
     path = workspace_path(request.query.get("path", ""))
-    return await _download(request, requests.path_id(request, "sandbox_id"), path)
+    return await _download(request, request_parsing.path_id(request, "sandbox_id"), path)
 
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
     """`GET /files/{token}`: the file that a signed link names."""
-    secret = request.app[PORTS].link_secret
-    sandbox_id, path = links.open_link(secret, request.match_info["token"])
+    secret = request.app[DEPS].link_secret
+    sandbox_id, path = links.verify_file_link(secret, request.match_info["token"])
     return await _download(request, sandbox_id, workspace_path(path))
 
 
@@ -60,16 +61,16 @@ def workspace_path(path: str) -> str:
         or any(ord(sign) < 32 or 0xD800 <= ord(sign) <= 0xDFFF for sign in path)
     )
     if is_bad:
-        raise Refusal(400, "bad_path", "The path must lie inside /workspace.")
+        raise ApiError(400, "bad_path", "The path must lie inside /workspace.")
     return "/".join(parts)
 
 
-async def files_of(request: web.Request, sandbox_id: str) -> Files:
+async def open_sandbox_files(request: web.Request, sandbox_id: str) -> Files:
     """Raises Refusal 404 where the thread has no sandbox; starting one for a look would make an empty one."""
-    ports = request.app[PORTS]
+    ports = request.app[DEPS]
     snapshot = await ports.conversations.snapshot(sandbox_id)
     if snapshot is None or not snapshot.thread.sandbox_id or ports.sandboxes is None:
-        raise Refusal(404, "sandbox_not_found", "There is no such sandbox.")
+        raise ApiError(404, "sandbox_not_found", "There is no such sandbox.")
     sandbox = await ports.sandboxes.open(snapshot.thread.thread_id, fence=READER_FENCE)
     return sandbox.files
 
@@ -78,16 +79,16 @@ async def _entries(files: Files, path: str) -> tuple[FileEntry, ...]:
     try:
         return await files.list(path)
     except ToolError:
-        raise Refusal(404, "file_not_found", "There is no such file or folder.") from None
+        raise ApiError(404, "file_not_found", "There is no such file or folder.") from None
 
 
 async def _download(request: web.Request, sandbox_id: str, path: str) -> web.StreamResponse:
     if not path:
-        raise Refusal(400, "bad_path", "Name a file.")
-    files = await files_of(request, sandbox_id)
+        raise ApiError(400, "bad_path", "Name a file.")
+    files = await open_sandbox_files(request, sandbox_id)
     entries = await _entries(files, path)
     if len(entries) != 1 or entries[0].path.strip("/") != path or entries[0].kind != "file":
-        raise Refusal(400, "not_a_file", "This is not a file.")
+        raise ApiError(400, "not_a_file", "This is not a file.")
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Disposition": attachment(path.rsplit("/", 1)[-1]),
@@ -125,11 +126,93 @@ async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
             yield piece[:left]
             left -= min(left, len(piece))
     except ToolError:
-        raise Refusal(404, "file_not_found", "The file can no longer be read.") from None
+        raise ApiError(404, "file_not_found", "The file can no longer be read.") from None
 
 
 def attachment(name: str) -> str:
     """A Content-Disposition that saves under this name (RFC 6266), whatever characters it has."""
-    safe = requests.safe_name(name)
+    safe = request_parsing.safe_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
+
+
+INDEX_FILE = "index.html"
+# `sandbox` without allow-same-origin: an origin of its own that nothing else shares, the API least of all. Modules,
+# fonts and fetch therefore need CORS; whoever has the token may read the files anyway.
+PREVIEW_HEADERS = {
+    "Content-Security-Policy": "sandbox allow-scripts allow-forms allow-popups",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Access-Control-Allow-Origin": "*",
+    "Cache-Control": "no-store",
+}
+_TYPES = mimetypes.MimeTypes()
+"""Python's own table alone: what a machine has in /etc/mime.types changes nothing."""
+_MORE_TYPES = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".md": "text/plain",
+    ".log": "text/plain",
+    ".wasm": "application/wasm",
+    ".webp": "image/webp",
+    ".avif": "image/avif",
+    ".ico": "image/x-icon",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+    ".ttf": "font/ttf",
+    ".otf": "font/otf",
+}
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """`GET /preview/{token}/{path}`: a file as what it is; a folder as its index.html."""
+    sandbox_id = links.verify_preview_link(
+        request.app[DEPS].link_secret, request.match_info["token"]
+    )
+    asked = request.match_info.get("path")
+    if asked is None:
+        return _with_slash(request.match_info["token"])
+    path = workspace_path(asked)
+    if any(part.startswith(".") for part in path.split("/")):
+        raise ApiError(404, "file_not_found", "Hidden files are not shown.")
+    files = await open_sandbox_files(request, sandbox_id)
+    if asked in ("", "/") or asked.endswith("/"):
+        path = f"{path}/{INDEX_FILE}".lstrip("/")
+    entry = await _file(files, path)
+    if entry is None:
+        return _with_slash(path.rpartition("/")[2])
+    return await send(
+        request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)}
+    )
+
+
+def content_type(path: str) -> str:
+    """By the ending of the name. Text counts as UTF-8, which is what the agent writes."""
+    ending = f".{path.rpartition('.')[2].lower()}"
+    kind = _MORE_TYPES.get(ending) or _TYPES.guess_type(f"x{ending}", strict=True)[0]
+    if kind is None or kind == "application/x-httpd-php":
+        return "application/octet-stream"
+    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+
+async def _file(files: Files, path: str) -> FileEntry | None:
+    """None for a folder. Raises Refusal 404."""
+    try:
+        entries = await files.list(path)
+    except ToolError:
+        raise ApiError(404, "file_not_found", "There is no such page.") from None
+    if len(entries) == 1 and entries[0].path == path:
+        if entries[0].kind == "file":
+            return entries[0]
+        raise ApiError(404, "file_not_found", "This is not a file.")
+    return None
+
+
+def _with_slash(name: str) -> web.Response:
+    """A folder's page refers to its neighbours relative to the folder. The redirect is relative too, so that it holds
+    behind a proxy with a prefix."""
+    return web.Response(
+        status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"}
+    )

@@ -8,7 +8,7 @@ SURE_SECONDS = 4.0
 _KEPT_MAX = 2000
 
 
-class ShownSigns:
+class ReactionCache:
     """By message, what was put there last and since when nobody else can have put anything."""
 
     def __init__(self, *, sure_seconds: float = SURE_SECONDS) -> None:
