@@ -8,8 +8,8 @@ from pathlib import Path
 
 from core.agents.files import AgentFiles
 from core.domain.errors import DocumentError
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.knowledge.run_knowledge import Library
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _Source:
 class AgentKnowledgeSync:
     """Keeps what the library knows for each agent true to its files."""
 
-    def __init__(self, files: AgentFiles, library: Library) -> None:
+    def __init__(self, files: AgentFiles, library: KnowledgeBase) -> None:
         self._files = files
         self._library = library
         self._read: dict[str, tuple[_Source, ...]] = {}

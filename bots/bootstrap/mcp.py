@@ -20,8 +20,7 @@ from core.domain.approval import described
 from core.domain.errors import AgentError, StorageUnavailable
 from core.domain.threads import Address
 from core.mcp.client import McpServers
-from core.mcp.redaction import secrets_of
-from core.mcp.settings import McpServerConfig, read_servers
+from core.mcp.settings import McpServerConfig, read_servers, secret_values
 from core.ports import SandboxProvider
 from core.stores import Conversations
 from core.tools.tool import Tool
@@ -72,7 +71,7 @@ def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
         return ()
     configs = read_servers(settings.mcp_config, process_environment())
     for config in configs:
-        add_log_secrets((*config.secrets, *secrets_of(config)))
+        add_log_secrets((*config.secrets, *secret_values(config)))
     return configs
 
 

@@ -17,7 +17,7 @@ from core.dialects.selection import select_dialect
 from core.domain.budget import Price, PriceOf
 from core.domain.errors import ConfigurationError, ModelError, ModelRejected
 from core.domain.threads import Usage
-from core.knowledge.semantics import Semantics
+from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.model_table import load_model_table
@@ -220,7 +220,7 @@ TRIAL_SECONDS = 20.0
 @asynccontextmanager
 async def open_semantic_search(
     settings: Settings, database: Database
-) -> AsyncGenerator[Semantics | None, None]:
+) -> AsyncGenerator[SemanticSearch | None, None]:
     """None without THREADHAND_EMBEDDING_MODEL. Raises ConfigurationError where the model has no key."""
     model = settings.embedding_model
     if not model:
@@ -228,7 +228,7 @@ async def open_semantic_search(
         return
     source = build_embedding_client(model, settings)
     try:
-        yield Semantics(ModelEmbedder(source, model), SqlKnowledgeVectors(database))
+        yield SemanticSearch(ModelEmbedder(source, model), SqlKnowledgeVectors(database))
     finally:
         await source.close()
 

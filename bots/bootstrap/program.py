@@ -45,7 +45,7 @@ from core.model_usage import till
 from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
-from core.web_access.loopback import is_loopback
+from core.web_access.guard import is_loopback
 from storage.sql.database import migrate
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,9 @@ async def run_program(
         known = await load_model_specs(settings)
         roster = new_roster(settings, stores.agents, servers.names)
         charge = till(known.price_of, tower.figures)
-        agent_knowledge = AgentKnowledgeSync(roster.files, stores.library.charged_to(charge))
+        agent_knowledge = AgentKnowledgeSync(
+            roster.files, stores.library.reporting_usage_to(charge)
+        )
         stack.push_async_callback(agent_knowledge.close)
         parts = EngineDeps(
             settings=settings,

@@ -13,7 +13,7 @@ from core.domain.errors import ConfigurationError
 from core.domain.sandbox_records import SandboxRecords
 from core.ports import SandboxProvider
 from core.prompt.system_prompt import system_prompt
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from sandbox.docker.cli import DockerCommands
 from sandbox.docker.provider import DockerSandboxProvider
 from sandbox.lifecycle import LifecyclePolicy
@@ -133,7 +133,7 @@ def _egress(settings: Settings) -> EgressConfig:
     except ValueError as error:
         raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
     allowed = frozenset(map(parse_endpoint, settings.sandbox_egress_allow))
-    return EgressConfig(policy=policy, guard=Guard(allowed))
+    return EgressConfig(policy=policy, guard=AddressGuard(allowed))
 
 
 def _way_out(policy: EgressPolicy) -> str:

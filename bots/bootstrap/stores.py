@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from bots.bootstrap.messaging import Messaging, open_messaging
 from bots.bootstrap.model_clients import open_semantic_search
 from bots.settings import Settings
-from core.knowledge.run_knowledge import Library
-from core.knowledge.semantics import Semantics
+from core.knowledge.knowledge_base import KnowledgeBase
+from core.knowledge.semantic_search import SemanticSearch
 from core.ports import RunQueue
 from storage.sql.database import Database, open_database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
@@ -31,7 +31,7 @@ class Stores:
         self,
         database: Database,
         open_messaging: Messaging,
-        open_semantic_search: Semantics | None = None,
+        open_semantic_search: SemanticSearch | None = None,
     ) -> None:
         self.database = database
         self.wires = open_messaging
@@ -49,7 +49,7 @@ class Stores:
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
-        self.library = Library(store=SqlKnowledge(database), semantics=open_semantic_search)
+        self.library = KnowledgeBase(store=SqlKnowledge(database), semantics=open_semantic_search)
         self.bus = open_messaging.bus
         self.queue = open_messaging.queue
         self.signals = open_messaging.signals

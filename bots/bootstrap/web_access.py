@@ -10,25 +10,24 @@ from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import Toolbox
 from core.web_access.client import Api
 from core.web_access.cloudflare import CloudflarePages
-from core.web_access.drawing import Drawer
-from core.web_access.guard import Guard
-from core.web_access.keyless import KeylessSearch
+from core.web_access.guard import AddressGuard
+from core.web_access.image_generation import ImageGenerator
 from core.web_access.pages import Firecrawl, LocalReader, PageReader
 from core.web_access.providers import RapidApi
-from core.web_access.search import Search, Tavily
-from core.web_access.services import Outside
+from core.web_access.search import KeylessSearch, Search, Tavily
+from core.web_access.services import WebServices
 
 DRAWING_SECONDS = 300.0
 
 
-def build_web_services(settings: Settings) -> Outside:
+def build_web_services(settings: Settings) -> WebServices:
     """Those whose key is there, and those that need none."""
-    guard = Guard(frozenset(map(parse_endpoint, settings.fetch_allow)))
-    return Outside(
+    guard = AddressGuard(frozenset(map(parse_endpoint, settings.fetch_allow)))
+    return WebServices(
         guard=guard,
         search=_search(settings),
         pages=_pages(settings, guard),
-        drawer=_drawer(settings, guard),
+        image_generator=_drawer(settings, guard),
         providers=_providers(settings),
         sites=_sites(settings),
     )
@@ -54,7 +53,7 @@ def in_words(settings: Settings) -> tuple[Literal["ok", "note"], str, str, str]:
     return "note", "outside", fact, f"For more set {', '.join(off)}."
 
 
-def build_toolbox(outside: Outside, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
+def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
     """The tools of a program that has these services."""
     return toolbox(
         disabled=unserved(outside),
@@ -70,7 +69,7 @@ def _search(settings: Settings) -> Search:
     return KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
 
 
-def _pages(settings: Settings, guard: Guard) -> PageReader:
+def _pages(settings: Settings, guard: AddressGuard) -> PageReader:
     if key := settings.firecrawl_api_key.get_secret_value():
         api = Api(
             name="Firecrawl",
@@ -83,7 +82,7 @@ def _pages(settings: Settings, guard: Guard) -> PageReader:
     return LocalReader(guard)
 
 
-def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
+def _drawer(settings: Settings, guard: AddressGuard) -> ImageGenerator | None:
     """The model's own key and address, else those that its provider is known by; the key of another endpoint is sent
     to none but that endpoint."""
     if not settings.image_model:
@@ -97,7 +96,7 @@ def _drawer(settings: Settings, guard: Guard) -> Drawer | None:
         base_url=settings.image_api_url,
         silence_seconds=DRAWING_SECONDS,
     )
-    return Drawer(source, settings.image_model, guard)
+    return ImageGenerator(source, settings.image_model, guard)
 
 
 def _providers(settings: Settings) -> RapidApi | None:

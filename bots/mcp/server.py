@@ -14,9 +14,9 @@ from bots.settings import Settings
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
 from core.domain.errors import ConfigurationError, SandboxUnavailable
-from core.knowledge.model_question import asking
+from core.knowledge.knowledge_base import RunKnowledge
+from core.knowledge.model_questions import asking
 from core.knowledge.ports import Ask
-from core.knowledge.run_knowledge import KnowledgeDesk
 from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
 from core.tools.knowledge import ask_document
@@ -84,7 +84,7 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
             thread_id=thread_id,
             run_id=thread_id,
             sandbox=lambda: _opened(provider, thread_id),
-            knowledge=KnowledgeDesk(
+            knowledge=RunKnowledge(
                 library=stores.library, thread_id=thread_id, agent_id=DEFAULT_AGENT, ask=ask
             ),
             outside=outside,

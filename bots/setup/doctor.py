@@ -356,7 +356,7 @@ NAMES_SHOWN_MAX = 6
 async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
     """What a run would get of it now, or why nothing."""
     # only where there is a server: the import of the SDK takes a second
-    from core.mcp.probe import trial
+    from core.mcp.connection import trial
 
     seen = await trial(server, process_environment())
     place = settings.mcp_config

@@ -3,18 +3,68 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
-from core.knowledge.block import shown_name
-from core.knowledge.keywords import json_object_in, search_texts
-from core.knowledge.parts import Part, parts_of, parts_with, place_of
+from core.knowledge.chunk import Chunk
+from core.knowledge.model_questions import expand_query, first_json_object
 from core.knowledge.ports import Ask, KnowledgeEntry, KnowledgeStore
-from core.knowledge.retrieve import HITS_MAX, Semantics, retrieve
+from core.knowledge.retrieval import HITS_MAX, SemanticSearch, retrieve, safe_file_name
 from core.knowledge.terms import is_chinese, query_terms
+
+PART_TOKENS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Neighbouring chunks. `number` counts from 0."""
+
+    number: int
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def text(self) -> str:
+        first, *rest = self.chunks
+        return "\n\n".join((first.text, *(chunk.own_text for chunk in rest)))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(chunk_place(chunk) for chunk in self.chunks))
+
+
+def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
+    """Every chunk is in one part; a chunk that is larger alone is a part of its own."""
+    parts, held, tokens = list[Part](), list[Chunk](), 0
+    for chunk in chunks:
+        if held and tokens + chunk.tokens > tokens_max:
+            parts.append(Part(len(parts), tuple(held)))
+            held, tokens = [], 0
+        held.append(chunk)
+        tokens += chunk.tokens
+    if held:
+        parts.append(Part(len(parts), tuple(held)))
+    return parts
+
+
+def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: int) -> list[Part]:
+    """The parts that hold these chunks, the first chunks' parts first in the choice, in document order."""
+    part_of = {chunk.number: part for part in parts for chunk in part.chunks}
+    chosen: dict[int, Part] = {}
+    for number in numbers:
+        if number in part_of and len(chosen) < parts_max:
+            chosen.setdefault(part_of[number].number, part_of[number])
+    return [chosen[number] for number in sorted(chosen)]
+
+
+def chunk_place(chunk: Chunk) -> str:
+    """Where people find it: `page 3`, or the heading or the sheet, or, where nothing is known, which passage it is."""
+    if chunk.page is not None:
+        return f"page {chunk.page}"
+    return chunk.place or f"passage {chunk.number + 1}"
+
 
 log = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
@@ -85,29 +135,29 @@ class _Found:
     text: str
 
 
-async def answer_from(
+async def answer_from_document(
     entry: KnowledgeEntry,
     question: str,
     *,
     store: KnowledgeStore,
     ask: Ask,
-    semantics: Semantics | None = None,
+    semantics: SemanticSearch | None = None,
     parts_read_max: int = PARTS_READ_MAX,
 ) -> Answer:
     """Raises ModelError when no part could be read or the answer not be made; BudgetExceeded passes at once."""
-    parts = await asyncio.to_thread(parts_of, await store.chunks(entry.entry_id))
+    parts = await asyncio.to_thread(group_chunks, await store.chunks(entry.entry_id))
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
     partial = await _partial_answers(entry, question, chosen, ask)
     said = "\n".join(one.text for one in partial)
-    texts = await search_texts(question, ask, found=said)
+    texts = await expand_query(question, ask, found=said)
     passages = await retrieve(
         [entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics
     )
-    sources = [*partial, *(_Found(place_of(one.chunk), one.chunk.text) for one in passages)]
+    sources = [*partial, *(_Found(chunk_place(one.chunk), one.chunk.text) for one in passages)]
     text = await ask(_sum_up(entry, question, sources))
     return Answer(
         text=_renumbered(text, sources),
-        sources=_cited(text, sources, partial, shown_name(entry.name)),
+        sources=_cited(text, sources, partial, safe_file_name(entry.name)),
         parts_read=len(chosen),
         parts_total=len(parts),
     )
@@ -123,12 +173,12 @@ async def _chosen(
 ) -> list[Part]:
     if len(parts) <= parts_max:
         return list(parts)
-    terms = query_terms(*await search_texts(question, ask))
+    terms = query_terms(*await expand_query(question, ask))
     hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
     found = (hit.chunk.number for hit in hits)
     # the beginning says what the document is; what room the hits leave goes to places spread over the whole
     spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_max)])
-    return parts_with(parts, [0, *found, *spread], parts_max=parts_max)
+    return select_parts(parts, [0, *found, *spread], parts_max=parts_max)
 
 
 async def _partial_answers(
@@ -138,9 +188,9 @@ async def _partial_answers(
 
     async def read(part: Part) -> _Found | None:
         prompt = _READ.format(
-            name=shown_name(entry.name),
+            name=safe_file_name(entry.name),
             question=question,
-            part=fenced(part.text, source=shown_name(entry.name)),
+            part=fenced(part.text, source=safe_file_name(entry.name)),
         )
         try:
             said = _answer_in(await ask(prompt))
@@ -159,7 +209,7 @@ async def _partial_answers(
 
 def _answer_in(reply: str) -> str:
     """Empty where the part says nothing; a reply without JSON is taken as it is."""
-    said = json_object_in(reply)
+    said = first_json_object(reply)
     if not said:
         return "" if len(reply) < 8 else reply[:_PARTIAL_CHARACTERS_MAX]
     answer = said.get("answer")
@@ -186,7 +236,7 @@ async def _in_parallel(
 
 
 def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found]) -> str:
-    name = shown_name(entry.name)
+    name = safe_file_name(entry.name)
     told = "\n\n".join(
         f"[{number}] {one.place}\n{fenced(one.text, source=name)}"
         for number, one in enumerate(sources, start=1)

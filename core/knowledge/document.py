@@ -40,3 +40,29 @@ class ParseLimits:
     memory_bytes_max: int = 1_000_000_000
     cpu_seconds_max: int = 60
     wall_seconds_max: float = 120
+
+
+Reason = Literal[
+    "broken",
+    "protected",
+    "empty",
+    "scanned",
+    "unsupported",
+    "old_office",
+    "pages",
+    "cells",
+    "unpacked",
+    "hostile",
+    "nested",
+    "text",
+    "memory",
+]
+
+
+class Unreadable(Exception):
+    """`fact` is a figure for the sentence: the number of pages, of bytes."""
+
+    def __init__(self, reason: Reason, fact: str = "") -> None:
+        super().__init__(reason, fact)
+        self.reason: Reason = reason
+        self.fact = fact

@@ -10,7 +10,7 @@ from pydantic import JsonValue, RootModel, model_validator
 
 from core.domain.messages import JsonObject
 
-STEPS_MAX = 20_000
+CHECK_STEPS_MAX = 20_000
 PROBLEMS_MAX = 5
 DEPTH_MAX = 60
 
@@ -18,12 +18,12 @@ DEPTH_MAX = 60
 class McpArguments(RootModel[dict[str, JsonValue]]):
     """The arguments of a tool of an MCP server; each tool has its own subclass with its schema."""
 
-    checked_by: ClassVar[JsonObject] = {}
-    shown_as: ClassVar[JsonObject] = {}
+    validation_schema: ClassVar[JsonObject] = {}
+    provider_schema: ClassVar[JsonObject] = {}
 
     @model_validator(mode="after")
     def _fits(self) -> "McpArguments":
-        found = problems(self.checked_by, self.root)
+        found = problems(self.validation_schema, self.root)
         if found:
             raise ValueError("; ".join(found))
         return self
@@ -31,17 +31,17 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
     @classmethod
     def model_json_schema(cls, *_args: Any, **_options: Any) -> dict[str, Any]:
         """The server's own schema, instead of one made from the fields."""
-        return cast(dict[str, Any], deepcopy(cls.shown_as))
+        return cast(dict[str, Any], deepcopy(cls.provider_schema))
 
 
 def arguments_model(
-    name: str, description: str, checked_by: JsonObject, shown_as: JsonObject
+    name: str, description: str, validation_schema: JsonObject, provider_schema: JsonObject
 ) -> type[McpArguments]:
     """The params model of one tool."""
     fields = {"__doc__": description, "__module__": __name__}
     made = cast(type[McpArguments], type(name, (McpArguments,), fields))
-    made.checked_by = checked_by
-    made.shown_as = shown_as
+    made.validation_schema = validation_schema
+    made.provider_schema = provider_schema
     return made
 
 
@@ -52,7 +52,7 @@ class _Exhausted(Exception):
 @dataclass(slots=True)
 class _Check:
     root: JsonObject
-    steps: int = STEPS_MAX
+    steps: int = CHECK_STEPS_MAX
 
 
 def problems(schema: JsonObject, value: JsonValue) -> list[str]:

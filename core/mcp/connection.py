@@ -23,8 +23,9 @@ from pydantic import ValidationError
 from core.context.untrusted_text import cleaned, line
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
-from core.mcp.settings import McpServerConfig
-from core.mcp.transports import Watch, watched_transport
+from core.mcp.settings import McpServerConfig, blotted, secret_values
+from core.mcp.tools import usable_tools
+from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ PAGES_MAX = 50
 TOOLS_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
-SLACK_SECONDS = 2.0
+CALL_GRACE_SECONDS = 2.0
 """How much longer than the SDK's own limit a call is waited for, where the SDK itself hangs."""
 
 SESSION_ENDED = "Session terminated"
@@ -62,14 +63,16 @@ class Connection:
 
     config: McpServerConfig
     tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _watch: Watch = field(init=False)
+    _watch: ConnectionState = field(init=False)
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: asyncio.Event = field(default_factory=asyncio.Event)
     _client: Client | None = None
     _owner: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
-        self._watch = Watch(on_tools_changed=self.tools_changed.set, on_end=self._ended.set)
+        self._watch = ConnectionState(
+            on_tools_changed=self.tools_changed.set, on_end=self._ended.set
+        )
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +99,7 @@ class Connection:
         try:
             async with (
                 Client(
-                    watched_transport(self.config, host_environment, self._watch),
+                    open_transport(self.config, host_environment, self._watch),
                     mode="legacy" if self.config.transport == "sse" else "auto",
                     cache=None,
                     client_info=Implementation(name="threadhand", version="1"),
@@ -152,7 +155,7 @@ class Connection:
         sent = cleaned(arguments)
         try:
             with CALL:
-                async with asyncio.timeout(seconds + SLACK_SECONDS):
+                async with asyncio.timeout(seconds + CALL_GRACE_SECONDS):
                     return await client.call_tool(
                         tool, sent if isinstance(sent, dict) else {}, read_timeout_seconds=seconds
                     )
@@ -240,3 +243,34 @@ _SENTENCES: tuple[tuple[type[Exception], str], ...] = (
     (httpx2.TransportError, "no connection could be made"),
     (OSError, "no connection could be made"),
 )
+
+
+NAME_CHARACTERS_MAX = 60
+REASON_CHARACTERS_MAX = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCheck:
+    """What came of it. `problem` is empty where the server answered; `tools` are the server's own names of those that
+    a run is given, `listed` how many it has."""
+
+    problem: str = ""
+    tools: tuple[str, ...] = ()
+    listed: int = 0
+
+
+async def trial(config: McpServerConfig, host_environment: Mapping[str, str]) -> ServerCheck:
+    """Takes no longer than the server's own limit for connecting and that for a list. No text of it holds a secret, and
+    no process of the server is left."""
+    secrets = secret_values(config)
+    connection = Connection(config)
+    try:
+        await connection.open(host_environment)
+        listed = await connection.tools()
+        offers = await usable_tools(config, listed)
+    except ServerUnreachable as error:
+        return ServerCheck(problem=line(blotted(str(error), secrets), REASON_CHARACTERS_MAX))
+    finally:
+        await connection.close()
+    names = tuple(line(blotted(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
+    return ServerCheck(tools=names, listed=len(listed))

@@ -5,11 +5,15 @@ import contextlib
 import hmac
 import json
 import logging
+import os
 import socket
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+import stat
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import asynccontextmanager
 from importlib import metadata
 from typing import Any, cast
 
+import anyio
 import mcp.types as types
 import uvicorn
 from mcp.server.context import ServerRequestContext
@@ -21,16 +25,54 @@ from core.domain.errors import ConfigurationError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import ENDING_TOOLS, CallOutcome, executed
-from core.mcp.standard_input import standard_input
 from core.tasks import cancel, spawn
 from core.tools.tool import Toolbox, ToolContext, prepare
 
 log = logging.getLogger(__name__)
 
+LINE_BYTES_MAX = 8 * 1024 * 1024
+STDIN = 0
+
+
+@asynccontextmanager
+async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, None]:
+    """Its lines; None where reading never waits (a file, the null device), so that the SDK may read it in a thread.
+
+    A thread that waits for a pipe cannot be cancelled: the program would outlive a signal until its client went.
+    Meanwhile children of the program find nothing on their standard input.
+    """
+    mode = os.fstat(STDIN).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(STDIN)):
+        yield None
+        return
+    reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    pipe = os.fdopen(os.dup(STDIN), "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, STDIN)
+    os.close(nothing)
+    try:
+        # the SDK only iterates over it
+        yield cast("anyio.AsyncFile[str]", _lines(reader))
+    finally:
+        os.dup2(pipe.fileno(), STDIN)
+        transport.close()
+
+
+async def _lines(reader: asyncio.StreamReader) -> AsyncGenerator[str, None]:
+    try:
+        while line := await reader.readline():
+            yield line.decode("utf-8", "replace")
+    except ValueError:
+        log.warning("a message of the MCP client is longer than %d bytes", LINE_BYTES_MAX)
+
+
 ContextFactory = Callable[[], ToolContext]
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
-FAREWELL_SECONDS = 2
+SHUTDOWN_SECONDS = 2
 """How long calls that are under way may go on once the serving is to end."""
 
 NOT_ALLOWED = "a person must allow it first, and nobody can be asked here. Find a way without it."
@@ -46,7 +88,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def server_of(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
+def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
     """The tools as an MCP server. Those that talk to people in a thread are not among them: there is no thread. A call
     that a person would have to allow is refused."""
     offered = Toolbox(
@@ -125,8 +167,8 @@ async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None
     Nothing else may write to stdout meanwhile: logs belong on stderr. Each call gets a context of its own from the
     factory; one thread id in all of them means one machine for the whole session.
     """
-    server = server_of(toolbox, context_factory)
-    async with standard_input() as lines, stdio_server(stdin=lines) as (incoming, outgoing):
+    server = build_server(toolbox, context_factory)
+    async with standard_input_lines() as lines, stdio_server(stdin=lines) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
@@ -150,7 +192,7 @@ async def serve_http(
         )
     app = cast(
         App,
-        server_of(toolbox, context_factory).streamable_http_app(
+        build_server(toolbox, context_factory).streamable_http_app(
             host=host, streamable_http_path=PATH
         ),
     )
@@ -158,7 +200,7 @@ async def serve_http(
         _guarded(app, token),
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=FAREWELL_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     with _listening(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host
@@ -174,7 +216,7 @@ async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
         await asyncio.shield(serving)
     finally:
         served.should_exit = True
-        await asyncio.wait([serving], timeout=2 * FAREWELL_SECONDS)
+        await asyncio.wait([serving], timeout=2 * SHUTDOWN_SECONDS)
         if not serving.done():
             await cancel(serving)
 

@@ -1,7 +1,9 @@
 """Which MCP servers there are: parsed from a file in YAML or JSON, secrets filled in."""
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -20,7 +22,42 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from core.domain.errors import ConfigurationError
-from core.mcp.names import prefix
+
+TOOL_NAME_CHARACTERS_MAX = 64
+_DIGEST_CHARACTERS = 6
+
+
+def prefix(server: str) -> str:
+    """The start of the names of all tools of a server."""
+    return f"{_tidy(f'mcp_{server}')}_"
+
+
+def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
+    """The name here of each tool of a server, by the server's own.
+
+    Where several would get the same, the one whose own name needed no change keeps it, and the others carry a digest
+    of theirs; so does a name that had to be cut. No order matters.
+    """
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for tool in dict.fromkeys(tools):
+        wanted[_tidy(prefix(server) + tool)].append(tool)
+    found: dict[str, str] = {}
+    for name, rivals in wanted.items():
+        for tool in rivals:
+            is_own = name == prefix(server) + tool or len(rivals) == 1
+            fits = is_own and name + "_" != prefix(server) and len(name) <= TOOL_NAME_CHARACTERS_MAX
+            found[tool] = name if fits else _marked(name, tool)
+    return found
+
+
+def _tidy(name: str) -> str:
+    return re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_")
+
+
+def _marked(name: str, tool: str) -> str:
+    digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{name[: TOOL_NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
+
 
 NAME_CHARACTERS_MAX = 32
 SERVERS_MAX = 50
@@ -223,3 +260,33 @@ def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: s
         return text
 
     return _REFERENCE.sub(put, value)
+
+
+REDACTED = "[secret]"
+REDACTED_CHARACTERS_MIN = 8
+"""Shorter values stand in ordinary texts too."""
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|auth|cookie|session")
+_PLACE = re.compile(r"[/.~]|https?://[^@]*$")
+
+
+def secret_values(config: McpServerConfig) -> tuple[str, ...]:
+    """Values that came in by reference, headers, and variables with a telling name; longest first.
+
+    Places (paths, addresses without a password) are none: they stand in good answers.
+    """
+    named = [text for name, text in config.env.items() if _SECRET_NAME.search(name)]
+    headers = [text for name, text in config.headers.items() if not name.lower().startswith("acc")]
+    words = [text.split(" ", 1)[1] for text in headers if " " in text]
+    found = {
+        text
+        for text in (*config.secrets, *named, *headers, *words)
+        if len(text) >= REDACTED_CHARACTERS_MIN and not _PLACE.match(text)
+    }
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def blotted(text: str, secrets: tuple[str, ...]) -> str:
+    """The text without the secrets."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    return text

@@ -14,8 +14,8 @@ from core.domain.budget import day_start, exhausted
 from core.domain.errors import BudgetExceeded
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
-from core.knowledge.model_question import asking
-from core.knowledge.run_knowledge import KnowledgeDesk
+from core.knowledge.knowledge_base import RunKnowledge
+from core.knowledge.model_questions import asking
 from core.loop.loop import Surroundings
 from core.model_usage import till
 from core.prompt.system_prompt import PromptLayers, layered
@@ -35,7 +35,7 @@ class Equipment:
     system_prompt: str
     dialect: Dialect
     toolbox: Toolbox
-    desk: KnowledgeDesk | None
+    desk: RunKnowledge | None
 
 
 async def equipped(
@@ -116,12 +116,12 @@ def _desk(
     thread_id: str,
     engine: Engine,
     recorder: RunRecorder,
-) -> KnowledgeDesk | None:
+) -> RunKnowledge | None:
     if engine.library is None:
         return None
     spent = booking(recorder)
-    return KnowledgeDesk(
-        library=engine.library.charged_to(spent),
+    return RunKnowledge(
+        library=engine.library.reporting_usage_to(spent),
         thread_id=thread_id,
         agent_id=agent.agent_id if agent and agent.knowledge else None,
         ask=asking(engine.ask_model, model, on_usage=spent),
@@ -163,7 +163,7 @@ def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
 
 async def with_knowledge(
     around: Surroundings,
-    desk: KnowledgeDesk,
+    desk: RunKnowledge,
     history: Sequence[Message],
     read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
 ) -> Surroundings:

@@ -10,14 +10,14 @@ from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.domain.budget import NO_BUDGET, Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
-from core.knowledge.run_knowledge import Library
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.loop.turn import AskModel
 from core.observability import NO_FIGURES, Figures
 from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
 from core.stores import Conversations, RunClaims, RunJournal
 from core.tools.tool import Tool, Toolbox
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 
 MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
 """The tools of these tool servers, by the servers' names, that can be had just now; None: of all."""
@@ -50,7 +50,7 @@ class Engine:
     policy: LoopPolicy
     ask_model: AskModel
     roster: Roster | None = None
-    library: Library | None = None
+    library: KnowledgeBase | None = None
     learn: Callable[[str], Awaitable[None]] | None = None
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
@@ -62,5 +62,5 @@ class Engine:
     takeover_url: Callable[[str], str | None] = lambda _thread_id: None
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    outside: Outside = field(default_factory=Outside)
+    outside: WebServices = field(default_factory=WebServices)
     thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])

@@ -13,7 +13,7 @@ from core.tools.images import image_edit_or_generate
 from core.tools.tool import Tool, Toolbox
 from core.tools.web import data_providers, deploy, expose_port, scrape_webpage, web_search
 from core.tools.workspace import files, str_replace_editor
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 
 
 @cache
@@ -33,12 +33,12 @@ def tools_of(module: ModuleType) -> list[Tool[Any]]:
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
-def unserved(outside: Outside) -> frozenset[str]:
+def unserved(outside: WebServices) -> frozenset[str]:
     """The tools whose service outside is not set up."""
     served: dict[ModuleType, object] = {
         web_search: outside.search,
         scrape_webpage: outside.pages,
-        image_edit_or_generate: outside.drawer,
+        image_edit_or_generate: outside.image_generator,
         data_providers: outside.providers,
         deploy: outside.sites,
     }

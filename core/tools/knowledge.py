@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from core.domain.errors import DocumentError, ToolError
-from core.knowledge.run_knowledge import KnowledgeDesk
+from core.knowledge.knowledge_base import RunKnowledge
 from core.tools.tool import Tool, ToolContext
 from core.tools.workspace.paths import WithPath, about
 
@@ -43,7 +43,7 @@ async def run_ask(params: AskParams, context: ToolContext) -> str:
     return answer.told()
 
 
-def _desk(context: ToolContext) -> KnowledgeDesk:
+def _desk(context: ToolContext) -> RunKnowledge:
     if context.knowledge is None:
         raise ToolError("There is no knowledge base in this conversation.")
     return context.knowledge

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from core.domain.errors import ToolError
-from core.knowledge.dialogue import earlier
+from core.knowledge.knowledge_base import earlier
 from core.tools.tool import Tool, ToolContext
 
 

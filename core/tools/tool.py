@@ -14,10 +14,10 @@ from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
 from core.domain.threads import Reply, Usage
-from core.knowledge.run_knowledge import KnowledgeDesk
+from core.knowledge.knowledge_base import RunKnowledge
 from core.observability import NO_FIGURES, Figures
 from core.ports import Sandbox
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 TITLE_CHARACTERS_MAX = 120
@@ -49,8 +49,8 @@ class ToolContext:
     takeover_url: Callable[[], str | None] = lambda: None
     message: Callable[[str], Awaitable[Message | None]] | None = None
     history: Callable[[], Awaitable[Sequence[Message]]] | None = None
-    knowledge: KnowledgeDesk | None = None
-    outside: Outside = field(default_factory=Outside)
+    knowledge: RunKnowledge | None = None
+    outside: WebServices = field(default_factory=WebServices)
     figures: Figures = NO_FIGURES
     spent: Callable[[str, Usage], None] = lambda _model, _usage: None
 

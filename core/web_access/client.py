@@ -77,7 +77,7 @@ class Request:
     is_repeatable: bool = True
 
 
-async def ask_json(api: Api, request: Request) -> JsonValue:
+async def request_json(api: Api, request: Request) -> JsonValue:
     """The answer as JSON. Raises ToolError, and ApiRefused where the service said no."""
     content = await ask(api, request)
     try:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
-from core.web_access.client import Api, ApiRefused, Request, ask_json
+from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.search import shaped
 
 FILE_BYTES_MAX = 25 * 1024 * 1024
@@ -109,29 +109,33 @@ class CloudflarePages:
             form={"manifest": manifest, "branch": BRANCH, **rules},
             is_repeatable=False,
         )
-        deployed = shaped(await ask_json(self.api, request), _DeployedAnswer, self.api).result
+        deployed = shaped(await request_json(self.api, request), _DeployedAnswer, self.api).result
         return Deployment(url=f"https://{host}", version_url=deployed.url, uploaded=uploaded)
 
     async def _project(self, projects: str, project: str) -> _Project:
         try:
-            found = await ask_json(self.api, Request(method="GET", path=f"{projects}/{project}"))
+            found = await request_json(
+                self.api, Request(method="GET", path=f"{projects}/{project}")
+            )
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
             body: JsonObject = {"name": project, "production_branch": BRANCH}
             request = Request(method="POST", path=projects, body=body, is_repeatable=False)
-            found = await ask_json(self.api, request)
+            found = await request_json(self.api, request)
         return shaped(found, _ProjectAnswer, self.api).result
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads what the service does not have yet; answers how many files that were."""
-        told = await ask_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
+        told = await request_json(
+            self.api, Request(method="GET", path=f"{project_path}/upload-token")
+        )
         token = shaped(told, _TokenAnswer, self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
         by_key = {one.key: one for one in files}
         hashes: JsonObject = {"hashes": [*by_key]}
         missing = shaped(
-            await ask_json(
+            await request_json(
                 api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)
             ),
             _MissingAnswer,
@@ -139,10 +143,12 @@ class CloudflarePages:
         ).result
         wanted = [by_key[key] for key in dict.fromkeys(missing) if key in by_key]
         for batch in _batches(wanted):
-            await ask_json(
+            await request_json(
                 api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)])
             )
-        await ask_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
+        await request_json(
+            api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes)
+        )
         return len(wanted)
 
 

@@ -23,7 +23,7 @@ from yarl import URL
 
 from core.domain.errors import ToolError
 from core.failpoints import Failpoint
-from core.web_access.guard import Guard, RefusedAddress, web_url
+from core.web_access.guard import AddressGuard, RefusedAddress, web_url
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Fetched:
 
 
 async def fetch(
-    address: str, guard: Guard, *, accept: str = "*/*", limits: FetchLimits | None = None
+    address: str, guard: AddressGuard, *, accept: str = "*/*", limits: FetchLimits | None = None
 ) -> Fetched:
     """Raises ToolError, written for the model, for whatever keeps the content away."""
     limits = limits or FetchLimits()
@@ -69,7 +69,7 @@ async def fetch(
 
 
 @asynccontextmanager
-async def _session(guard: Guard, limits: FetchLimits) -> AsyncGenerator[ClientSession, None]:
+async def _session(guard: AddressGuard, limits: FetchLimits) -> AsyncGenerator[ClientSession, None]:
     """Nothing of one fetch is known to the next: no cookies, no connections."""
     async with ClientSession(
         connector=guard.connector(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -62,7 +63,7 @@ def _is_refused_6(address: IPv6Address) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AddressGuard:
     """`allowed` are pairs of address and port that are reached although they would be refused: stand-ins of tests."""
 
     allowed: frozenset[tuple[str, int]] = frozenset()
@@ -110,3 +111,12 @@ def web_url(text: str) -> URL:
     if url.user is not None or url.password is not None:
         raise ToolError("A URL with a user name or a password in it is not opened. Leave them out.")
     return url.with_fragment(None)
+
+
+def is_loopback(url: URL) -> bool:
+    """Whether the address is on this machine."""
+    host = url.host or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

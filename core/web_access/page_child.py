@@ -9,8 +9,8 @@ import sys
 from typing import Protocol, cast
 
 from core.knowledge.document import ParseLimits
-from core.knowledge.formats.html import read_html
-from core.knowledge.parsing.limits import confine
+from core.knowledge.parsing.child import confine
+from core.knowledge.parsing.html import read_html
 
 _NICENESS = 5
 _SPARSE_CHARACTERS = 200

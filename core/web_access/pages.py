@@ -14,11 +14,10 @@ from yarl import URL
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import JsonObject
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import parse
-from core.web_access.child import ChildFailed, child_output
-from core.web_access.client import Api, ApiRefused, Request, ask_json
+from core.knowledge.parsing.parse import ChildFailed, parse, run_in_child
+from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.fetch import Fetched, FetchLimits, fetch
-from core.web_access.guard import Guard, RefusedAddress, web_url
+from core.web_access.guard import AddressGuard, RefusedAddress, web_url
 from core.web_access.search import Text, shaped
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class Firecrawl:
     one's own could reach one's own network."""
 
     api: Api
-    guard: Guard
+    guard: AddressGuard
 
     async def read(self, address: str) -> Page:
         url = web_url(address)
@@ -87,12 +86,14 @@ class Firecrawl:
         body: JsonObject = {"url": str(url), "formats": ["markdown"], "onlyMainContent": True}
         request = Request(method="POST", path="/v2/scrape", body=body)
         try:
-            told = await ask_json(self.api, request)
+            told = await request_json(self.api, request)
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
             # older installations of one's own
-            told = await ask_json(self.api, Request(method="POST", path="/v1/scrape", body=body))
+            told = await request_json(
+                self.api, Request(method="POST", path="/v1/scrape", body=body)
+            )
         answer = shaped(told, _FirecrawlAnswer, self.api)
         if not answer.success or answer.data is None or not answer.data.markdown.strip():
             raise ToolError(f"{url} could not be read. Use another source, or the browser.")
@@ -101,7 +102,7 @@ class Firecrawl:
         return Page(url=metadata.source_url or str(url), title=title, text=answer.data.markdown)
 
 
-async def _check(url: URL, guard: Guard) -> None:
+async def _check(url: URL, guard: AddressGuard) -> None:
     try:
         await guard.addresses(url.host or "", url.port or 0)
     except RefusedAddress as error:
@@ -116,7 +117,7 @@ async def _check(url: URL, guard: Guard) -> None:
 class LocalReader:
     """The reader without a service: fetches through the guard, and takes the page apart in a child process."""
 
-    guard: Guard
+    guard: AddressGuard
     limits: ParseLimits = CHILD_LIMITS
 
     async def read(self, address: str) -> Page:
@@ -145,7 +146,7 @@ class _Read(BaseModel):
 
 async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
     try:
-        output = await child_output(
+        output = await run_in_child(
             "core.web_access.page_child",
             {"url": fetched.url, "charset": fetched.charset},
             fetched.content,

@@ -11,7 +11,7 @@ import sys
 from PIL import Image, ImageOps
 
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.limits import confine
+from core.knowledge.parsing.child import confine
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _NICENESS = 5

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from core.domain.errors import ToolError
 from core.knowledge.document import ParseLimits
-from core.web_access.child import ChildFailed, child_output
+from core.knowledge.parsing.parse import ChildFailed, run_in_child
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ class _Head(BaseModel):
     height: int = Field(default=0, ge=0, le=SIDE_PIXELS_MAX)
 
 
-async def fit_for_models(content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX) -> Picture:
+async def prepare_for_model(
+    content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX
+) -> Picture:
     """The picture as a model may get it. Raises ToolError, with the picture's name in it."""
     if len(content) > bytes_max:
         raise ToolError(
@@ -50,7 +52,7 @@ async def fit_for_models(content: bytes, *, name: str, bytes_max: int = IMAGE_BY
         )
     arguments: dict[str, object] = {"side_max": SIDE_PIXELS_MAX, "bytes_max": SHOWN_BYTES_MAX}
     try:
-        output = await child_output(
+        output = await run_in_child(
             "core.web_access.picture_child",
             arguments,
             content,

@@ -1,14 +1,17 @@
 """Searching the web: what a search finds, and Tavily, which finds it with a key."""
 
+import html
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 
 from core.domain.errors import ToolError
-from core.web_access.client import Api, Request, ask_json
+from core.web_access.client import Api, Request, ask, request_json
 
 TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
@@ -16,7 +19,7 @@ ShapeT = TypeVar("ShapeT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class SearchHit:
     """One result; `score` from 0 to 1, the best first."""
 
     title: str
@@ -26,20 +29,20 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class SearchResults:
     """What a search found. `answer` and `images` are empty where the service gives none."""
 
     query: str
     answer: str
     images: tuple[str, ...]
-    hits: tuple[Hit, ...]
+    hits: tuple[SearchHit, ...]
     response_seconds: float
 
 
 class Search(Protocol):
     """A search engine."""
 
-    async def search(self, query: str, *, results_max: int) -> Findings:
+    async def search(self, query: str, *, results_max: int) -> SearchResults:
         """Raises ToolError, written for the model."""
         ...
 
@@ -81,7 +84,7 @@ class Tavily:
 
     api: Api
 
-    async def search(self, query: str, *, results_max: int) -> Findings:
+    async def search(self, query: str, *, results_max: int) -> SearchResults:
         started = time.monotonic()
         request = Request(
             method="POST",
@@ -94,14 +97,14 @@ class Tavily:
                 "include_images": True,
             },
         )
-        answer = shaped(await ask_json(self.api, request), _TavilyAnswer, self.api)
+        answer = shaped(await request_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
-        return Findings(
+        return SearchResults(
             query=query,
             answer=answer.answer,
             images=_urls(answer.images),
             hits=tuple(
-                Hit(title=one.title, url=one.url, content=one.content, score=one.score)
+                SearchHit(title=one.title, url=one.url, content=one.content, score=one.score)
                 for one in answer.results[:results_max]
             ),
             response_seconds=time.monotonic() - started if seconds is None else seconds,
@@ -121,3 +124,94 @@ def shaped(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
         raise ToolError(
             f"{api.name} answered in a form that is not known. Try it later, or use another way."
         ) from error
+
+
+_CHARACTERS_MAX = 2_000_000
+_TEXT_CHARACTERS_MAX = 4_000
+_TAG = re.compile(r"<(?:a|div|td|span)\b([^<>]{0,4000})>", re.IGNORECASE)
+_ANY_TAG = re.compile(r"<[^<>]*>")
+_END = re.compile(r"</(?:a|div|td)\b", re.IGNORECASE)
+_CLASS = re.compile(r"""\bclass=["']([^"']*)["']""", re.IGNORECASE)
+_HREF = re.compile(r"""\bhref=["']([^"']*)["']""", re.IGNORECASE)
+_NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeylessSearch:
+    """The search port over a results page. It gives no answer and no images; scores follow the order."""
+
+    api: Api
+
+    async def search(self, query: str, *, results_max: int) -> SearchResults:
+        started = time.monotonic()
+        request = Request(method="GET", path="/", query={"q": query})
+        page = (await ask(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
+        found = _found(page)
+        if not found and _NOT_LET_IN.search(page):
+            raise ToolError(
+                "The search without a key takes no more requests from here just now. Open a page that you know with"
+                " scrape_webpage, try it later, or tell the people that the operator can set a key for a search."
+            )
+        hits = (
+            SearchHit(
+                title=one.title,
+                url=one.url,
+                content=one.content,
+                score=round(1 / (1 + place), 4),
+            )
+            for place, one in enumerate(found[:results_max])
+        )
+        seconds = time.monotonic() - started
+        return SearchResults(
+            query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds
+        )
+
+
+@dataclass
+class _Found:
+    url: str
+    title: str
+    content: str = ""
+
+
+def _found(page: str) -> list[_Found]:
+    """The links of class `result__a` with the texts of class `result__snippet`; advertisements are left out. Looks for
+    these marks alone, in time that grows with the page's length whatever it holds."""
+    found: list[_Found] = []
+    is_advertisement = False
+    for tag in _TAG.finditer(page):
+        kinds = _attribute(_CLASS, tag[1]).split()
+        if "result" in kinds:
+            is_advertisement = "result--ad" in kinds
+        if is_advertisement:
+            continue
+        if "result__a" in kinds:
+            target = _target(_attribute(_HREF, tag[1]))
+            found.append(_Found(target, _element_text(page, tag.end())))
+        elif "result__snippet" in kinds and found:
+            found[-1].content = found[-1].content or _element_text(page, tag.end())
+    return [one for one in found if one.url]
+
+
+def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
+    match = pattern.search(attributes)
+    return html.unescape(match[1]) if match else ""
+
+
+def _element_text(page: str, start: int) -> str:
+    """What stands between here and the end of the element."""
+    inside = page[start : start + _TEXT_CHARACTERS_MAX]
+    end = _END.search(inside)
+    shown = inside[: end.start()] if end else inside
+    return " ".join(html.unescape(_ANY_TAG.sub("", shown)).split())
+
+
+def _target(href: str) -> str:
+    """Where a result leads: the links go through a counter that names the target as `uddg`."""
+    try:
+        parts = urlsplit(href, scheme="https")
+        through = parse_qs(parts.query).get("uddg", [""])[0]
+    except ValueError:
+        return ""
+    url = through or href
+    return url if url.startswith(("https://", "http://")) else ""

@@ -3,25 +3,25 @@
 from dataclasses import dataclass, field
 
 from core.web_access.cloudflare import CloudflarePages
-from core.web_access.drawing import Drawer
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
+from core.web_access.image_generation import ImageGenerator
 from core.web_access.pages import PageReader
 from core.web_access.providers import RapidApi
 from core.web_access.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class WebServices:
     """The services by role. None: not set up; the tools that need it are not offered."""
 
-    guard: Guard = field(default_factory=Guard)
+    guard: AddressGuard = field(default_factory=AddressGuard)
     search: Search | None = None
     pages: PageReader | None = None
-    drawer: Drawer | None = None
+    image_generator: ImageGenerator | None = None
     providers: RapidApi | None = None
     sites: CloudflarePages | None = None
 
     async def close(self) -> None:
         """Closes what the services hold open."""
-        if self.drawer is not None:
-            await self.drawer.close()
+        if self.image_generator is not None:
+            await self.image_generator.close()

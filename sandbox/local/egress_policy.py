@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 
 GIBIBYTE = 1 << 30
 NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -58,7 +58,7 @@ class EgressConfig:
 
     policy: EgressPolicy = field(default_factory=EgressPolicy)
     limits: EgressLimits = field(default_factory=EgressLimits)
-    guard: Guard = field(default_factory=Guard)
+    guard: AddressGuard = field(default_factory=AddressGuard)
 
 
 def parse_egress_policy(setting: str) -> EgressPolicy:

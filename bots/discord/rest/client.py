@@ -18,7 +18,7 @@ from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused,
 from core.domain.messages import JsonObject
 from core.ports import Precondition
 from core.tasks import spawn
-from core.web_access.loopback import is_loopback
+from core.web_access.guard import is_loopback
 
 WAIT_SECONDS_MAX = 30
 INTERVAL_SECONDS = 1 / 45

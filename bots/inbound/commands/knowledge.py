@@ -9,8 +9,8 @@ from bots.inbound.actions import CommandCalled
 from core.domain.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, day_start, exhausted
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
 from core.domain.threads import IncomingFile, Usage
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.knowledge.run_knowledge import Library
 from core.ports import FileSource
 from core.run.inputs import safe_name
 from core.stores import Conversations
@@ -27,7 +27,7 @@ class KnowledgeDeps:
     """Where the knowledge of threads is kept, and how files come to it. `charge` prices what their vectors cost, which
     is booked in the ledger and counts for the days of the budget."""
 
-    library: Library
+    library: KnowledgeBase
     conversations: Conversations
     sources: Mapping[str, FileSource]
     file_bytes_max: int
@@ -85,11 +85,11 @@ async def _added(
 @asynccontextmanager
 async def _paid(
     scope: Scope, called: CommandCalled, shelf: KnowledgeDeps
-) -> AsyncGenerator[Library, None]:
+) -> AsyncGenerator[KnowledgeBase, None]:
     """The library, whose vectors are booked to who asks, also where adding fails half-way."""
     used: list[tuple[str, Usage]] = []
     try:
-        yield shelf.library.charged_to(
+        yield shelf.library.reporting_usage_to(
             lambda model, usage: used.append((model, shelf.charge(model, usage)))
         )
     finally:

@@ -33,7 +33,7 @@ from core.domain.errors import (
 )
 from core.domain.messages import JsonObject
 from core.ports import Precondition
-from core.web_access.loopback import is_loopback
+from core.web_access.guard import is_loopback
 
 _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
 """Called without a token, so no token's budget counts them."""

@@ -18,7 +18,7 @@ from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
-from core.web_access.loopback import is_loopback
+from core.web_access.guard import is_loopback
 
 _SIGNED_REF = re.compile(
     r"(?P<team>T[A-Z0-9]{1,40})(\.(?P<seal>[0-9a-f]{64}))?/(?P<ref>.*)", re.DOTALL

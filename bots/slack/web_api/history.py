@@ -15,7 +15,7 @@ from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Heard, Person
 from core.failpoints import Failpoint
-from core.web_access.loopback import is_loopback
+from core.web_access.guard import is_loopback
 
 READ = Failpoint("slack.read_talk")
 THREAD_PAGES_MAX = 5

@@ -6,14 +6,54 @@ The file is standard input. Standard output is JSON, one value a line: the head,
 import importlib
 import json
 import os
+import resource
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import PurePosixPath
 
-from core.knowledge.document import Document, DocumentKind, Page, ParseLimits
-from core.knowledge.formats.unreadable import Reason, Unreadable
-from core.knowledge.parsing.limits import confine
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Reason, Unreadable
+
+_SHUT_OFF = frozenset(
+    (
+        "socket.connect",
+        "socket.bind",
+        "socket.sendto",
+        "socket.getaddrinfo",
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+    )
+)
+
+
+def confine(limits: ParseLimits) -> None:
+    """For the rest of this process's life. A limit that the system does not know is left to the parent's clock."""
+    soft = limits.cpu_seconds_max
+    for kind, value in (
+        (resource.RLIMIT_CPU, (soft, soft + 5)),
+        (resource.RLIMIT_AS, (limits.memory_bytes_max, limits.memory_bytes_max)),
+        (resource.RLIMIT_FSIZE, (0, 0)),
+        (resource.RLIMIT_CORE, (0, 0)),
+    ):
+        # macOS refuses RLIMIT_AS; a lower hard limit that holds already is as good
+        with suppress(ValueError, OSError):
+            resource.setrlimit(kind, value)
+    sys.addaudithook(_shut_off)
+
+
+def _shut_off(event: str, arguments: tuple[object, ...]) -> None:
+    if event in _SHUT_OFF or (event == "open" and _writes(arguments[2])):
+        raise PermissionError(f"{event} is shut off here")
+
+
+def _writes(flags: object) -> bool:
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
 
 _READERS: dict[str, tuple[str, str]] = {
     "pdf": ("pdf", "read_pdf"),
@@ -49,12 +89,12 @@ _XML_NO_MEMORY = 2
 """XML_ERR_NO_MEMORY of libxml2."""
 
 
-def kind_of(content: bytes, name: str) -> DocumentKind:
+def detect_kind(content: bytes, name: str) -> DocumentKind:
     """By what the content says; only among kinds of text the name decides. Raises Unreadable."""
     if b"%PDF-" in content[:1024]:
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
-        package = importlib.import_module("core.knowledge.formats.package")
+        package = importlib.import_module("core.knowledge.parsing.shared")
         kind: DocumentKind | None = package.package_kind(content)
         if kind is None:
             raise Unreadable("unsupported")
@@ -95,7 +135,7 @@ def read(content: bytes, name: str, limits: ParseLimits) -> Document:
     """Raises Unreadable, or whatever a library does not catch."""
     if not content.strip():
         raise Unreadable("empty")
-    kind = kind_of(content, name)
+    kind = detect_kind(content, name)
     module, function = _READERS[kind]
     reader = getattr(importlib.import_module(f"core.knowledge.formats.{module}"), function)
     document: Document = (

@@ -46,7 +46,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spooled:
+class SpooledFile:
     """A file that came in whole. `content_hash` is SHA-256 in hexadecimal."""
 
     file: IO[bytes]
@@ -57,7 +57,7 @@ class Spooled:
 @asynccontextmanager
 async def spooled(
     pieces: AsyncIterator[bytes], limits: ParseLimits
-) -> AsyncGenerator[Spooled, None]:
+) -> AsyncGenerator[SpooledFile, None]:
     """Keeps the pieces in a nameless temporary file while entered. Raises DocumentError for too many bytes."""
     digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as file:
@@ -68,7 +68,7 @@ async def spooled(
             digest.update(piece)
             await asyncio.to_thread(file.write, piece)
         file.seek(0)
-        yield Spooled(file=file, content_hash=digest.hexdigest(), size_bytes=size)
+        yield SpooledFile(file=file, content_hash=digest.hexdigest(), size_bytes=size)
 
 
 async def parse(file: IO[bytes], *, name: str, limits: ParseLimits | None = None) -> Document:
@@ -128,3 +128,35 @@ def _cut_off(code: int) -> DocumentError:
 def _error(reason: str, fact: str = "") -> DocumentError:
     sentence = _SENTENCES.get(reason, _SENTENCES["broken"])
     return DocumentError(sentence.format(fact=fact), detail=f"{reason} {fact}".strip())
+
+
+class ChildFailed(Exception):
+    """The child did not do its work within its limits; `str(error)` says why in a few words."""
+
+
+async def run_in_child(
+    module: str,
+    arguments: dict[str, object],
+    content: bytes,
+    limits: ParseLimits,
+    *,
+    bytes_max: int,
+) -> bytes:
+    """What `python -m module ARGUMENTS LIMITS` writes, given the content on its standard input. Raises ChildFailed."""
+    with tempfile.TemporaryFile() as file:
+        await asyncio.to_thread(file.write, content)
+        file.seek(0)
+        try:
+            output, code = await run_child(
+                module,
+                *(json.dumps(arguments), json.dumps(asdict(limits))),
+                stdin=file,
+                seconds_max=limits.wall_seconds_max,
+                bytes_max=bytes_max,
+            )
+        except ChildStopped as error:
+            why = "it takes too long" if error.reason == "time" else "it unpacks to too much"
+            raise ChildFailed(why) from error
+    if code != 0:
+        raise ChildFailed("it is broken, or takes more than it may")
+    return output

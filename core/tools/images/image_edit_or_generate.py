@@ -10,8 +10,8 @@ from core.domain.ids import new_id
 from core.tools.images.pictures import image_context, is_web_address, picture_content
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import about, relative
-from core.web_access.drawing import DRAWN_BYTES_MAX
-from core.web_access.pictures import Picture, fit_for_models
+from core.web_access.image_generation import GENERATED_BYTES_MAX
+from core.web_access.pictures import Picture, prepare_for_model
 
 FOLDER = "images"
 _ENDINGS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp"}
@@ -50,11 +50,11 @@ class DrawParams(BaseModel):
 
 
 async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
-    drawer = context.outside.drawer
-    if drawer is None:
+    image_generator = context.outside.image_generator
+    if image_generator is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
     given = await _given(params, context)
-    content = await drawer.draw(params.prompt, given, spent=context.spent)
+    content = await image_generator.draw(params.prompt, given, spent=context.spent)
     picture = await _seen(content)
     path = f"{FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
     await _save(path, content, context)
@@ -73,12 +73,12 @@ async def _given(params: DrawParams, context: ToolContext) -> Picture | None:
     if params.mode == "generate" or params.image_path is None:
         return None
     content = await picture_content(params.image_path, context)
-    return await fit_for_models(content, name=params.image_path)
+    return await prepare_for_model(content, name=params.image_path)
 
 
 async def _seen(content: bytes) -> Picture:
     try:
-        return await fit_for_models(content, name="The picture", bytes_max=DRAWN_BYTES_MAX)
+        return await prepare_for_model(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
     except ToolError as error:
         raise ToolError(f"The model of pictures made none that can be used. {error}") from error
 

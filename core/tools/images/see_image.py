@@ -6,7 +6,7 @@ from core.context.untrusted_text import line
 from core.tools.images.pictures import image_context, is_web_address, picture_content
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import relative
-from core.web_access.pictures import fit_for_models
+from core.web_access.pictures import prepare_for_model
 
 
 class SeeParams(BaseModel):
@@ -27,7 +27,7 @@ class SeeParams(BaseModel):
 
 async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
     content = await picture_content(params.file_path, context)
-    picture = await fit_for_models(content, name=params.file_path)
+    picture = await prepare_for_model(content, name=params.file_path)
     message = image_context(
         picture, place=params.file_path, original_size=len(content), context=context
     )

@@ -5,7 +5,7 @@ from pydantic import BaseModel, Field, JsonValue
 from core.context.untrusted_text import clean, fenced, line
 from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.web_access.search import Findings
+from core.web_access.search import SearchResults
 
 RESULTS_MAX = 20
 CONTENT_CHARACTERS_MAX = 2_000
@@ -36,7 +36,7 @@ async def run_search(params: SearchParams, context: ToolContext) -> ToolOutput:
     return ToolOutput(output=_shown(findings))
 
 
-def _shown(findings: Findings) -> JsonValue:
+def _shown(findings: SearchResults) -> JsonValue:
     answer = clean(findings.answer, ANSWER_CHARACTERS_MAX)
     return {
         "query": findings.query,

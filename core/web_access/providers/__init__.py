@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
-from core.web_access.client import Api, Request, ask_json
+from core.web_access.client import Api, Request, request_json
 
 Provider = Literal["linkedin", "twitter", "zillow", "amazon", "yahoo_finance", "active_jobs"]
 _VALUE_CHARACTERS_MAX = 2_000
@@ -65,7 +65,7 @@ class RapidApi:
                 f" {', '.join(endpoint.payload)}. Nothing was asked."
             )
         plain = {name: _plain(name, value) for name, value in given.items()}
-        return await ask_json(self._api(known, provider), _request(endpoint, plain))
+        return await request_json(self._api(known, provider), _request(endpoint, plain))
 
     def _api(self, known: ProviderFile, provider: Provider) -> Api:
         return Api(

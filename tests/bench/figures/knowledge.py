@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from core.context.tokens import count_text
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import KnowledgeEntry, Scope
-from core.knowledge.retrieve import retrieve
-from core.knowledge.run_knowledge import Library
+from core.knowledge.retrieval import retrieve
 from storage.sql.database import open_database
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.bench.figure import Figure, note
@@ -63,7 +63,7 @@ async def indexed() -> AsyncGenerator[tuple[SqlKnowledge, list[KnowledgeEntry], 
         database = await open_database(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
             store = SqlKnowledge(database)
-            library = Library(store=store)
+            library = KnowledgeBase(store=store)
             began = time.perf_counter()
             adding = (
                 library.add(SCOPE, f"{at}.txt", _file(one)) for at, one in enumerate(contents)

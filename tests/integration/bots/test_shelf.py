@@ -13,8 +13,8 @@ from bots.inbound.commands.knowledge import KnowledgeDeps
 from core.domain.budget import Budget, Limit, Price
 from core.domain.errors import AgentError
 from core.domain.threads import Address, IncomingFile, Person
-from core.knowledge.run_knowledge import Library
-from core.knowledge.semantics import Semantics
+from core.knowledge.knowledge_base import KnowledgeBase
+from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
 from core.model_usage import till
@@ -48,7 +48,7 @@ class Texts:
 @pytest.fixture
 def desk(world: World) -> CommandDeps:
     world.address = HERE
-    library = Library(store=SqlKnowledge(world.database))
+    library = KnowledgeBase(store=SqlKnowledge(world.database))
     world.with_engine(
         library=library,
         toolbox=Toolbox({"search_knowledge": catalogue()["search_knowledge"]}),
@@ -134,10 +134,10 @@ async def test_what_was_added_reaches_the_prompt_and_the_search(
 
 
 @asynccontextmanager
-async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, Semantics]]:
+async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, SemanticSearch]]:
     async with embeddings_fake() as fake:
         source = OpenAIEmbeddingClient(fake.base_url, fake.key)
-        yield fake, Semantics(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
+        yield fake, SemanticSearch(ModelEmbedder(source, "e"), SqlKnowledgeVectors(world.database))
         await source.close()
 
 

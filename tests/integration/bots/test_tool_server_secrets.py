@@ -13,8 +13,7 @@ from bots.bootstrap.mcp import build_mcp_tools
 from bots.observability.logs import configure_logging
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
-from core.mcp.redaction import secrets_of
-from core.mcp.settings import McpServerConfig, parse_servers
+from core.mcp.settings import McpServerConfig, parse_servers, secret_values
 from core.tools.tool import Toolbox
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
@@ -91,7 +90,7 @@ servers:
 """,
         {"KEY": "by-reference", "HOME": "/home/somebody"},
     )
-    assert secrets_of(server) == ("literal-token", "by-reference")
+    assert secret_values(server) == ("literal-token", "by-reference")
 
 
 def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> None:
@@ -101,7 +100,7 @@ def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> Non
         url="https://one.example/mcp",
         headers={"Authorization": "Bearer word-of-mouth", "Accept-Language": "en-GB,en;q=0.9"},
     )
-    assert secrets_of(server) == ("Bearer word-of-mouth", "word-of-mouth")
+    assert secret_values(server) == ("Bearer word-of-mouth", "word-of-mouth")
 
 
 def test_a_broken_file_is_still_told(tmp_path: Path) -> None:

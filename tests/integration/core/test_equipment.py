@@ -12,8 +12,8 @@ from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
 from core.agents.definition import Known
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.knowledge.run_knowledge import Library
 from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox
@@ -32,7 +32,7 @@ class Bench:
 
     world: World
     folder: Path
-    library: Library
+    library: KnowledgeBase
     asked_for: list[frozenset[str] | None] = field(default_factory=list[frozenset[str] | None])
 
     def own(self, more: str) -> None:
@@ -62,7 +62,7 @@ async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     known = Known(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
     files = AgentFiles(known=known, folder=folder)
     files.load()
-    library = Library(store=SqlKnowledge(world.database))
+    library = KnowledgeBase(store=SqlKnowledge(world.database))
     knowledge = AgentKnowledgeSync(files, library)
     bench = Bench(world, folder, library)
     own = {name: catalogue()[name] for name in ("search_knowledge",)}

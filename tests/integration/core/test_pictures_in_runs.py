@@ -12,9 +12,9 @@ from core.domain.threads import Reply, ToolCallRecord
 from core.run.finish import with_pictures
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
-from core.web_access.drawing import Drawer
-from core.web_access.guard import Guard
-from core.web_access.services import Outside
+from core.web_access.guard import AddressGuard
+from core.web_access.image_generation import ImageGenerator
+from core.web_access.services import WebServices
 from tests.fakes.drawing import encoded_answer
 from tests.fakes.played_model import calls, text
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -40,7 +40,7 @@ def studio(world: World) -> World:
     return world.with_engine(
         toolbox=Toolbox({name: catalogue()[name] for name in names}),
         sandboxes=MemorySandboxes(),
-        outside=Outside(drawer=Drawer(Painter(), "painter", Guard())),
+        outside=WebServices(image_generator=ImageGenerator(Painter(), "painter", AddressGuard())),
     )
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from core import server_shutdown
 from core.ports import Sandbox
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from tests.integration.sandbox.providers import local_jails
 
@@ -59,7 +59,7 @@ async def jail_with_a_way_out(
     *ports: int, setting: str = "on", limits: EgressLimits | None = None
 ) -> AsyncIterator[Sandbox]:
     """Those ports of 127.0.0.1 count as the internet."""
-    guard = Guard(frozenset(("127.0.0.1", port) for port in ports))
+    guard = AddressGuard(frozenset(("127.0.0.1", port) for port in ports))
     egress = EgressConfig(
         policy=parse_egress_policy(setting), limits=limits or EgressLimits(), guard=guard
     )

@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.egress_proxy import EgressProxy
 from tests.integration.sandbox.egress_stage import StandIn, jail_with_a_way_out, stand_in
@@ -276,7 +276,7 @@ def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
 @pytest.fixture
 async def served(outside: StandIn) -> AsyncIterator[tuple[str, int]]:
     """A gateway without a jail around it; its address."""
-    guard = Guard(frozenset({("127.0.0.1", outside.port)}))
+    guard = AddressGuard(frozenset({("127.0.0.1", outside.port)}))
     one = EgressProxy(EgressConfig(policy=parse_egress_policy("on"), guard=guard), label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()

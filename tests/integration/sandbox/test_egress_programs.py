@@ -17,7 +17,7 @@ from yarl import URL
 
 from core import server_shutdown
 from core.ports import Sandbox
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from tests.integration.sandbox.egress_stage import jail_with_a_way_out, stand_in
 from tests.integration.sandbox.providers import local_jails, run
@@ -164,7 +164,7 @@ async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
     asked: list[str],
 ) -> None:
     async with stand_in() as shop:
-        guard = Guard(frozenset({("127.0.0.1", shop.port)}))
+        guard = AddressGuard(frozenset({("127.0.0.1", shop.port)}))
         egress = EgressConfig(policy=parse_egress_policy("on"), guard=guard)
         async with local_jails(egress=egress) as jails:
             if jails.browser_lack:

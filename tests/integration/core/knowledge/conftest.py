@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from core.knowledge.document import Document, Page
+from core.knowledge.knowledge_base import KnowledgeBase, RunKnowledge
 from core.knowledge.ports import KnowledgeEntry, Scope
-from core.knowledge.run_knowledge import KnowledgeDesk, Library
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.contracts.stores import ADDRESS, stores_over
@@ -31,16 +31,16 @@ class Asked:
 class Shelf:
     """A library with a thread of its own."""
 
-    library: Library
+    library: KnowledgeBase
     thread_id: str
 
     @property
     def thread(self) -> Scope:
         return Scope("thread", self.thread_id)
 
-    def desk(self, reply: Callable[[str], str] | None = None) -> KnowledgeDesk:
+    def desk(self, reply: Callable[[str], str] | None = None) -> RunKnowledge:
         ask = Asked(reply) if reply else None
-        return KnowledgeDesk(
+        return RunKnowledge(
             library=self.library, thread_id=self.thread_id, agent_id=AGENT.owner_id, ask=ask
         )
 
@@ -59,4 +59,4 @@ class Shelf:
 @pytest.fixture
 async def shelf(database: Database) -> Shelf:
     thread = await stores_over(database).conversations.create(ADDRESS)
-    return Shelf(Library(store=SqlKnowledge(database)), thread.thread_id)
+    return Shelf(KnowledgeBase(store=SqlKnowledge(database)), thread.thread_id)

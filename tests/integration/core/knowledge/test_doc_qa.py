@@ -9,7 +9,7 @@ import pytest
 
 from core.domain.errors import BudgetExceeded, ModelRejected, ModelUnavailable
 from core.knowledge import doc_qa
-from core.knowledge.doc_qa import Source, answer_from
+from core.knowledge.doc_qa import Source, answer_from_document
 from core.knowledge.ports import KnowledgeEntry, Scope
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
@@ -41,7 +41,7 @@ async def book(shelf: Shelf, pages: int, fact_at: int | None) -> KnowledgeEntry:
 async def test_the_answer_names_file_and_page(shelf: Shelf) -> None:
     ask = Asked(reader)
     entry = await book(shelf, 12, fact_at=9)
-    answer = await answer_from(
+    answer = await answer_from_document(
         entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
     )
 
@@ -62,7 +62,7 @@ async def test_a_pdf_in_the_workspace_is_asked_and_its_page_cited(shelf: Shelf) 
 
 async def test_what_the_document_does_not_say_is_said(shelf: Shelf) -> None:
     entry = await book(shelf, 5, fact_at=None)
-    answer = await answer_from(
+    answer = await answer_from_document(
         entry, "Where does the walrus live?", store=shelf.library.store, ask=Asked(reader)
     )
 
@@ -82,7 +82,7 @@ async def test_parts_are_read_at_the_same_time_but_not_too_many(shelf: Shelf) ->
         return reader(question)
 
     entry = await book(shelf, 60, fact_at=9)
-    await answer_from(entry, "Where?", store=shelf.library.store, ask=ask)
+    await answer_from_document(entry, "Where?", store=shelf.library.store, ask=ask)
 
     assert most == doc_qa.AT_ONCE_MAX
 
@@ -98,7 +98,7 @@ async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
         return reader(question)
 
     entry = await book(shelf, 12, fact_at=9)
-    answer = await answer_from(
+    answer = await answer_from_document(
         entry, "Where is the walrus?", store=shelf.library.store, ask=Asked(sometimes)
     )
     assert failed == 2
@@ -116,7 +116,7 @@ async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
 
     entry = await book(shelf, 12, fact_at=9)
     with pytest.raises(type(error)) as caught:
-        await answer_from(entry, "Where?", store=shelf.library.store, ask=Asked(refuse))
+        await answer_from_document(entry, "Where?", store=shelf.library.store, ask=Asked(refuse))
     assert caught.value is error
 
 
@@ -134,7 +134,7 @@ async def test_sources_that_do_not_exist_are_not_cited(
         return reply if "from the sources below" in question else '{"found": false}'
 
     entry = await book(shelf, 1, fact_at=None)
-    answer = await answer_from(entry, "What?", store=shelf.library.store, ask=Asked(model))
+    answer = await answer_from_document(entry, "What?", store=shelf.library.store, ask=Asked(model))
 
     assert answer.text == text
     assert answer.sources == (Source("zoo.pdf", "page 1"),) * cites
@@ -153,7 +153,7 @@ async def test_a_document_of_a_million_tokens_is_asked_about(shelf: Shelf) -> No
     began = time.monotonic()
     await shelf.desk(reader).answer("ledger.txt", pieces(content), "Where does the walrus live?")
     (entry,) = await shelf.library.store.entries([Scope("reading", shelf.thread_id)])
-    answer = await answer_from(
+    answer = await answer_from_document(
         entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
     )
 

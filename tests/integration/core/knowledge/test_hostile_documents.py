@@ -191,7 +191,7 @@ def _children() -> list[str]:
 CONFINED = """
 import os, socket, subprocess, sys
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.limits import confine
+from core.knowledge.parsing.child import confine
 confine(ParseLimits())
 for attempt in (
     lambda: socket.create_connection(("127.0.0.1", 9)),

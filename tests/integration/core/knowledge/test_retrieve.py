@@ -4,9 +4,9 @@ import pytest
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelRejected
-from core.knowledge.keywords import keywords_in, search_texts
-from core.knowledge.retrieve import Passage, beginning, fused, retrieve
-from core.knowledge.semantics import Semantics
+from core.knowledge.model_questions import expand_query, parse_keywords
+from core.knowledge.retrieval import Passage, beginning, fused, retrieve
+from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
 from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
 
@@ -119,12 +119,12 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
         ["hh zebra"],
         store=store,
         tokens_max=700,
-        semantics=Semantics(Letters(), vectors),
+        semantics=SemanticSearch(Letters(), vectors),
     )
     assert ("a.pdf", 7) in seen(found)
     plain = await retrieve(
         [entry, other], ["hh zebra"], store=store, tokens_max=700,
-        semantics=Semantics(Silent(), vectors),
+        semantics=SemanticSearch(Silent(), vectors),
     )  # fmt: skip
     assert plain == await retrieve([entry, other], ["hh zebra"], store=store, tokens_max=700)
 
@@ -153,21 +153,21 @@ def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
 def test_keywords_are_read_out_of_whatever_the_model_says(
     answer: str, words: tuple[str, ...]
 ) -> None:
-    assert keywords_in(answer) == words
+    assert parse_keywords(answer) == words
 
 
 async def test_without_the_models_help_the_question_is_searched_by_itself() -> None:
     def refuse(_question: str) -> str:
         raise ModelRejected("no")
 
-    assert await search_texts("how long", Asked(refuse)) == ("how long",)
-    assert await search_texts("how long", Asked(lambda _: "nonsense")) == ("how long",)
-    assert await search_texts("how long", None) == ("how long",)
+    assert await expand_query("how long", Asked(refuse)) == ("how long",)
+    assert await expand_query("how long", Asked(lambda _: "nonsense")) == ("how long",)
+    assert await expand_query("how long", None) == ("how long",)
 
 
 async def test_a_long_answer_so_far_is_left_out_of_the_question_for_keywords() -> None:
     ask = Asked(lambda _: "{}")
-    await search_texts("q", ask, found="short finding")
-    await search_texts("q", ask, found="long finding " * 3_000)
+    await expand_query("q", ask, found="short finding")
+    await expand_query("q", ask, found="long finding " * 3_000)
 
     assert ["finding" in question for question in ask.questions] == [True, False]

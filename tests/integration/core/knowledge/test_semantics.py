@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from core.domain.threads import Usage
-from core.knowledge.run_knowledge import KnowledgeDesk, Library
-from core.knowledge.semantics import Semantics
+from core.knowledge.knowledge_base import KnowledgeBase, RunKnowledge
+from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
 from storage.sql.database import Database
@@ -32,17 +32,17 @@ async def meant(
 ) -> AsyncGenerator[Shelf, None]:
     """A shelf that knows a model of embeddings, which may be silent for half a second."""
     source = OpenAIEmbeddingClient(fake.base_url, fake.key)
-    semantics = Semantics(
+    semantics = SemanticSearch(
         ModelEmbedder(source, "m"),
         SqlKnowledgeVectors(database),
         question_seconds=0.5,
         pause_seconds=0,
     )
-    yield Shelf(Library(store=SqlKnowledge(database), semantics=semantics), shelf.thread_id)
+    yield Shelf(KnowledgeBase(store=SqlKnowledge(database), semantics=semantics), shelf.thread_id)
     await source.close()
 
 
-async def asked(desk: KnowledgeDesk) -> str:
+async def asked(desk: RunKnowledge) -> str:
     """A question that shares no word with the passage that answers it."""
     return await desk.search("feline automobile?", tokens_max=300)
 
@@ -143,10 +143,12 @@ async def test_vectors_are_charged_to_whoever_wants_them(
     meant: Shelf, fake: EmbeddingsFake
 ) -> None:
     adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
-    added = Shelf(meant.library.charged_to(lambda *one: adder.append(one)), meant.thread_id)
+    added = Shelf(meant.library.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id)
     fake.tokens = 5
     await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    asking = Shelf(meant.library.charged_to(lambda *one: asker.append(one)), meant.thread_id)
+    asking = Shelf(
+        meant.library.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id
+    )
     fake.tokens = 3
     assert CAT in await asked(asking.desk())
 
@@ -159,7 +161,7 @@ async def test_a_failure_for_one_spares_the_others_the_wait(
 ) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
-        payer = Shelf(meant.library.charged_to(lambda *_: None), meant.thread_id)
+        payer = Shelf(meant.library.reporting_usage_to(lambda *_: None), meant.thread_id)
         await asked(payer.desk())
 
     assert len(fake.seen) == before + 1

@@ -3,7 +3,7 @@
 import pytest
 
 from core.domain.errors import ToolError
-from core.knowledge.run_knowledge import KnowledgeDesk
+from core.knowledge.knowledge_base import RunKnowledge
 from core.ports import Sandbox
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.knowledge import ask_document, search_knowledge
@@ -14,7 +14,7 @@ from tests.integration.core.knowledge.conftest import Shelf
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 
 
-def context(desk: KnowledgeDesk | None, sandbox: Sandbox | None = None) -> ToolContext:
+def context(desk: RunKnowledge | None, sandbox: Sandbox | None = None) -> ToolContext:
     async def opened() -> Sandbox:
         assert sandbox is not None
         return sandbox

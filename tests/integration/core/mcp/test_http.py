@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web as aiohttp_web
 
 from core import server_shutdown
-from core.mcp.redaction import BLOT
-from core.mcp.settings import parse_servers
+from core.mcp.settings import REDACTED, parse_servers
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
 
@@ -31,7 +30,7 @@ async def test_headers_with_secrets_reach_the_server_and_no_log(
     text = f"fake: {{url: '{web.url}?key=${{KEY}}', transport: {web.kind}, headers: {{X-Key: 'a ${{KEY}}'}}}}"
     guest = guest_of(*parse_servers(f"servers: {{{text}}}", {"KEY": "s3cret"}))
     await guest.look()
-    assert await guest.output("headers") == BLOT, "it came, and was taken out of the answer"
+    assert await guest.output("headers") == REDACTED, "it came, and was taken out of the answer"
     await guest.servers.close()
     assert "s3cret" not in caplog.text
 

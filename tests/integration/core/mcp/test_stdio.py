@@ -96,8 +96,8 @@ async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
 async def test_a_server_that_is_stuck_is_started_anew(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.mcp.link.PROBE_SECONDS", 0.5)
-    monkeypatch.setattr("core.mcp.stdio.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("core.mcp.client.PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("core.mcp.transports.PATIENCE_SECONDS", 0.2)
     guest = guest_of(stdio(call_timeout_seconds=2))
     await guest.look()
     pid = json.loads(await guest.output("who_am_i"))["pid"]
@@ -138,7 +138,7 @@ async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variable
 async def test_what_a_server_says_is_logged_without_secrets_and_cut(
     guest_of: MakeGuest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "core.mcp.stdio")
+    caplog.set_level(logging.INFO, "core.mcp.transports")
     guest = guest_of(stdio(secrets=frozenset({"s3cret-key"})))
     await guest.look()
     await guest.output("say_on_stderr", text="using s3cret-key\x1b[31m now " + "y" * 10_000)
@@ -175,7 +175,7 @@ async def test_text_that_is_no_text_passes_both_ways(guest: Guest) -> None:
 async def test_closing_leaves_no_process_not_even_of_a_stubborn_server(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.mcp.stdio.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("core.mcp.transports.PATIENCE_SECONDS", 0.2)
     guest = guest_of(stdio(program="mcp_stubborn.py"))
     (tool,) = await guest.look()
     mine, child = map(int, (await guest.output(tool)).split())

@@ -16,7 +16,7 @@ from core.ports import Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import ToolContext, prepare
 from core.web_access.providers import Provider, RapidApi, provider_file
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.stand_in import Answer, StandIn, endless, refusal, says, silent, stand_in
@@ -40,7 +40,9 @@ async def call(
     async def opened() -> Sandbox:
         return await machines.open("t", fence=1)
 
-    context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=Outside(providers=api))
+    context = ToolContext(
+        thread_id="t", run_id="r", sandbox=opened, outside=WebServices(providers=api)
+    )
     prepared = prepare(name, arguments, toolbox())
     return await executed(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
 

@@ -13,7 +13,7 @@ from core.ports import FileEntry, Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
 from core.web_access.cloudflare import FILE_BYTES_MAX
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
 from tests.fakes.stand_in import Answer, refusal, says
 from tests.integration.core.tools.conftest import Bench
@@ -29,7 +29,7 @@ async def pages(bench: Bench) -> AsyncIterator[Pages]:
         yield account
 
 
-def services(account: Pages, token: str = TOKEN) -> Outside:
+def services(account: Pages, token: str = TOKEN) -> WebServices:
     settings = {
         **PLAIN,
         "THREADHAND_CLOUDFLARE_API_TOKEN": token,

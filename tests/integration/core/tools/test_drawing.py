@@ -18,8 +18,8 @@ from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import prepare
-from core.web_access.drawing import Drawer, usage_in
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
+from core.web_access.image_generation import ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture
 from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
@@ -95,25 +95,25 @@ async def silent(_request: web.Request) -> web.Response:
     raise AssertionError("unreachable")
 
 
-def impatient(service: StandIn, seconds: float) -> Drawer:
+def impatient(service: StandIn, seconds: float) -> ImageGenerator:
     source = LiteLLMClient(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
-    return Drawer(source, "openai/gpt-image-1", Guard(frozenset({service.endpoint})))
+    return ImageGenerator(source, "openai/gpt-image-1", AddressGuard(frozenset({service.endpoint})))
 
 
 @pytest.mark.slow
 async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
     told: list[Usage] = []
     async with stand_in(DRAWING) as service:
-        drawer = impatient(service, 5)
+        image_generator = impatient(service, 5)
         service.faults["/generations"] = silent
         with pytest.raises(ToolError, match="in time"):
-            await drawer.draw("a field " * 100, spent=lambda _, used: told.append(used))
+            await image_generator.draw("a field " * 100, spent=lambda _, used: told.append(used))
         service.faults.clear()
-        await drawer.draw("a field", spent=lambda _, used: told.append(used))
+        await image_generator.draw("a field", spent=lambda _, used: told.append(used))
         service.faults["/generations"] = silent
         with pytest.raises(ToolError, match="in time"):
-            await drawer.draw("a field", spent=lambda _, used: told.append(used))
-        await drawer.close()
+            await image_generator.draw("a field", spent=lambda _, used: told.append(used))
+        await image_generator.close()
 
     first, drawn, late = told
     assert (first.output_tokens, first.cost_usd) == (0, 0)
@@ -126,15 +126,15 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
 async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
     told: list[Usage] = []
     async with stand_in(DRAWING) as service:
-        drawer = impatient(service, 60)
+        image_generator = impatient(service, 60)
         service.faults["/generations"] = refusal(429, {"error": {"message": "slow"}})
         with pytest.raises(ToolError):
-            await drawer.draw("a field", spent=lambda _, used: told.append(used))
+            await image_generator.draw("a field", spent=lambda _, used: told.append(used))
         assert told == []
         service.faults["/generations"] = silent
         asked = len(service.asked)
         drawing = asyncio.ensure_future(
-            drawer.draw("a field", spent=lambda _, used: told.append(used))
+            image_generator.draw("a field", spent=lambda _, used: told.append(used))
         )
         async with asyncio.timeout(30):
             while len(service.asked) == asked:
@@ -142,7 +142,7 @@ async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_no
         drawing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await drawing
-        await drawer.close()
+        await image_generator.close()
     assert len(told) == 1
 
 
@@ -156,7 +156,7 @@ async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_no
     ],
 )
 def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object]) -> None:
-    assert usage_in(answer) == Usage()
+    assert parse_usage(answer) == Usage()
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 from core.context.window import ContextPolicy
 from core.domain.errors import ToolError
 from core.domain.messages import Message
-from core.knowledge.dialogue import earlier
-from core.knowledge.run_knowledge import Library
+from core.knowledge.knowledge_base import KnowledgeBase, earlier
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.search_conversation import (
     SearchConversationParams,
@@ -28,7 +27,7 @@ WANTED = ("search_conversation", '{"query": "What is the number of my locker?"}'
 def looking_back(world: World) -> World:
     """Runs that may look back in their thread, but are shown little of it."""
     return world.with_engine(
-        library=Library(store=SqlKnowledge(world.database)),
+        library=KnowledgeBase(store=SqlKnowledge(world.database)),
         toolbox=Toolbox({"search_conversation": search_conversation}),
         context_policy=ContextPolicy(window_tokens=12_000, answer_tokens=1_000, kept_tokens=2_000),
     )

@@ -10,8 +10,8 @@ from PIL import Image
 from core.context.ephemeral_messages import passing_contents
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
-from core.web_access.guard import Guard
-from core.web_access.services import Outside
+from core.web_access.guard import AddressGuard
+from core.web_access.services import WebServices
 from tests.fakes.made_pictures import noise, picture
 from tests.fakes.stand_in import says, stand_in
 from tests.integration.core.tools.conftest import Bench
@@ -51,7 +51,7 @@ async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -
     async with stand_in([]) as site:
         url = f"{site.url}/a.png"
         assert "public internet" in await bench.error("see_image", file_path=url)
-        outside = Outside(guard=Guard(frozenset([site.endpoint])))
+        outside = WebServices(guard=AddressGuard(frozenset([site.endpoint])))
         bench.context = replace(bench.context, outside=outside)
         site.trouble.append(says(picture(), "image/png"))
         outcome = await bench.call("see_image", file_path=url)

@@ -18,7 +18,7 @@ from core.ports import Sandbox
 from core.tools.catalogue import unserved
 from core.tools.tool import ToolContext, prepare
 from core.tools.web.scrape_webpage import addresses
-from core.web_access.services import Outside
+from core.web_access.services import WebServices
 from tests.fakes import pages, search_engines
 from tests.fakes.pages import ARTICLE
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -33,7 +33,7 @@ class Web:
         self.services = services
         self.sandboxes = MemorySandboxes()
         self.has_sandbox = True
-        self.outside = Outside()
+        self.outside = WebServices()
 
     def set_up(self, **more: str) -> None:
         settings = {
@@ -168,7 +168,7 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
-    assert {"web_search", "scrape_webpage"} <= unserved(Outside())
+    assert {"web_search", "scrape_webpage"} <= unserved(WebServices())
     program = build_web_services(load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
     assert not {"web_search", "scrape_webpage"} & unserved(program)
 

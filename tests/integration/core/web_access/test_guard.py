@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.domain.errors import ToolError
 from core.web_access.fetch import USER_AGENT, FetchLimits, fetch
-from core.web_access.guard import Guard, RefusedAddress, is_refused, web_url
+from core.web_access.guard import AddressGuard, RefusedAddress, is_refused, web_url
 from tests.fakes.stand_in import StandIn, endless, moved, refusal, says, silent, stand_in
 
 REFUSED = [
@@ -131,8 +131,8 @@ async def site() -> AsyncIterator[StandIn]:
         yield standing
 
 
-def open_to(*sites: StandIn) -> Guard:
-    return Guard(frozenset(site.endpoint for site in sites))
+def open_to(*sites: StandIn) -> AddressGuard:
+    return AddressGuard(frozenset(site.endpoint for site in sites))
 
 
 async def test_a_page_is_fetched_under_our_name_without_cookies(site: StandIn) -> None:
@@ -152,7 +152,7 @@ async def test_a_page_is_fetched_under_our_name_without_cookies(site: StandIn) -
 )
 async def test_this_machine_is_not_reached(site: StandIn, host: str) -> None:
     with pytest.raises(ToolError):
-        await fetch(f"http://{host}:{site.port}/", Guard())
+        await fetch(f"http://{host}:{site.port}/", AddressGuard())
     assert site.asked == []
 
 
@@ -204,7 +204,7 @@ async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site
     with pytest.raises(RefusedAddress):
         await guard.addresses("localhost", 1)
     # past every check of the name: the connector itself refuses the address
-    async with ClientSession(connector=Guard().connector()) as session:
+    async with ClientSession(connector=AddressGuard().connector()) as session:
         with pytest.raises(OSError, match="public internet"):
             await session.get(f"http://localhost:{site.port}/")
     assert site.asked == []
@@ -251,4 +251,4 @@ async def test_an_error_says_what_to_do(site: StandIn, status: int, said: str) -
 
 async def test_an_unknown_host_is_told() -> None:
     with pytest.raises(ToolError, match=r"not known|not on the public"):
-        await fetch("http://nowhere.invalid/", Guard())
+        await fetch("http://nowhere.invalid/", AddressGuard())

@@ -8,7 +8,7 @@ import pytest
 
 from core.domain.errors import ToolError
 from core.web_access.client import Api
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
 from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
 from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
@@ -28,7 +28,7 @@ async def firecrawl() -> AsyncIterator[StandIn]:
 
 
 def reader(site: StandIn) -> LocalReader:
-    return LocalReader(Guard(frozenset([site.endpoint])))
+    return LocalReader(AddressGuard(frozenset([site.endpoint])))
 
 
 async def test_a_page_is_read_without_what_stands_around_it(site: StandIn) -> None:
@@ -98,7 +98,7 @@ async def test_a_hostile_page_is_left_to_a_child_with_limits(
 ) -> None:
     site.trouble.append(says(page, "text/html"))
     limits = replace(CHILD_LIMITS, cpu_seconds_max=2)
-    reading = LocalReader(Guard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
+    reading = LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
     try:
         shown = (await reading).text
     except ToolError as error:
@@ -110,7 +110,7 @@ async def test_a_page_that_takes_too_long_is_given_up(site: StandIn) -> None:
     site.trouble.append(says(b"<a " * 200_000, "text/html"))
     limits = replace(CHILD_LIMITS, wall_seconds_max=0.2)
     with pytest.raises(ToolError, match="takes too long"):
-        await LocalReader(Guard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
+        await LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
 
 
 def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None) -> Firecrawl:
@@ -122,7 +122,7 @@ def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None
             headers={"Authorization": f"Bearer {key}"},
             pause_seconds=0,
         ),
-        Guard(frozenset(endpoints)),
+        AddressGuard(frozenset(endpoints)),
     )
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from core.domain.errors import ToolError
 from core.web_access.client import Api
-from core.web_access.keyless import KeylessSearch
-from core.web_access.search import Tavily
+from core.web_access.search import KeylessSearch, Tavily
 from tests.fakes.search_engines import DUCKDUCKGO, KEY, NOT_LET_IN, TAVILY
 from tests.fakes.stand_in import Answer, StandIn, endless, moved, refusal, says, silent, stand_in
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
-from core.knowledge.model_question import asking
+from core.knowledge.model_questions import asking
 from core.ports import ModelFinished, TextDelta, ThinkingDelta
 from tests.fakes.played_model import USAGE, PlayedModel, text
 

@@ -6,26 +6,26 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.mcp.names import full_names, prefix
+from core.mcp.settings import prefix, tool_names
 
 
 def test_a_plain_name_stays() -> None:
-    assert full_names("git-hub", ["create_issue"]) == {"create_issue": "mcp_git-hub_create_issue"}
+    assert tool_names("git-hub", ["create_issue"]) == {"create_issue": "mcp_git-hub_create_issue"}
 
 
 def test_signs_become_one_underline() -> None:
-    assert full_names("s", ["a  b..c/"]) == {"a  b..c/": "mcp_s_a_b_c"}
+    assert tool_names("s", ["a  b..c/"]) == {"a  b..c/": "mcp_s_a_b_c"}
 
 
 def test_the_tool_that_needed_no_change_keeps_the_name() -> None:
-    names = full_names("s", ["a.b", "a_b", "a b"])
+    names = tool_names("s", ["a.b", "a_b", "a b"])
     assert names["a_b"] == "mcp_s_a_b"
     assert len(set(names.values())) == 3
     assert all(re.fullmatch(r"mcp_s_a_b_[0-9a-f]{6}", names[tool]) for tool in ("a.b", "a b"))
 
 
 def test_a_tool_named_like_one_of_ours_takes_nobodys_place() -> None:
-    assert full_names("s", ["ask"]) == {"ask": "mcp_s_ask"}
+    assert tool_names("s", ["ask"]) == {"ask": "mcp_s_ask"}
 
 
 @given(
@@ -36,7 +36,7 @@ def test_a_tool_named_like_one_of_ours_takes_nobodys_place() -> None:
 def test_any_names_are_fit_and_do_not_depend_on_the_order(
     tools: list[str], server: str, seed: random.Random
 ) -> None:
-    names = full_names(server, tools)
+    names = tool_names(server, tools)
     assert set(names) == set(tools)
     assert len(set(names.values())) == len(tools)
     for name in names.values():
@@ -44,4 +44,4 @@ def test_any_names_are_fit_and_do_not_depend_on_the_order(
         assert name.startswith(prefix(server))
     shuffled = [*tools]
     seed.shuffle(shuffled)
-    assert full_names(server, shuffled) == names
+    assert tool_names(server, shuffled) == names

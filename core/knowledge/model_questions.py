@@ -1,6 +1,8 @@
-"""What to search for: the question's own words, and those that a model thinks of."""
+"""Short questions to a model, outside of any conversation."""
 
 import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import cast
 
 import jiter
@@ -8,7 +10,35 @@ import jiter
 from core.context.tokens import count_text
 from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
+from core.domain.threads import Usage
 from core.knowledge.ports import Ask
+from core.model_usage import metered
+from core.ports import ModelDelta, ModelRequest, TextDelta
+
+OUTPUT_TOKENS_MAX = 2_000
+
+
+def asking(
+    ask_model: Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]],
+    model: str,
+    *,
+    output_tokens_max: int = OUTPUT_TOKENS_MAX,
+    on_usage: Callable[[str, Usage], None] = lambda _model, _usage: None,
+) -> Ask:
+    """A question becomes one user message; `on_usage` is told who gave each answer and what it used."""
+
+    async def ask(question: str) -> str:
+        request = ModelRequest(
+            model=model,
+            messages=({"role": "user", "content": question},),
+            output_tokens_max=output_tokens_max,
+        )
+        async with aclosing(metered(ask_model(request), request, on_usage)) as deltas:
+            said = [delta.text async for delta in deltas if isinstance(delta, TextDelta)]
+        return "".join(said).strip()
+
+    return ask
+
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +56,7 @@ Question: {question}
 """
 
 
-async def search_texts(question: str, ask: Ask | None, *, found: str = "") -> tuple[str, ...]:
+async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tuple[str, ...]:
     """The question and, where a model may be asked and gives some, keywords. `found` is what is known so far.
 
     Never fails for the model's sake: a search by the question's own words is better than none.
@@ -43,12 +73,12 @@ async def search_texts(question: str, ask: Ask | None, *, found: str = "") -> tu
     except ModelError as error:
         log.warning("no keywords from the model: %s", error.detail or type(error).__name__)
         return (question,)
-    return (question, *keywords_in(answer))
+    return (question, *parse_keywords(answer))
 
 
-def keywords_in(answer: str) -> tuple[str, ...]:
+def parse_keywords(answer: str) -> tuple[str, ...]:
     """The keywords of an answer that is JSON, or has JSON in it, perhaps cut off; none for anything else."""
-    said = json_object_in(answer)
+    said = first_json_object(answer)
     lists = [said.get("keywords_zh"), said.get("keywords_en")]
     words = [word for one in lists if isinstance(one, list) for word in cast(list[object], one)]
     kept = dict.fromkeys(
@@ -59,7 +89,7 @@ def keywords_in(answer: str) -> tuple[str, ...]:
     return tuple(kept)[:_KEYWORDS_MAX]
 
 
-def json_object_in(answer: str) -> dict[str, object]:
+def first_json_object(answer: str) -> dict[str, object]:
     """The first JSON object in a text, also where it is cut off or wrapped in a code fence; empty where none is."""
     start = answer.find("{")
     if start < 0:

@@ -7,9 +7,8 @@ from typing import Protocol, cast
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.formats.encodings import decoded
-from core.knowledge.formats.plain import by_headings
-from core.knowledge.formats.tables import markdown_table
+from core.knowledge.parsing.plain import split_at_headings
+from core.knowledge.parsing.shared import decoded, markdown_table
 
 _DECLARED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
@@ -51,7 +50,7 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
     parser = cast(_Etree, untyped).HTMLParser(target=reader, huge_tree=True)
     parser.feed(text)
     parser.close()
-    return Document(title=reader.title(), kind="html", pages=by_headings(reader.text()))
+    return Document(title=reader.title(), kind="html", pages=split_at_headings(reader.text()))
 
 
 class _Reader:

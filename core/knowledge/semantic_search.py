@@ -32,7 +32,7 @@ def _nobody(_model: str, _usage: Usage) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Semantics:
+class SemanticSearch:
     """What a model of embeddings adds to the search by words. `spent` is told what it used.
 
     Nothing here raises ModelError: the operator is told at the first failure, and again only if it worked in between.
@@ -45,7 +45,7 @@ class Semantics:
     spent: Callable[[str, Usage], object] = _nobody
     _health: _Health = field(default_factory=_Health)
 
-    def charged_to(self, spent: Callable[[str, Usage], object]) -> "Semantics":
+    def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "SemanticSearch":
         """The same, at the expense of somebody."""
         return replace(self, spent=spent)
 

@@ -9,9 +9,8 @@ from docx.table import Table
 from docx.text.paragraph import Paragraph
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.formats.package import check_package
-from core.knowledge.formats.plain import by_headings
-from core.knowledge.formats.tables import counted, markdown_table
+from core.knowledge.parsing.plain import split_at_headings
+from core.knowledge.parsing.shared import check_package, counted, markdown_table
 
 _TABLE_DEPTH_MAX = 5
 
@@ -21,7 +20,9 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
     check_package(content, limits)
     opened = docx.Document(io.BytesIO(content))
     text = "\n\n".join(_blocks(opened, limits.cells_max))
-    return Document(title=opened.core_properties.title or "", kind="docx", pages=by_headings(text))
+    return Document(
+        title=opened.core_properties.title or "", kind="docx", pages=split_at_headings(text)
+    )
 
 
 def _blocks(opened: DocxDocument, cells_max: int) -> Iterator[str]:

@@ -9,10 +9,8 @@ from pptx.shapes.graphfrm import GraphicFrame
 from pptx.shapes.group import GroupShape
 from pptx.slide import Slide
 
-from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.formats.package import check_package
-from core.knowledge.formats.tables import markdown_table
-from core.knowledge.formats.unreadable import Unreadable
+from core.knowledge.document import Document, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.shared import check_package, markdown_table
 
 _GROUP_DEPTH_MAX = 20
 

@@ -9,23 +9,22 @@ from typing import Any, Protocol
 
 from core.context.untrusted_text import line
 from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.names import full_names
 from core.mcp.schema import UnusableSchema, presentable, usable
-from core.mcp.settings import WRITES, McpServerConfig
+from core.mcp.settings import WRITES, McpServerConfig, tool_names
 
 log = logging.getLogger(__name__)
 
-OFFERS_MAX = 128
+TOOLS_PER_SERVER_MAX = 128
 """More tools than this from one server would fill a model's window and confuse it: name those you want."""
 
 DESCRIPTION_CHARACTERS_MAX = 1_000
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
-OFFERS_AT_ONCE = 8
+TOOLS_BETWEEN_YIELDS = 8
 SCHEMA_KEY = "threadhand/schema"
 """Where a listed tool carries the schema as its server wrote it, whatever its shape."""
 
 
-class Hints(Protocol):
+class ToolHints(Protocol):
     @property
     def read_only_hint(self) -> bool | None: ...
 
@@ -40,11 +39,11 @@ class ListedTool(Protocol):
     @property
     def meta(self) -> Mapping[str, Any] | None: ...
     @property
-    def annotations(self) -> Hints | None: ...
+    def annotations(self) -> ToolHints | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class McpTool:
     """One tool of a server. `name` is what it is called here, `tool` the server's own name."""
 
     name: str
@@ -54,25 +53,27 @@ class Offer:
     needs_approval: bool
 
 
-async def offers_of(config: McpServerConfig, listed: Sequence[ListedTool]) -> tuple[Offer, ...]:
+async def usable_tools(
+    config: McpServerConfig, listed: Sequence[ListedTool]
+) -> tuple[McpTool, ...]:
     """The enabled tools in the server's order. What is left out is told to the operator in one line."""
     wanted = [one for one in listed if matches(one.name, config.enabled_tools)]
-    names = full_names(config.name, (one.name for one in wanted))
-    found: dict[str, Offer] = {}
+    names = tool_names(config.name, (one.name for one in wanted))
+    found: dict[str, McpTool] = {}
     left_out: list[str] = []
     room = SCHEMA_CHARACTERS_OF_ALL_MAX
     for index, one in enumerate(wanted):
-        if len(found) == OFFERS_MAX or room <= 0:
+        if len(found) == TOOLS_PER_SERVER_MAX or room <= 0:
             left_out.append(f"{len(wanted) - index} more: name those you want in enabled_tools")
             break
-        if index % OFFERS_AT_ONCE == 0:
+        if index % TOOLS_BETWEEN_YIELDS == 0:
             await asyncio.sleep(0)
         try:
             offer = _offer(config, one, names[one.name])
         except UnusableSchema as error:
             left_out.append(f"{line(one.name, 60)}: {error}")
             continue
-        room -= len(str(offer.params.shown_as))
+        room -= len(str(offer.params.provider_schema))
         found.setdefault(offer.name, offer)
     if left_out:
         log.warning(
@@ -81,7 +82,7 @@ async def offers_of(config: McpServerConfig, listed: Sequence[ListedTool]) -> tu
     return tuple(found.values())
 
 
-def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> Offer:
+def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
     schema = usable((listed.meta or {}).get(SCHEMA_KEY))
     shown, rest = presentable(schema)
     said = line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
@@ -91,7 +92,7 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> Offer:
         needs_approval = not is_read_only
     else:
         needs_approval = matches(listed.name, tuple(config.needs_approval))
-    return Offer(
+    return McpTool(
         name=name,
         tool=listed.name,
         server=config.name,

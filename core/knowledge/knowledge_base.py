@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from core.context.message_text import original_text
+from core.context.untrusted_text import fenced
 from core.domain.errors import ModelError
 from core.domain.messages import Message
 from core.domain.threads import Usage
-from core.knowledge.block import direct_block, knowledge_block
 from core.knowledge.chunk import chunks
-from core.knowledge.dialogue import dialogue_document, request_in
-from core.knowledge.doc_qa import Answer, answer_from
-from core.knowledge.document import Document, ParseLimits
-from core.knowledge.keywords import search_texts
+from core.knowledge.doc_qa import Answer, answer_from_document
+from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.model_questions import expand_query
 from core.knowledge.parsing.parse import parse, spooled
 from core.knowledge.ports import (
     HEAD_BYTES,
@@ -24,9 +24,53 @@ from core.knowledge.ports import (
     KnowledgeStore,
     Scope,
 )
-from core.knowledge.retrieve import Passage, beginning, retrieve
-from core.knowledge.semantics import Semantics
+from core.knowledge.retrieval import Passage, beginning, render_passages, render_texts, retrieve
+from core.knowledge.semantic_search import SemanticSearch
 from core.knowledge.terms import is_chinese
+
+LONG_REQUEST_CHARACTERS = 1_000
+
+_REQUEST = """Below are the beginning and the end of a long message. Say in one or two sentences, in its \
+language, what its author asks for. Reply with that alone.
+
+{message}
+"""
+
+
+def dialogue_to_document(messages: Sequence[Message]) -> Document:
+    """One page per message, with who speaks and the message's id; messages that no model sees are left out."""
+    pages = (
+        Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
+        for message in messages
+        if message.is_llm_message and (text := original_text(message)).strip()
+    )
+    return Document(title="", kind="txt", pages=tuple(pages))
+
+
+def _speaker(message: Message) -> str:
+    return str(message.content.get("role", message.type))
+
+
+def earlier(history: Sequence[Message]) -> tuple[Message, ...]:
+    """What was said before the newest request; summaries are left out, what they stand for is there."""
+    requests = [at for at, message in enumerate(history) if message.type == "user"]
+    before = history[: requests[-1]] if requests else history
+    return tuple(message for message in before if message.type != "summary")
+
+
+async def request_in(message: str, ask: Ask | None) -> str:
+    """What a message asks for: itself, or where it is long, what a model makes of its first and last thousand
+    characters; these, where the model does not answer."""
+    if len(message) <= LONG_REQUEST_CHARACTERS:
+        return message
+    ends = f"{message[:LONG_REQUEST_CHARACTERS]}\n...\n{message[-LONG_REQUEST_CHARACTERS:]}"
+    if ask is None:
+        return ends
+    try:
+        return await ask(_REQUEST.format(message=fenced(ends, source="message"))) or ends
+    except ModelError:
+        return ends
+
 
 PROMPT_TOKENS = 4_000
 SEARCH_TOKENS = 6_000
@@ -34,17 +78,17 @@ _PARSED_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class KnowledgeBase:
     """What all desks of a process share. `places` bounds how many documents are parsed at once."""
 
     store: KnowledgeStore
-    semantics: Semantics | None = None
+    semantics: SemanticSearch | None = None
     limits: ParseLimits = field(default_factory=ParseLimits)
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE))
 
-    def charged_to(self, spent: Callable[[str, Usage], object]) -> "Library":
+    def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "KnowledgeBase":
         """The same, whose vectors somebody pays for."""
-        return replace(self, semantics=self.semantics and self.semantics.charged_to(spent))
+        return replace(self, semantics=self.semantics and self.semantics.reporting_usage_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
         """Reads the file and keeps it; the same content again costs no second reading, and only fetches the vectors
@@ -103,10 +147,10 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnowledgeDesk:
+class RunKnowledge:
     """The library as one run sees it. `agent_id` None: the run's agent has no knowledge of its own."""
 
-    library: Library
+    library: KnowledgeBase
     thread_id: str
     agent_id: str | None = None
     ask: Ask | None = None
@@ -134,13 +178,13 @@ class KnowledgeDesk:
         agents = await self._share(await self.agents(), question, tokens_max // 2)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
         threads = await self._share(await self.threads(), question, room)
-        return knowledge_block((*agents, *threads), chinese=is_chinese(question))
+        return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
         """The direct form alone: the first 100 KB of each entry's text, newest first, in the same shares."""
         texts, used = await self._heads(await self.agents(), tokens_max // 2)
         more, _ = await self._heads(await self.threads(), tokens_max - used)
-        return direct_block([*texts, *more], chinese=chinese)
+        return render_texts([*texts, *more], chinese=chinese)
 
     async def search(self, question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
         """The passages of all entries for the question, keywords by the model; empty without entries."""
@@ -148,9 +192,9 @@ class KnowledgeDesk:
         if not entries:
             return ""
         passages = await self._retrieved(
-            entries, await search_texts(question, self.ask), tokens_max
+            entries, await expand_query(question, self.ask), tokens_max
         )
-        return knowledge_block(passages, chinese=is_chinese(question))
+        return render_passages(passages, chinese=is_chinese(question))
 
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
         """Reads a document without making it part of the thread's knowledge, and answers from it.
@@ -160,7 +204,7 @@ class KnowledgeDesk:
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
         entry = await self.library.add(Scope("reading", self.thread_id), name, pieces)
-        return await answer_from(
+        return await answer_from_document(
             entry,
             question,
             store=self.library.store,
@@ -172,7 +216,7 @@ class KnowledgeDesk:
         self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
     ) -> str:
         """The passages of a long conversation that the question needs; found by its words alone."""
-        document = await asyncio.to_thread(dialogue_document, messages)
+        document = await asyncio.to_thread(dialogue_to_document, messages)
         if not document.pages:
             return ""
         content = "\f".join(page.text for page in document.pages).encode("utf-8", "replace")
@@ -187,11 +231,11 @@ class KnowledgeDesk:
         wanted = await request_in(question, self.ask)
         passages = await retrieve(
             [entry],
-            await search_texts(wanted, self.ask),
+            await expand_query(wanted, self.ask),
             store=self.library.store,
             tokens_max=tokens_max,
         )
-        return knowledge_block(passages, chinese=is_chinese(wanted))
+        return render_passages(passages, chinese=is_chinese(wanted))
 
     async def _share(
         self, entries: Sequence[KnowledgeEntry], question: str, tokens_max: int

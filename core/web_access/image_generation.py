@@ -14,15 +14,15 @@ from core.context.tokens import count_text
 from core.domain.errors import ModelError, ModelUnavailable, ToolError
 from core.domain.threads import Usage
 from core.web_access.fetch import FetchLimits, fetch
-from core.web_access.guard import Guard
+from core.web_access.guard import AddressGuard
 from core.web_access.pictures import Picture
 
-DRAWN_BYTES_MAX = 30_000_000
+GENERATED_BYTES_MAX = 30_000_000
 _TOKENS_MAX = 100_000_000
 _UNKNOWN = "The model of pictures answered in a form that is not known. Try it once more."
 
 
-class DrawingSource(Protocol):
+class ImageModel(Protocol):
     """How a model of pictures is reached: `core.llm.litellm_client.LiteLLMClient`."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
@@ -62,12 +62,12 @@ class _Cost(BaseModel):
 
 
 @dataclass(slots=True)
-class Drawer:
+class ImageGenerator:
     """One model of pictures. State: what its last picture has cost."""
 
-    source: DrawingSource
+    source: ImageModel
     model: str
-    guard: Guard
+    guard: AddressGuard
     _last: Usage | None = None
 
     async def draw(
@@ -85,7 +85,7 @@ class Drawer:
         given = picture.content if picture is not None else None
         try:
             told = await self.source.draw(self.model, prompt, given)
-            self._last = usage_in(told)
+            self._last = parse_usage(told)
             spent(self.model, self._last)
             answer = _Answer.model_validate(told)
         except asyncio.CancelledError:
@@ -106,13 +106,13 @@ class Drawer:
         return self._last or Usage(input_tokens=count_text(prompt))
 
     async def _content(self, image: _Image) -> bytes:
-        if image.b64_json and len(image.b64_json) <= DRAWN_BYTES_MAX * 4 // 3 + 4:
+        if image.b64_json and len(image.b64_json) <= GENERATED_BYTES_MAX * 4 // 3 + 4:
             try:
                 return base64.b64decode(image.b64_json, validate=True)
             except binascii.Error as error:
                 raise ToolError(_UNKNOWN) from error
         if image.url:
-            limits = FetchLimits(bytes_max=DRAWN_BYTES_MAX, seconds_max=60)
+            limits = FetchLimits(bytes_max=GENERATED_BYTES_MAX, seconds_max=60)
             return (await fetch(image.url, self.guard, limits=limits)).content
         raise ToolError(_UNKNOWN)
 
@@ -120,7 +120,7 @@ class Drawer:
         await self.source.close()
 
 
-def usage_in(answer: Mapping[str, object]) -> Usage:
+def parse_usage(answer: Mapping[str, object]) -> Usage:
     """What the answer says that it used. A figure that cannot be one counts as not told."""
     tokens, cost = _Tokens(), _Cost()
     with suppress(ValidationError):

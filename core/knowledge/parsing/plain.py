@@ -4,10 +4,8 @@ import csv
 import io
 import re
 
-from core.knowledge.document import Document, DocumentKind, Page, ParseLimits
-from core.knowledge.formats.encodings import decoded
-from core.knowledge.formats.tables import counted, markdown_table
-from core.knowledge.formats.unreadable import Unreadable
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.shared import counted, decoded, markdown_table
 
 _DELIMITERS = ",;\t|"
 _CELL_CHARACTERS_MAX = 1_000_000
@@ -33,10 +31,10 @@ def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -
 def read_markdown(content: bytes, limits: ParseLimits) -> Document:
     """One page per heading."""
     text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
-    return Document(title=_first_heading(text), kind="md", pages=by_headings(text))
+    return Document(title=_first_heading(text), kind="md", pages=split_at_headings(text))
 
 
-def by_headings(text: str) -> tuple[Page, ...]:
+def split_at_headings(text: str) -> tuple[Page, ...]:
     """Markdown divided at its headings; the heading stays with its text. One in a code fence is none."""
     pages: list[Page] = []
     place, lines, fence = "", list[str](), ""

@@ -5,8 +5,7 @@ import io
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
-from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.formats.unreadable import Unreadable
+from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:

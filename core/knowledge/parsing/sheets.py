@@ -8,10 +8,8 @@ import openpyxl
 import xlrd
 from xlrd.biffh import XLRDError
 
-from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.formats.package import check_package
-from core.knowledge.formats.tables import counted, markdown_table
-from core.knowledge.formats.unreadable import Unreadable
+from core.knowledge.document import Document, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.shared import check_package, counted, markdown_table
 
 _COLUMNS_MAX = 1_000
 

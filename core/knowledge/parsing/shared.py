@@ -1,0 +1,175 @@
+"""Text out of bytes of unknown encoding."""
+
+import codecs
+import io
+import unicodedata
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+
+from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_EAST_ASIAN = (
+    # encoding, the set that tells its everyday characters, and the lead bytes that these have there
+    ("gb18030", "gb2312", range(0xA1, 0xD8)),
+    ("big5", "big5", range(0xA1, 0xC7)),
+    ("shift_jis", "shift_jis", range(0x81, 0x98)),
+    ("euc_kr", "euc_kr", range(0xA1, 0xC9)),
+)
+_EVERYDAY_SHARE_MIN = 0.85
+_SAMPLE_CHARACTERS = 4_000
+
+
+def decoded(content: bytes, declared: str = "") -> str:
+    """`declared` is what the file itself says. Raises Unreadable for what is no text."""
+    for mark, encoding in _BOMS:
+        if content.startswith(mark):
+            return content.decode(encoding, errors="replace")
+    if (wide := _wide(content)) is not None:
+        return content.decode(wide, errors="replace")
+    if b"\0" in content[:8192]:
+        raise Unreadable("unsupported")
+    for encoding in filter(None, ("utf-8", declared)):
+        try:
+            return content.decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return _east_asian(content) or content.decode("cp1252", errors="replace")
+
+
+def _wide(content: bytes) -> str | None:
+    """UTF-16 without a mark: in most of its pairs the same half is zero."""
+    head = content[:2000]
+    pairs = len(head) // 2
+    if pairs < 2:
+        return None
+    if head[1::2].count(0) > pairs * 0.6 and head[::2].count(0) < pairs * 0.1:
+        return "utf-16-le"
+    if head[::2].count(0) > pairs * 0.6 and head[1::2].count(0) < pairs * 0.1:
+        return "utf-16-be"
+    return None
+
+
+def _east_asian(content: bytes) -> str | None:
+    """The encoding under which nearly all characters are everyday ones, or None."""
+    best, best_share = None, _EVERYDAY_SHARE_MIN
+    for encoding, everyday, leads in _EAST_ASIAN:
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        share = _everyday_share(text, everyday, leads)
+        if share > best_share:
+            best, best_share = text, share
+    return best
+
+
+def _everyday_share(text: str, encoding: str, leads: range) -> float:
+    sample = [character for character in text if ord(character) > 0x7F][:_SAMPLE_CHARACTERS]
+    if not sample:
+        return 0.0
+    return sum(_is_everyday(character, encoding, leads) for character in sample) / len(sample)
+
+
+def _is_everyday(character: str, encoding: str, leads: range) -> bool:
+    if unicodedata.east_asian_width(character) not in ("W", "F") and character not in "“”‘’…—·":
+        return False
+    try:
+        spelled = character.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return len(spelled) == 2 and spelled[0] in leads
+
+
+def markdown_table(rows: Iterable[Sequence[str]]) -> str:
+    """The first row is the header. Empty rows, and empty columns at the right, are left out."""
+    kept = [row for row in map(_trimmed, rows) if row]
+    width = max(map(len, kept), default=0)
+    if width == 0:
+        return ""
+    lines = [_line(row, width) for row in kept]
+    lines.insert(1, "|" + " --- |" * width)
+    return "\n".join(lines)
+
+
+def counted(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Sequence[str]]:
+    """The rows as they are. Raises Unreadable when their cells become too many."""
+    cells = 0
+    for row in rows:
+        cells += len(row) + 1
+        if cells > cells_max:
+            raise Unreadable("cells", str(cells_max))
+        yield row
+
+
+def _trimmed(row: Sequence[str]) -> list[str]:
+    cells = [_cell(cell) for cell in row]
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _line(cells: list[str], width: int) -> str:
+    return "| " + " | ".join(cells + [""] * (width - len(cells))) + " |"
+
+
+_KINDS: tuple[tuple[str, DocumentKind], ...] = (
+    ("word/document", "docx"),
+    ("ppt/presentation", "pptx"),
+    ("xl/workbook", "xlsx"),
+)
+_DECLARATIONS = tuple(
+    mark.encode(encoding)
+    for mark in ("<!DOCTYPE", "<!ENTITY")
+    for encoding in ("utf-8", "utf-16-le", "utf-16-be")
+)
+_PROLOGUE_BYTES = 65_536
+_ENCRYPTED = 0x1
+
+
+def package_kind(content: bytes) -> DocumentKind | None:
+    """Which office file a zip is, or None. Raises Unreadable for a zip that cannot be opened."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as package:
+            names = package.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise Unreadable("broken") from error
+    return next(
+        (kind for prefix, kind in _KINDS if any(name.startswith(prefix) for name in names)), None
+    )
+
+
+def check_package(content: bytes, limits: ParseLimits) -> None:
+    """Raises Unreadable for a package that unpacks to too much, or whose XML declares entities.
+
+    The standard (ECMA-376 part 2) forbids document type declarations, so that none is there in good faith.
+    A part cannot unpack to more than it declares: zipfile stops there.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as package:
+        parts = package.infolist()
+        if len(parts) > limits.zip_parts_max:
+            raise Unreadable("unpacked")
+        if sum(part.file_size for part in parts) > limits.zip_bytes_max:
+            raise Unreadable("unpacked")
+        for part in parts:
+            if part.flag_bits & _ENCRYPTED:
+                raise Unreadable("protected")
+            if part.filename.lower().endswith((".xml", ".rels", ".vml")):
+                _check_prologue(package, part)
+
+
+def _check_prologue(package: zipfile.ZipFile, part: zipfile.ZipInfo) -> None:
+    with package.open(part) as opened:
+        head = opened.read(_PROLOGUE_BYTES)
+    if any(mark in head for mark in _DECLARATIONS):
+        raise Unreadable("hostile")
