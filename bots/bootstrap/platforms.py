@@ -16,8 +16,7 @@ from bots.settings.discord import parse_shards
 from bots.slack.app import OnWorkspaceUninstall, SlackApp
 from bots.slack.install.flow import InstallFlow
 from bots.slack.install.oauth import OAuthClient
-from bots.slack.install.token_cipher import TokenCipher
-from bots.slack.install.tokens import TokenStore
+from bots.slack.install.tokens import TokenCipher, TokenStore
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.files import FileRefSigner
 from core.ports import FileSource, ThreadTalk
@@ -40,9 +39,9 @@ def add_slack(
     receive: Receive,
     tower: ObservabilityDeps,
     stores: Stores,
-    left: OnWorkspaceUninstall,
+    on_uninstall: OnWorkspaceUninstall,
 ) -> None:
-    """Nothing where the settings name no Slack. `left`: told of a workspace that took the bot away."""
+    """Nothing where the settings name no Slack. `on_uninstall`: told of a workspace that took the bot away."""
     if settings.slack_mode == "off":
         return
     desk = SlackInstallDeps(settings, stores) if settings.slack_client_id else None
@@ -57,12 +56,12 @@ def add_slack(
         tokens=desk.tokens if desk else None,
         install=desk.install if desk else None,
         limiter=tower.limiter,
-        left=left,
-        past=stores.inbox,
+        on_uninstall=on_uninstall,
+        inbox=stores.inbox,
     )
     platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, tower.figures)
     platforms.sources["slack"] = app.files
-    platforms.talks["slack"] = app.talk
+    platforms.talks["slack"] = app.thread_history
 
 
 def add_discord(
@@ -72,7 +71,7 @@ def add_discord(
     cursors: CursorStore,
     agents: Mapping[str, str],
     tower: ObservabilityDeps,
-    left: OnWorkspaceUninstall,
+    on_uninstall: OnWorkspaceUninstall,
 ) -> None:
     """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
     if not settings.discord_token.get_secret_value():
@@ -85,13 +84,13 @@ def add_discord(
         agents=agents,
         trace=build_http_trace("discord", tower.metrics.called),
         needs_roles=bool(settings.allowed_roles),
-        left=left,
+        on_uninstall=on_uninstall,
         shards=parse_shards(settings.discord_shards) if settings.discord_shards else None,
     )
-    app.client.rest.turns.limiter = tower.limiter
+    app.client.rest.call_limiter.limiter = tower.limiter
     platforms.surfaces["discord"] = InstrumentedSurface("discord", app.surface, tower.figures)
     platforms.sources["discord"] = app.files
-    platforms.talks["discord"] = app.talk
+    platforms.talks["discord"] = app.thread_history
 
 
 class SlackInstallDeps:
@@ -116,10 +115,10 @@ class SlackInstallDeps:
             oauth=oauth,
             token_cipher=token_cipher,
             installations=stores.installations,
-            claims=stores.inbox,
+            claim_store=stores.inbox,
             public_url=settings.public_url,
             secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
-            admits=policy.admits_workspace,
+            is_allowed=policy.admits_workspace,
             new_client=self._client,
         )
 

@@ -74,11 +74,11 @@ class DiscordSurface:
     ) -> None:
         """`user_id` is the bot's own id; `file_limit` answers the bytes that a guild takes, by its id."""
         self._rest = rest
-        self._doors = thread_opener
+        self._thread_opener = thread_opener
         self._user_id = user_id
         self._file_limit = file_limit
-        self._signs = ReactionCache()
-        self._signing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._shown_reactions = ReactionCache()
+        self._reaction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def post(
         self,
@@ -250,7 +250,7 @@ class DiscordSurface:
         self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
     ) -> None:
         """One sign after the other: the end of a run and the start of the next one may meet on a message."""
-        lock = self._signing.setdefault(place[1], asyncio.Lock())
+        lock = self._reaction_locks.setdefault(place[1], asyncio.Lock())
         async with lock:
             await self._exchange(place, reaction, precondition)
 
@@ -258,20 +258,20 @@ class DiscordSurface:
         self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
     ) -> None:
         message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
-        last = self._signs.last(message_ref)
+        last = self._shown_reactions.last(message_ref)
         if last is None and reaction in ("seen", "queued"):
             await self._reaction("PUT", wanted, place, precondition)
-            self._signs.put(message_ref, wanted, is_sure=False)
+            self._shown_reactions.put(message_ref, wanted, is_sure=False)
             return
-        is_sure = self._signs.is_sure(message_ref)
+        is_sure = self._shown_reactions.is_sure(message_ref)
         shown = [last or ""] if is_sure else await self._own_reactions(place)
-        self._signs.put(message_ref, last or "", is_sure=False)
+        self._shown_reactions.put(message_ref, last or "", is_sure=False)
         if wanted and wanted not in shown:
             await self._reaction("PUT", wanted, place, precondition)
         for emoji in shown:
             if emoji and emoji != wanted:
                 await self._reaction("DELETE", emoji, place, precondition)
-        self._signs.put(message_ref, wanted)
+        self._shown_reactions.put(message_ref, wanted)
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
@@ -305,17 +305,17 @@ class DiscordSurface:
         precondition: Precondition | None,
     ) -> JsonValue:
         """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""
-        await self._doors.settled(address)
+        await self._thread_opener.wait_until_open(address)
         try:
             return await send(message_channel_id(address))
         except SurfaceRefused as error:
             if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
-        await self._doors.open(address, "Agent", precondition=precondition)
+        await self._thread_opener.open_thread(address, "Agent", precondition=precondition)
         return await send(message_channel_id(address))
 
     async def _typing(self, address: Address) -> None:
-        await self._doors.settled(address)
+        await self._thread_opener.wait_until_open(address)
         while True:
             try:
                 await self._rest.call(

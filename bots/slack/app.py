@@ -34,7 +34,7 @@ OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
 class SlackApp:
     """One workspace, whose token is set, or all that installed the app, whose tokens `tokens` knows. Without `receive`
     it only speaks (a worker); with `app_token` it listens by Socket Mode, with `signing_secret` at its HTTP routes.
-    `groups`: the user groups whose members it has to know. `left`: told of a workspace that took the bot away.
+    `groups`: the user groups whose members it has to know. `on_uninstall`: told of a workspace that took the bot away.
     `past`: where it stands how far channels were heard; with it, what was said while nobody listened is read."""
 
     def __init__(
@@ -48,10 +48,10 @@ class SlackApp:
         trace: aiohttp.TraceConfig | None = None,
         groups: Sequence[str] = (),
         tokens: TokenSource | None = None,
-        left: OnWorkspaceUninstall | None = None,
+        on_uninstall: OnWorkspaceUninstall | None = None,
         install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
-        past: InboxStore | None = None,
+        inbox: InboxStore | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -61,22 +61,30 @@ class SlackApp:
         new_client = partial(SlackClient, api_url=api_url, trace=trace, limiter=limiter)
         self._client = new_client(bot_token=bot_token)
         self._app_token = app_token
-        self._left = left
+        self._on_uninstall = on_uninstall
         self._install = install
-        marks = ChannelCursors(past) if past else None
-        self._teams = Workspaces(
+        cursors = ChannelCursors(inbox) if inbox else None
+        self._workspaces = Workspaces(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_event_handler=partial(_build_event_handler, receive, groups, tokens, marks),
+            new_event_handler=partial(_build_event_handler, receive, groups, tokens, cursors),
         )
-        self._refused = RetryBuffer()
-        self._catch_up = Backfill(past, marks, self._teams) if past and marks else None
-        self._team = self._teams.build_workspace(self._client)
-        self.surface = MultiWorkspaceSurface(self._teams) if tokens else self._team.surface
+        self._retry_buffer = RetryBuffer()
+        self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
+        self._workspace = self._workspaces.build_workspace(self._client)
+        self.surface = (
+            MultiWorkspaceSurface(self._workspaces) if tokens else self._workspace.surface
+        )
         self.files = (
-            MultiWorkspaceFiles(self._teams, tokens.file_ref_signer) if tokens else self._team.files
+            MultiWorkspaceFiles(self._workspaces, tokens.file_ref_signer)
+            if tokens
+            else self._workspace.files
         )
-        self.talk = MultiWorkspaceThreadHistory(self._teams) if tokens else self._team.talk
+        self.thread_history = (
+            MultiWorkspaceThreadHistory(self._workspaces)
+            if tokens
+            else self._workspace.thread_history
+        )
         self._http = HttpTransport(signing_secret) if signing_secret else None
         self._socket: SocketModeTransport | None = None
 
@@ -95,7 +103,7 @@ class SlackApp:
         """Checks the tokens, then listens. Raises ConfigurationError with the remedy."""
         await self.sign_in()
         try:
-            if self._team.event_handler is not None:
+            if self._workspace.event_handler is not None:
                 await self._listen()
         except BaseException:
             await self.close()
@@ -110,30 +118,34 @@ class SlackApp:
         if not self._client.bot_token:
             self._client.connect()
             return
-        identity = await self._client.open()
-        self._teams.add(identity.team_id, self._team)
+        identity = await self._client.sign_in()
+        self._workspaces.add(identity.team_id, self._workspace)
 
     async def _listen(self) -> None:
-        bolt = build_bolt_app(self._client, self._teams, self._leave, self._refused)
-        if self._catch_up:
-            self._catch_up.prepare()
+        bolt = build_bolt_app(
+            self._client, self._workspaces, self._handle_uninstall, self._retry_buffer
+        )
+        if self._backfill:
+            self._backfill.pause_cursors()
         if self._http:
             self._http.serve(bolt)
         if self._app_token:
-            self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._seen)
+            self._socket = SocketModeTransport(
+                self._client, bolt, self._app_token, self._on_connection_state
+            )
             await self._socket.open()
-        if self._catch_up:
-            self._catch_up.begin()
+        if self._backfill:
+            self._backfill.start()
 
-    def _seen(self, is_connected: bool) -> None:
-        if self._catch_up:
-            self._catch_up.seen(is_connected=is_connected)
+    def _on_connection_state(self, is_connected: bool) -> None:
+        if self._backfill:
+            self._backfill.on_connection_state(is_connected=is_connected)
 
-    async def _leave(self, team_id: str) -> None:
+    async def _handle_uninstall(self, team_id: str) -> None:
         """The workspace took the bot away: its runs end, and its token with them."""
-        if self._left is not None:
-            await self._left("slack", team_id)
-        await self._teams.forget(team_id)
+        if self._on_uninstall is not None:
+            await self._on_uninstall("slack", team_id)
+        await self._workspaces.remove(team_id)
 
     async def close(self) -> None:
         """Stops listening, waits for what is under way, and closes every connection."""
@@ -141,12 +153,12 @@ class SlackApp:
             self._http.stop()
         if self._socket:
             await self._socket.close()
-        if self._catch_up:
-            await self._catch_up.close()
-        await self._refused.close()
-        await self._teams.close()
-        if self._team.event_handler:
-            await self._team.event_handler.close()
+        if self._backfill:
+            await self._backfill.close()
+        await self._retry_buffer.close()
+        await self._workspaces.close()
+        if self._workspace.event_handler:
+            await self._workspace.event_handler.close()
         await self._client.close()
 
     def http_routes(self) -> Sequence[web.RouteDef]:
@@ -159,10 +171,10 @@ def _build_event_handler(
     receive: Receive | None,
     groups: Sequence[str],
     tokens: TokenSource | None,
-    marks: ChannelCursors | None,
+    cursors: ChannelCursors | None,
     client: SlackClient,
 ) -> EventHandler | None:
     if receive is None:
         return None
     names = tokens.file_ref_signer if tokens else None
-    return EventHandler(client, receive, groups, file_ref_signer=names, marks=marks)
+    return EventHandler(client, receive, groups, file_ref_signer=names, cursors=cursors)

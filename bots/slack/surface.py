@@ -129,7 +129,7 @@ class SlackSurface:
         block_id = delivery_block_id(delivery_id)
         if any(get_text(block, "block_id") == block_id for block in get_objects(message, "blocks")):
             return True
-        file_id = self._uploads.file_of(delivery_id)
+        file_id = self._uploads.uploaded_file_id(delivery_id)
         return any(
             get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id
         )

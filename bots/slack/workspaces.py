@@ -40,14 +40,14 @@ class Workspace:
     client: SlackClient
     surface: SlackSurface
     files: SlackFiles
-    talk: SlackThreadHistory
+    thread_history: SlackThreadHistory
     event_handler: EventHandler | None
     installed_by: str = ""
     token_read_at: float | None = None
-    channels: set[str] = field(default_factory=set[str])
+    known_channel_ids: set[str] = field(default_factory=set[str])
 
     @property
-    def is_organisations(self) -> bool:
+    def uses_organisation_token(self) -> bool:
         return self.installed_by not in ("", self.client.identity.team_id)
 
 
@@ -69,7 +69,7 @@ class Workspaces:
         self._new_client = new_client
         self._new_doorway = new_event_handler
         self._idle_seconds = idle_seconds
-        self._teams: dict[str, Workspace] = {}
+        self._workspaces: dict[str, Workspace] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
@@ -78,113 +78,125 @@ class Workspaces:
             client=client,
             surface=SlackSurface(client),
             files=SlackFiles(client),
-            talk=SlackThreadHistory(client),
+            thread_history=SlackThreadHistory(client),
             event_handler=self._new_doorway(client),
         )
 
-    def add(self, team_id: str, team: Workspace) -> None:
+    def add(self, team_id: str, workspace: Workspace) -> None:
         """A workspace whose token is set."""
-        self._teams[team_id] = team
+        self._workspaces[team_id] = workspace
 
     @property
     def active_ids(self) -> tuple[str, ...]:
         """The workspaces that are served just now."""
-        return tuple(self._teams)
+        return tuple(self._workspaces)
 
     async def find(self, team_id: str) -> Workspace | None:
         """None: the bot is not installed there. Raises StorageUnavailable."""
-        if (team := self._fresh(team_id)) is not None or self._tokens is None:
-            return team
+        if (workspace := self._find_fresh(team_id)) is not None or self._tokens is None:
+            return workspace
         async with self._locks.setdefault(team_id, asyncio.Lock()):
-            if (team := self._fresh(team_id)) is not None:
-                return team
-            return await self._taken(team_id, await self._tokens.access(team_id))
+            if (workspace := self._find_fresh(team_id)) is not None:
+                return workspace
+            return await self._refresh(team_id, await self._tokens.find_token(team_id))
 
-    def _fresh(self, team_id: str) -> Workspace | None:
-        team = self._teams.get(team_id)
-        if team is None or team.token_read_at is None:
-            return team
-        return team if time.monotonic() - team.token_read_at < TOKEN_RECHECK_SECONDS else None
+    def _find_fresh(self, team_id: str) -> Workspace | None:
+        workspace = self._workspaces.get(team_id)
+        if workspace is None or workspace.token_read_at is None:
+            return workspace
+        return (
+            workspace
+            if time.monotonic() - workspace.token_read_at < TOKEN_RECHECK_SECONDS
+            else None
+        )
 
-    async def _taken(self, team_id: str, access: WorkspaceToken | None) -> Workspace | None:
-        team = self._teams.get(team_id)
-        if team is not None and (access is None or access.identity != team.client.identity):
-            await self.forget(team_id)
-            team = None
+    async def _refresh(self, team_id: str, access: WorkspaceToken | None) -> Workspace | None:
+        workspace = self._workspaces.get(team_id)
+        if workspace is not None and (
+            access is None or access.identity != workspace.client.identity
+        ):
+            await self.remove(team_id)
+            workspace = None
         if access is None:
             return None
-        if team is None:
-            await self._forget_idle()
+        if workspace is None:
+            await self._close_idle()
             client = self._new_client(access.token)
-            client.connect(access.identity)
-            team = self._teams[team_id] = self.build_workspace(client)
-        team.client.take_token(access.token)
-        team.installed_by = access.installed_by
-        team.token_read_at = time.monotonic()
-        return team
+            client.open_session(access.identity)
+            workspace = self._workspaces[team_id] = self.build_workspace(client)
+        workspace.client.set_token(access.token)
+        workspace.installed_by = access.installed_by
+        workspace.token_read_at = time.monotonic()
+        return workspace
 
-    async def _forget_idle(self) -> None:
+    async def _close_idle(self) -> None:
         oldest = time.monotonic() - self._idle_seconds
         silent = [
             team_id
-            for team_id, team in self._teams.items()
-            if team.token_read_at is not None and team.token_read_at < oldest
+            for team_id, workspace in self._workspaces.items()
+            if workspace.token_read_at is not None and workspace.token_read_at < oldest
         ]
         # taken away at once: while one is closed, another may speak again
-        for team in [self._teams.pop(team_id) for team_id in silent]:
-            await _close_workspace(team)
+        for workspace in [self._workspaces.pop(team_id) for team_id in silent]:
+            await _close_workspace(workspace)
 
     async def find_for_origin(self, origin: Origin) -> Workspace | None:
         """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace
         without a token of its own is served with the organisation's. Raises StorageUnavailable."""
         team_id, organisation_id = origin.team_id, origin.organisation_id
-        team = await self.find(team_id)
-        if team is not None or self._tokens is None or not (team_id and organisation_id):
-            return team
-        is_served = await self._tokens.join(team_id, organisation_id)
+        workspace = await self.find(team_id)
+        if workspace is not None or self._tokens is None or not (team_id and organisation_id):
+            return workspace
+        is_served = await self._tokens.link_workspace(team_id, organisation_id)
         return await self.find(team_id) if is_served else None
 
-    async def of(self, team_id: str) -> Workspace:
+    async def get(self, team_id: str) -> Workspace:
         """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
-        team = await self.find(team_id)
-        if team is None:
+        workspace = await self.find(team_id)
+        if workspace is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
-        return team
+        return workspace
 
-    async def at(self, address: Address) -> Workspace:
+    async def get_for_address(self, address: Address) -> Workspace:
         """As `of`. An organisation's token opens the channels of all its workspaces, so it is used for a workspace only
         where that has talked before."""
-        team = await self.of(address.workspace_id)
+        workspace = await self.get(address.workspace_id)
         channel_id = address.channel_id
-        if not team.is_organisations or self._tokens is None or channel_id in team.channels:
-            return team
+        if (
+            not workspace.uses_organisation_token
+            or self._tokens is None
+            or channel_id in workspace.known_channel_ids
+        ):
+            return workspace
         if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
             raise SurfaceRefused(
                 "the channel is none of this workspace's", code=FOREIGN_CHANNEL_CODE
             )
-        if len(team.channels) >= _KNOWN_CHANNELS_MAX:
-            team.channels.clear()
-        team.channels.add(channel_id)
-        return team
+        if len(workspace.known_channel_ids) >= _KNOWN_CHANNELS_MAX:
+            workspace.known_channel_ids.clear()
+        workspace.known_channel_ids.add(channel_id)
+        return workspace
 
-    async def forget(self, team_id: str) -> None:
+    async def remove(self, team_id: str) -> None:
         """The workspace has taken the bot away, or the organisation with all that it installed for."""
         gone = [
-            one for one, team in self._teams.items() if team_id in {one, team.installed_by} - {""}
+            one
+            for one, workspace in self._workspaces.items()
+            if team_id in {one, workspace.installed_by} - {""}
         ]
-        for team in [self._teams.pop(one) for one in gone]:
-            await _close_workspace(team)
+        for workspace in [self._workspaces.pop(one) for one in gone]:
+            await _close_workspace(workspace)
 
     async def close(self) -> None:
-        for team in self._teams.values():
-            await _close_workspace(team)
-        self._teams.clear()
+        for workspace in self._workspaces.values():
+            await _close_workspace(workspace)
+        self._workspaces.clear()
 
 
-async def _close_workspace(team: Workspace) -> None:
-    if team.event_handler is not None:
-        await team.event_handler.close()
-    await team.client.close()
+async def _close_workspace(workspace: Workspace) -> None:
+    if workspace.event_handler is not None:
+        await workspace.event_handler.close()
+    await workspace.client.close()
 
 
 class MultiWorkspaceSurface:
@@ -195,11 +207,11 @@ class MultiWorkspaceSurface:
     file_bytes_max: int = limits.FILE_BYTES_MAX
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
 
-    def __init__(self, teams: Workspaces) -> None:
-        self._teams = teams
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
 
-    async def _of(self, address: Address) -> SlackSurface:
-        return (await self._teams.at(address)).surface
+    async def _surface_for(self, address: Address) -> SlackSurface:
+        return (await self._workspaces.get_for_address(address)).surface
 
     async def post(
         self,
@@ -209,7 +221,7 @@ class MultiWorkspaceSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        return await (await self._of(address)).post(
+        return await (await self._surface_for(address)).post(
             address, content, delivery_id=delivery_id, precondition=precondition
         )
 
@@ -221,7 +233,7 @@ class MultiWorkspaceSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        await (await self._of(address)).edit(
+        await (await self._surface_for(address)).edit(
             address, message_ref, content, precondition=precondition
         )
 
@@ -233,12 +245,12 @@ class MultiWorkspaceSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        return await (await self._of(address)).upload(
+        return await (await self._surface_for(address)).upload(
             address, file, delivery_id=delivery_id, precondition=precondition
         )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        return await (await self._of(address)).find(address, delivery_id)
+        return await (await self._surface_for(address)).find(address, delivery_id)
 
     async def react(
         self,
@@ -248,14 +260,14 @@ class MultiWorkspaceSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        await (await self._of(address)).react(
+        await (await self._surface_for(address)).react(
             address, message_ref, reaction, precondition=precondition
         )
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
         try:
-            surface = await self._of(address)
+            surface = await self._surface_for(address)
         except SurfaceRefused:
             yield
             return
@@ -266,30 +278,34 @@ class MultiWorkspaceSurface:
 class MultiWorkspaceFiles:
     """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
 
-    def __init__(self, teams: Workspaces, names: FileRefSigner) -> None:
-        self._teams = teams
-        self._names = names
+    def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
+        self._workspaces = workspaces
+        self._file_ref_signer = file_ref_signer
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        named = self._names.read(file)
-        team = await self._teams.find(named.team_id) if named else None
-        if named is None or team is None or (team.is_organisations and not named.is_sealed):
+        named = self._file_ref_signer.verify(file)
+        workspace = await self._workspaces.find(named.team_id) if named else None
+        if (
+            named is None
+            or workspace is None
+            or (workspace.uses_organisation_token and not named.is_sealed)
+        ):
             raise AgentError(
                 f"The file {file.name!r} cannot be read from Slack.",
                 detail="its workspace has not installed the bot",
             )
-        async for piece in team.files.open(named.file, bytes_max=bytes_max):
+        async for piece in workspace.files.open(named.file, bytes_max=bytes_max):
             yield piece
 
 
 class MultiWorkspaceThreadHistory:
     """ThreadTalk of all workspaces."""
 
-    def __init__(self, teams: Workspaces) -> None:
-        self._teams = teams
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
     ) -> tuple[Heard, ...]:
-        team = await self._teams.at(address)
-        return await team.talk.read(address, before=before, limit=limit, after=after)
+        workspace = await self._workspaces.get_for_address(address)
+        return await workspace.thread_history.read(address, before=before, limit=limit, after=after)

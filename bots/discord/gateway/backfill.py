@@ -31,8 +31,8 @@ async def read_gap(
             channel = await client.fetch_channel(channel_id)
         if not isinstance(channel, discord.abc.Messageable):
             return
-        channel_cursors.belongs(channel_id, _guild_of(channel))
-        if not channel_cursors.is_here(channel_id):
+        channel_cursors.set_guild(channel_id, _guild_of(channel))
+        if not channel_cursors.is_on_own_shards(channel_id):
             return
         count = 0
         history = channel.history(
@@ -40,7 +40,7 @@ async def read_gap(
         )
         async for message in history:
             await handle(message)
-            await channel_cursors.forward(channel_id, message.id)
+            await channel_cursors.advance(channel_id, message.id)
             count += 1
     except (discord.NotFound, discord.Forbidden):
         log.info("channel %s is gone or closed; nothing to catch up", channel_id)
@@ -53,38 +53,38 @@ async def read_gap(
 
 async def backfill_channels(client: discord.Client, channel_cursors: ChannelCursors) -> None:
     """Fills every known channel of this process that has something new."""
-    known = await channel_cursors.known()
+    known = await channel_cursors.load()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
         newest = _newest(client.get_channel(channel_id))
         if newest is None:
-            if channel_cursors.is_here(channel_id):
+            if channel_cursors.is_on_own_shards(channel_id):
                 unseen.append(channel_id)
         elif newest > cursor:
             await _guarded(channel_cursors, channel_id)
         else:
-            channel_cursors.skip(channel_id)
+            channel_cursors.mark_current(channel_id)
     for channel_id in unseen[:UNSEEN_CHANNELS_MAX]:
         await _guarded(channel_cursors, channel_id)
 
 
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
     """Notes where the channels of a guild stand, so that the very first mention in one cannot be missed."""
-    known = await channel_cursors.known()
+    known = await channel_cursors.load()
     for channel in guild.text_channels:
         if channel.id not in known:
-            channel_cursors.belongs(channel.id, guild.id)
-            await channel_cursors.forward(channel.id, channel.last_message_id or channel.id)
-            channel_cursors.skip(channel.id)
+            channel_cursors.set_guild(channel.id, guild.id)
+            await channel_cursors.advance(channel.id, channel.last_message_id or channel.id)
+            channel_cursors.mark_current(channel.id)
 
 
 async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
     try:
-        await channel_cursors.catch_up(channel_id)
+        await channel_cursors.fill_gap(channel_id)
     except Exception:
         # one channel that cannot be read now must not keep the others from being read
         log.exception("catching up on channel %s failed; it is tried again", channel_id)
-        channel_cursors.retry(channel_id)
+        channel_cursors.schedule_retry(channel_id)
 
 
 def _newest(channel: object) -> int | None:

@@ -1,29 +1,157 @@
-"""What the gateway sends and discord.py cannot read: one such event would end the connection, so it is passed over."""
+"""The gateway client: discord.py's client with our event handlers, hardened against malformed events."""
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+import aiohttp
 import discord
 from discord.gateway import KeepAliveHandler
 
+from bots.discord.gateway import backfill
+from bots.discord.gateway.cursors import ChannelCursors, CursorStore
+from bots.discord.gateway.events import EventHandler
+from bots.discord.interactions import commands
+from bots.discord.interactions.controls import AskControl, RunControl, handle_form_submit
+from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.rest.client import RestClient
+from bots.discord.rest.thread_opener import ThreadOpener
+from bots.inbound.receiver import Receive
+from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
 from core.domain.messages import JsonObject
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
+RATE_LIMIT_SECONDS_MAX = 30.0
+CACHED_MESSAGES_MAX = 500
+GUILD_READY_SECONDS = 0.4
+"""discord.py is ready once no new guild has arrived for this long; later guilds are still added."""
 SESSION_EVENTS = frozenset({"READY", "RESUMED"})
-"""Without these there is no session, so a connection where they cannot be read is none."""
+"""A connection on which these cannot be parsed has no session, so their errors are not suppressed."""
 MESSAGE_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE"})
 _Parse = Callable[[JsonObject], None]
 
 
+def gateway_intents() -> discord.Intents:
+    """Returns the intents for the events that the bot needs: messages with their content, and reactions."""
+    return discord.Intents(
+        guilds=True,
+        guild_messages=True,
+        dm_messages=True,
+        guild_reactions=True,
+        dm_reactions=True,
+        message_content=True,
+    )
+
+
+class GatewayClient(discord.AutoShardedClient):
+    """discord.py's client with our event handlers. Logs the exceptions of handlers.
+
+    Connects `shards`, or all shards that Discord recommends if None.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        cursors: CursorStore,
+        agents: Mapping[str, str],
+        trace: aiohttp.TraceConfig | None = None,
+        shards: Shards | None = None,
+    ) -> None:
+        # the bot does not use voice, so do not warn about missing voice libraries
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
+        super().__init__(
+            intents=gateway_intents(),
+            allowed_mentions=discord.AllowedMentions.none(),
+            max_ratelimit_timeout=RATE_LIMIT_SECONDS_MAX,
+            max_messages=CACHED_MESSAGES_MAX,
+            guild_ready_timeout=GUILD_READY_SECONDS,
+            chunk_guilds_at_startup=False,
+            member_cache_flags=discord.MemberCacheFlags.none(),
+            http_trace=trace,  # pyright: ignore[reportArgumentType] - None is its default
+            shard_ids=shards and shards.numbers,  # pyright: ignore[reportArgumentType] - the same
+            shard_count=shards and shards.count,
+        )
+        self.rest = RestClient(self.http)
+        tolerate_malformed_events(self, self.rest)
+        self.thread_opener = ThreadOpener(self.rest)
+        self.channel_cursors = ChannelCursors(cursors, self._read_gap, shards=shards)
+        self.event_handler = EventHandler(
+            self, receive, self.rest, self.thread_opener, self.channel_cursors
+        )
+        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors)
+        self.tree = commands.build_command_tree(self, self.interactions, agents)
+        self.add_dynamic_items(AskControl, RunControl)
+        self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
+        self._was_ready = False
+
+    async def setup_hook(self) -> None:
+        try:
+            if await commands.sync_commands(self.tree, self.rest, self.application_id or 0):
+                log.info("the slash commands were updated")
+        except SurfaceError as error:
+            log.warning("the slash commands could not be registered: %s", error)
+
+    async def on_connect(self) -> None:
+        self.channel_cursors.start_session()
+
+    async def on_ready(self) -> None:
+        """discord.py calls this once all shards are ready, and after a new session only if there is one shard."""
+        self._was_ready = True
+        await backfill.backfill_channels(self, self.channel_cursors)
+
+    async def on_shard_ready(self, _shard_id: int) -> None:
+        if self._was_ready:
+            await backfill.backfill_channels(self, self.channel_cursors)
+
+    async def on_guild_available(self, guild: discord.Guild) -> None:
+        await backfill.record_new_channels(guild, self.channel_cursors)
+
+    async def on_guild_remove(self, guild: discord.Guild) -> None:
+        if self.on_uninstall is not None:
+            await self.on_uninstall("discord", str(guild.id))
+
+    async def on_guild_join(self, guild: discord.Guild) -> None:
+        log.info("discord: the bot was added to server %s", guild.id)
+        await backfill.record_new_channels(guild, self.channel_cursors)
+
+    async def on_thread_create(self, thread: discord.Thread) -> None:
+        self.thread_opener.mark_open(str(thread.id))
+
+    async def on_message(self, message: discord.Message) -> None:
+        await self.event_handler.on_message(message)
+
+    async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
+        await self.event_handler.on_edit(payload)
+
+    async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
+        await self.event_handler.on_delete(payload)
+
+    async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
+        await self.event_handler.on_reaction(payload)
+
+    async def on_interaction(self, interaction: discord.Interaction[discord.Client]) -> None:
+        if interaction.type is discord.InteractionType.modal_submit:
+            await handle_form_submit(interaction, self.interactions)
+
+    async def on_error(self, event_method: str, /, *_args: object, **_kwargs: object) -> None:
+        log.exception("%s failed", event_method)
+
+    async def _read_gap(self, channel_id: int, after: int) -> None:
+        await backfill.read_gap(
+            self, self.event_handler.handle_message, self.channel_cursors, channel_id, after
+        )
+
+
 def tolerate_malformed_events(client: discord.Client, rest: RestClient) -> None:
-    """Lets the client live with events that it cannot read. Of a message told in part the whole is asked for."""
-    parsers = client._connection.parsers  # noqa: SLF001 - the table that the gateway looks into # pyright: ignore[reportPrivateUsage]
+    """Wraps the client's event parsers, because an exception in one would end the connection.
+
+    Fetches a message whose payload is incomplete, and skips other events that cannot be parsed.
+    """
+    parsers = client._connection.parsers  # noqa: SLF001 - the table that the gateway dispatches from # pyright: ignore[reportPrivateUsage]
     for name, parse in list(parsers.items()):
         if name not in SESSION_EVENTS:
             parsers[name] = partial(_parse_or_fetch, rest, name, parse)
@@ -35,10 +163,10 @@ def _parse_or_fetch(rest: RestClient, name: str, parse: _Parse, payload: JsonObj
     except Exception as error:
         problem = type(error).__name__
         if name in MESSAGE_EVENTS:
-            log.info("a %s of Discord is incomplete (%s): the message is asked for", name, problem)
+            log.info("discord: a %s is incomplete (%s); fetching the message", name, problem)
             spawn(_fetch_and_parse(rest, name, parse, payload), name="discord message")
         else:
-            log.warning("a %s of Discord cannot be read: %s", name, problem)
+            log.warning("discord: a %s cannot be parsed: %s", name, problem)
 
 
 async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
@@ -54,16 +182,16 @@ async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: 
         )
         parse({**payload, **whole} if isinstance(whole, dict) else payload)
     except SurfaceError as error:
-        log.warning("a %s of Discord stays incomplete: %s", name, error)
+        log.warning("discord: the message of a %s cannot be fetched: %s", name, error)
     except Exception as error:
-        log.warning("a %s of Discord cannot be read: %s", name, type(error).__name__)
+        log.warning("discord: a %s cannot be parsed: %s", name, type(error).__name__)
 
 
 def stop_heartbeat_threads(client: discord.Client) -> None:
-    """Ends those that the client's `close` does not know.
+    """Stops the heartbeat threads that the client's `close` misses.
 
-    A connection is the client's only once it has identified itself, for which several shards wait five seconds each;
-    its heart beats from the greeting on, and would do so after the event loop's end.
+    discord.py registers a connection only after IDENTIFY, for which shards wait five seconds each, but starts its
+    heartbeat thread before that. The thread would outlive the event loop.
     """
     for thread in threading.enumerate():
         if isinstance(thread, KeepAliveHandler) and _belongs_to(thread, client):
@@ -71,4 +199,4 @@ def stop_heartbeat_threads(client: discord.Client) -> None:
 
 
 def _belongs_to(thread: KeepAliveHandler, client: discord.Client) -> bool:
-    return thread.ws._dispatch == client.dispatch  # noqa: SLF001 - nothing else says whose it is # pyright: ignore[reportPrivateUsage]
+    return thread.ws._dispatch == client.dispatch  # noqa: SLF001 - no public attribute names the client # pyright: ignore[reportPrivateUsage]

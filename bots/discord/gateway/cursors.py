@@ -41,93 +41,93 @@ class ChannelCursors:
 
     def __init__(
         self,
-        cursors: CursorStore,
-        fill: ReadGap,
+        store: CursorStore,
+        read_gap: ReadGap,
         *,
         retry_seconds: float = 2.0,
         shards: Shards | None = None,
     ) -> None:
-        self._cursors = cursors
-        self._fill = fill
+        self._store = store
+        self._read_gap = read_gap
         self._shards = shards
         self._guilds: dict[int, int] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
         self._floors: dict[int, int] = {}
-        self._chatter_at: dict[int, float] = {}
+        self._unaddressed_at: dict[int, float] = {}
         self._retries: dict[int, asyncio.Task[None]] = {}
         self._retry_seconds = retry_seconds
         self._loaded = asyncio.Lock()
         self._is_loaded = False
 
-    def reset(self) -> None:
+    def start_session(self) -> None:
         """To be called, without anything awaited before, when a new session begins: messages may have been missed."""
         self._current.clear()
 
     @asynccontextmanager
-    async def message(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
+    async def handling(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
         """While entered, the message is the only one of its channel; the cursor moves unless something is raised."""
-        async with self._lane(channel_id):
+        async with self._channel_lock(channel_id):
             try:
-                await self._catch_up(channel_id)
+                await self._fill_gap(channel_id)
                 yield
             except BaseException:
-                self._doubt(channel_id, message_id)
+                self._record_gap(channel_id, message_id)
                 raise
-            await self.forward(channel_id, message_id)
+            await self.advance(channel_id, message_id)
 
     @asynccontextmanager
-    async def turn(self, channel_id: int) -> AsyncGenerator[None]:
+    async def lock_channel(self, channel_id: int) -> AsyncGenerator[None]:
         """While entered, nothing else of the channel is handled; for what is no message."""
-        async with self._lane(channel_id):
+        async with self._channel_lock(channel_id):
             yield
 
-    async def chatter(self, channel_id: int, message_id: int) -> None:
+    async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
         """A message that is none of our business; now and then it moves the cursor, so that no scan grows long."""
         now = time.monotonic()
-        if now - self._chatter_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
+        if now - self._unaddressed_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
             return
-        self._chatter_at[channel_id] = now
-        async with self.message(channel_id, message_id):
+        self._unaddressed_at[channel_id] = now
+        async with self.handling(channel_id, message_id):
             pass
 
-    async def forward(self, channel_id: int, message_id: int) -> None:
+    async def advance(self, channel_id: int, message_id: int) -> None:
         """Moves the cursor of a channel; it never goes back."""
         if message_id <= self._known.get(channel_id, 0):
             return
-        await self._cursors.forward(PLATFORM, self._scope(channel_id), str(message_id))
+        await self._store.forward(PLATFORM, self._scope(channel_id), str(message_id))
         self._known[channel_id] = message_id
 
-    async def known(self) -> dict[int, int]:
+    async def load(self) -> dict[int, int]:
         """Channel to cursor, as stored and moved since."""
         async with self._loaded:
             if not self._is_loaded:
-                stored = await self._cursors.cursors(PLATFORM)
+                stored = await self._store.cursors(PLATFORM)
                 for scope, cursor in stored.items():
                     self._load(scope, cursor)
                 self._is_loaded = True
         return dict(self._known)
 
-    async def catch_up(self, channel_id: int) -> None:
+    async def fill_gap(self, channel_id: int) -> None:
         """Fills the gap of a channel, if it has one."""
-        async with self._lane(channel_id):
-            await self._catch_up(channel_id)
+        async with self._channel_lock(channel_id):
+            await self._fill_gap(channel_id)
 
-    def belongs(self, channel_id: int, guild_id: int | None) -> None:
+    def set_guild(self, channel_id: int, guild_id: int | None) -> None:
         """To be told before a cursor of the channel is moved; without a guild it is one of direct messages."""
         self._guilds[channel_id] = guild_id or 0
 
-    def is_here(self, channel_id: int) -> bool:
+    def is_on_own_shards(self, channel_id: int) -> bool:
         """Whether its messages come to this process; also where nobody knows yet."""
         guild_id = self._guilds.get(channel_id)
         return self._shards is None or guild_id is None or self._shards.has(guild_id)
 
-    def skip(self, channel_id: int) -> None:
+    def mark_current(self, channel_id: int) -> None:
         """The channel is known to have no gap."""
         self._current.add(channel_id)
 
-    def retry(self, channel_id: int) -> None:
+    def schedule_retry(self, channel_id: int) -> None:
         """Tries to fill the channel's gap, again and again, until it is filled."""
         if channel_id not in self._retries:
             task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
@@ -138,11 +138,11 @@ class ChannelCursors:
         for task in tuple(self._retries.values()):
             await cancel(task)
 
-    def _doubt(self, channel_id: int, message_id: int) -> None:
+    def _record_gap(self, channel_id: int, message_id: int) -> None:
         """A message could not be handled: the lane has a gap before it, which is tried again until it is filled."""
         self._current.discard(channel_id)
         self._floors.setdefault(channel_id, message_id - 1)
-        self.retry(channel_id)
+        self.schedule_retry(channel_id)
 
     async def _retry(self, channel_id: int) -> None:
         pause = self._retry_seconds
@@ -151,21 +151,21 @@ class ChannelCursors:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RETRY_SECONDS_MAX)
                 try:
-                    await self.catch_up(channel_id)
+                    await self.fill_gap(channel_id)
                 except Exception:
                     log.exception("channel %s cannot be caught up on yet", channel_id)
         finally:
             self._retries.pop(channel_id, None)
 
-    async def _catch_up(self, channel_id: int) -> None:
+    async def _fill_gap(self, channel_id: int) -> None:
         if channel_id in self._current:
             return
-        cursor = (await self.known()).get(channel_id, self._floors.get(channel_id))
+        cursor = (await self.load()).get(channel_id, self._floors.get(channel_id))
         self._current.add(channel_id)
         if cursor is None:
             return
         try:
-            await self._fill(channel_id, cursor)
+            await self._read_gap(channel_id, cursor)
         except BaseException:
             self._current.discard(channel_id)
             raise
@@ -185,6 +185,6 @@ class ChannelCursors:
         self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
 
     @asynccontextmanager
-    async def _lane(self, channel_id: int) -> AsyncGenerator[None]:
+    async def _channel_lock(self, channel_id: int) -> AsyncGenerator[None]:
         async with self._locks.setdefault(channel_id, asyncio.Lock()):
             yield

@@ -63,84 +63,84 @@ class EventHandler:
         self._client = client
         self._rest = rest
         self._receive = receive
-        self._doors = thread_opener
-        self._lanes = channel_cursors
+        self._thread_opener = thread_opener
+        self._channel_cursors = channel_cursors
         self.needs_roles = False
 
-    async def message(self, message: discord.Message) -> None:
+    async def on_message(self, message: discord.Message) -> None:
         """A live message: handled in its channel's lane, after everything older."""
-        me = self._me()
-        if message.author.id == me:
+        bot_user_id = self._bot_user_id()
+        if message.author.id == bot_user_id:
             return
-        self._lanes.belongs(message.channel.id, message.guild and message.guild.id)
-        if not self._concerns(message, me):
-            await self._lanes.chatter(message.channel.id, message.id)
+        self._channel_cursors.set_guild(message.channel.id, message.guild and message.guild.id)
+        if not self._is_relevant(message, bot_user_id):
+            await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
-        async with self._lanes.message(message.channel.id, message.id):
-            await self.handle(message)
+        async with self._channel_cursors.handling(message.channel.id, message.id):
+            await self.handle_message(message)
 
-    async def handle(self, message: discord.Message) -> None:
+    async def handle_message(self, message: discord.Message) -> None:
         """A message, live or from history; one that was handled before changes nothing.
 
         Raises StorageUnavailable or SurfaceError when it must be tried again. Anything else would fail again, so it is
         logged and passed over: one message must not close its channel for ever.
         """
         try:
-            await self._handle(message)
+            await self._process(message)
         except (StorageUnavailable, SurfaceError):
             raise
         except Exception:
             log.exception("message %s was passed over", message.id)
 
-    async def _handle(self, message: discord.Message) -> None:
-        place = await self._place(message.channel, message.guild)
-        if place is None:
+    async def _process(self, message: discord.Message) -> None:
+        location = await self._locate(message.channel, message.guild)
+        if location is None:
             return
-        inbound = parse_message(message, place, self._me())
+        inbound = parse_message(message, location, self._bot_user_id())
         if inbound is None:
             return
         if self.needs_roles and inbound.standing.groups is None and message.guild is not None:
-            standing = await self._standing(message.guild, message.author, place)
+            standing = await self._standing(message.guild, message.author, location)
             inbound = replace(inbound, standing=standing)
-        if place.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
-            await self._tell(message, await self._receive(inbound))
-        elif problem := _why_no_thread(message, place):
-            await self._tell(message, Outcome(notice=problem, is_ignored=True))
+        if location.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
+            await self._reply(message, await self._receive(inbound))
+        elif problem := _why_no_thread(message, location):
+            await self._reply(message, Outcome(notice=problem, is_ignored=True))
         else:
-            await self._begin(message, inbound)
+            await self._start_thread(message, inbound)
 
-    async def edited(self, payload: discord.RawMessageUpdateEvent) -> None:
+    async def on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         """Somebody changed a message."""
         message = payload.message
         before = payload.cached_message
         if before is not None and before.content == message.content:
             return
-        if message.author.id == self._me():
+        if message.author.id == self._bot_user_id():
             return
-        place = await self._place(message.channel, message.guild)
-        inbound = place and parse_edit(message, place, self._me())
+        location = await self._locate(message.channel, message.guild)
+        inbound = location and parse_edit(message, location, self._bot_user_id())
         if inbound:
-            async with self._lanes.turn(message.channel.id):
+            async with self._channel_cursors.lock_channel(message.channel.id):
                 await self._receive(inbound)
 
-    async def deleted(self, payload: discord.RawMessageDeleteEvent) -> None:
+    async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         """Somebody deleted a message."""
         cached = payload.cached_message
-        place = await self._place_by_id(payload.channel_id, payload.guild_id)
-        inbound = place and parse_delete(
-            payload.message_id, place, cached.author if cached else None
+        location = await self._locate_by_id(payload.channel_id, payload.guild_id)
+        inbound = location and parse_delete(
+            payload.message_id, location, cached.author if cached else None
         )
         if inbound:
-            async with self._lanes.turn(payload.channel_id):
+            async with self._channel_cursors.lock_channel(payload.channel_id):
                 await self._receive(inbound)
 
-    async def reacted(self, payload: discord.RawReactionActionEvent) -> None:
+    async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         """Somebody put a reaction on a message."""
         member = payload.member
-        if payload.user_id == self._me() or (member is not None and member.bot):
+        if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
-        place = await self._place_by_id(payload.channel_id, payload.guild_id)
-        if place is None:
+        location = await self._locate_by_id(payload.channel_id, payload.guild_id)
+        if location is None:
             return
         who = (
             parse_person(member)
@@ -150,36 +150,36 @@ class EventHandler:
         inbound = parse_reaction(
             str(payload.emoji),
             payload.message_id,
-            place,
+            location,
             who,
             datetime.now(UTC),
-            parse_standing(member, place) if member else _unknown_standing(place),
+            parse_standing(member, location) if member else _unknown_standing(location),
         )
         if inbound:
             await self._receive(inbound)
 
     async def _standing(
-        self, guild: discord.Guild, author: discord.abc.User, place: ChannelLocation
+        self, guild: discord.Guild, author: discord.abc.User, location: ChannelLocation
     ) -> ActorContext:
         """Of somebody whose message was read back, which tells no roles."""
         try:
-            return parse_standing(await guild.fetch_member(author.id), place)
+            return parse_standing(await guild.fetch_member(author.id), location)
         except (discord.NotFound, discord.Forbidden):
-            return parse_standing(author, place)
+            return parse_standing(author, location)
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise translate_error(error) from error
 
-    async def _begin(self, message: discord.Message, inbound: IncomingMessage) -> None:
+    async def _start_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
         """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
         address = inbound.address
-        async with self._doors.opening(address.thread_key):
+        async with self._thread_opener.opening(address.thread_key):
             outcome = await self._receive(inbound)
             if outcome.run_id is not None:
                 # opened for a repeated message too: the first time may have ended in a crash before it came to that
                 try:
-                    await self._doors.open(address, inbound.text)
-                    self._lanes.belongs(message.id, message.guild and message.guild.id)
-                    await self._lanes.forward(message.id, message.id)
+                    await self._thread_opener.open_thread(address, inbound.text)
+                    self._channel_cursors.set_guild(message.id, message.guild and message.guild.id)
+                    await self._channel_cursors.advance(message.id, message.id)
                 except SurfaceRefused as refused:
                     log.warning("a thread may not be opened: %s", refused.code)
                     outcome = Outcome(
@@ -187,9 +187,9 @@ class EventHandler:
                     )
                 except SurfaceError as error:
                     log.warning("a thread could not be opened yet: %s", error)
-        await self._tell(message, outcome)
+        await self._reply(message, outcome)
 
-    async def _tell(self, message: discord.Message, outcome: Outcome) -> None:
+    async def _reply(self, message: discord.Message, outcome: Outcome) -> None:
         """Messages have no private answers in Discord: the notice is a reply."""
         if not outcome.notice:
             return
@@ -210,23 +210,23 @@ class EventHandler:
         except SurfaceError as error:
             log.warning("a notice could not be posted: %s", error)
 
-    def _concerns(self, message: discord.Message, me: int) -> bool:
+    def _is_relevant(self, message: discord.Message, bot_user_id: int) -> bool:
         if not is_from_person(message):
             return False
         return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(
-            message, me
+            message, bot_user_id
         )
 
-    def _me(self) -> int:
+    def _bot_user_id(self) -> int:
         user = self._client.user
         return user.id if user else 0
 
-    async def _place(self, channel: object, guild: discord.Guild | None) -> ChannelLocation | None:
+    async def _locate(self, channel: object, guild: discord.Guild | None) -> ChannelLocation | None:
         if isinstance(channel, discord.PartialMessageable):
-            return await self._place_by_id(channel.id, guild.id if guild else channel.guild_id)
+            return await self._locate_by_id(channel.id, guild.id if guild else channel.guild_id)
         return locate_channel(channel, guild.id if guild else None)
 
-    async def _place_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
+    async def _locate_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
         """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
         if guild_id is None:
             return ChannelLocation(kind="direct", channel_id=channel_id)
@@ -241,14 +241,14 @@ class EventHandler:
         return locate_channel(channel, guild_id)
 
 
-def _unknown_standing(place: ChannelLocation) -> ActorContext:
-    is_direct = place.kind == "direct"
+def _unknown_standing(location: ChannelLocation) -> ActorContext:
+    is_direct = location.kind == "direct"
     return ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
-def _why_no_thread(message: discord.Message, place: ChannelLocation) -> str:
+def _why_no_thread(message: discord.Message, location: ChannelLocation) -> str:
     """Why no thread can be opened here; empty where one can."""
-    if place.kind != "channel":
+    if location.kind != "channel":
         return NO_THREADS_HERE
     guild = message.guild
     if guild is None or not isinstance(message.channel, discord.abc.GuildChannel):

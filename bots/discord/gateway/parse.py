@@ -43,10 +43,10 @@ def parse_person(user: discord.abc.User) -> Person:
 
 
 def parse_standing(
-    user: discord.abc.User, place: ChannelLocation, *, expects_answer: bool = False
+    user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False
 ) -> ActorContext:
     """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
-    if place.kind == "direct":
+    if location.kind == "direct":
         return ActorContext(is_direct=True, expects_answer=expects_answer)
     roles = user.roles if isinstance(user, discord.Member) else None
     groups = None if roles is None else frozenset(str(role.id) for role in roles)
@@ -58,29 +58,31 @@ def is_from_person(message: discord.Message) -> bool:
     return not message.author.bot and message.webhook_id is None and message.type in _PEOPLE_SPEAK
 
 
-def is_mentioned(message: discord.Message, me: int) -> bool:
+def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
     """The agent is mentioned by name, or by the role that Discord made for it."""
-    if any(user.id == me for user in message.mentions):
+    if any(user.id == bot_user_id for user in message.mentions):
         return True
-    return any(role.tags is not None and role.tags.bot_id == me for role in message.role_mentions)
+    return any(
+        role.tags is not None and role.tags.bot_id == bot_user_id for role in message.role_mentions
+    )
 
 
 def parse_message(
-    message: discord.Message, place: ChannelLocation, me: int
+    message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
     """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
-    mentioned = is_mentioned(message, me)
-    if not is_from_person(message) or not (mentioned or place.kind in ("direct", "thread")):
+    mentioned = is_mentioned(message, bot_user_id)
+    if not is_from_person(message) or not (mentioned or location.kind in ("direct", "thread")):
         return None
-    is_addressed = mentioned or place.kind == "direct"
-    text = readable_text(message, me)
+    is_addressed = mentioned or location.kind == "direct"
+    text = readable_text(message, bot_user_id)
     if not message.attachments and (
-        word := _parse_word(message, text, place, is_addressed=is_addressed)
+        word := _parse_word(message, text, location, is_addressed=is_addressed)
     ):
         return word
     agent_id, request = split_agent_prefix(text)
     return IncomingMessage(
-        address=place.address(message.id),
+        address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
         author=parse_person(message.author),
@@ -89,18 +91,18 @@ def parse_message(
         is_addressed=is_addressed,
         files=parse_files(message),
         agent_id=agent_id,
-        standing=parse_standing(message.author, place),
+        standing=parse_standing(message.author, location),
     )
 
 
 def _parse_word(
-    message: discord.Message, text: str, place: ChannelLocation, *, is_addressed: bool
+    message: discord.Message, text: str, location: ChannelLocation, *, is_addressed: bool
 ) -> CommandCalled | StopRequested | None:
     """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
     of people, so this asks, and is silent where nothing runs."""
     command = _parse_command(text)
-    address, key = place.address(message.id), f"discord:{message.id}"
-    who, standing = parse_person(message.author), parse_standing(message.author, place)
+    address, key = location.address(message.id), f"discord:{message.id}"
+    who, standing = parse_person(message.author), parse_standing(message.author, location)
     if is_addressed and command:
         name, argument = command
         return CommandCalled(
@@ -118,45 +120,47 @@ def _parse_word(
     return None
 
 
-def parse_edit(message: discord.Message, place: ChannelLocation, me: int) -> MessageEdited | None:
+def parse_edit(
+    message: discord.Message, location: ChannelLocation, bot_user_id: int
+) -> MessageEdited | None:
     """Discord sends updates for link previews and pins too; only those with an edit time are edits."""
     if message.edited_at is None or not is_from_person(message):
         return None
-    if place.kind not in ("direct", "thread") and not (
-        is_mentioned(message, me) or message.flags.has_thread
+    if location.kind not in ("direct", "thread") and not (
+        is_mentioned(message, bot_user_id) or message.flags.has_thread
     ):
         return None
     return MessageEdited(
-        address=place.address(message.id),
+        address=location.address(message.id),
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
         author=parse_person(message.author),
-        text=split_agent_prefix(readable_text(message, me))[1],
+        text=split_agent_prefix(readable_text(message, bot_user_id))[1],
         sent_at=message.edited_at,
-        standing=parse_standing(message.author, place),
+        standing=parse_standing(message.author, location),
     )
 
 
 def parse_delete(
-    message_id: int, place: ChannelLocation, author: discord.abc.User | None
+    message_id: int, location: ChannelLocation, author: discord.abc.User | None
 ) -> MessageDeleted | None:
     """Discord does not say whose message it was; the author is known only while the message is remembered."""
     if author is not None and author.bot:
         return None
     return MessageDeleted(
-        address=place.address(message_id),
+        address=location.address(message_id),
         dedupe_key=f"discord:delete:{message_id}",
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
-        standing=parse_standing(author, place) if author else ActorContext(groups=None),
+        standing=parse_standing(author, location) if author else ActorContext(groups=None),
     )
 
 
 def parse_reaction(
     emoji: str,
     message_id: int,
-    place: ChannelLocation,
+    location: ChannelLocation,
     who: Person,
     received_at: datetime,
     standing: ActorContext = MEMBER,
@@ -165,7 +169,7 @@ def parse_reaction(
     if emoji not in STOP_EMOJI:
         return None
     return StopRequested(
-        address=place.address(message_id),
+        address=location.address(message_id),
         dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
         message_ref=str(message_id),
         person=who,
@@ -173,23 +177,23 @@ def parse_reaction(
     )
 
 
-def readable_text(message: discord.Message, me: int) -> str:
+def readable_text(message: discord.Message, bot_user_id: int) -> str:
     """The text as people read it: names instead of ids, the agent's own mention removed, a forward quoted."""
-    text = _with_names(message.content, message, me)
+    text = _with_names(message.content, message, bot_user_id)
     for snapshot in message.message_snapshots:
-        quoted = _with_names(snapshot.content, message, me)[:FORWARDED_MAX]
+        quoted = _with_names(snapshot.content, message, bot_user_id)[:FORWARDED_MAX]
         text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
     return text.strip()
 
 
-def _with_names(text: str, message: discord.Message, me: int) -> str:
+def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
     people = {user.id: user.display_name for user in message.mentions}
     guild = message.guild
     own_role = guild.self_role.id if guild and guild.self_role else 0
 
     def user(match: re.Match[str]) -> str:
         user_id = int(match.group(1))
-        return "" if user_id == me else f"@{people.get(user_id, 'somebody')}"
+        return "" if user_id == bot_user_id else f"@{people.get(user_id, 'somebody')}"
 
     def role(match: re.Match[str]) -> str:
         role_id = int(match.group(1))

@@ -25,22 +25,22 @@ def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand
     async def pair(
         interaction: AnyInteraction, code: app_commands.Range[str, 1, PERSON_NAME_MAX]
     ) -> None:
-        await interactions.command(interaction, "pair", argument=code)
+        await interactions.on_command(interaction, "pair", argument=code)
 
     @app_commands.describe(name="The name or the id of the person")
     async def unpair(
         interaction: AnyInteraction, name: app_commands.Range[str, 1, PERSON_NAME_MAX]
     ) -> None:
-        await interactions.command(interaction, "unpair", argument=name)
+        await interactions.on_command(interaction, "unpair", argument=name)
 
     async def who(interaction: AnyInteraction) -> None:
-        await interactions.command(interaction, "who")
+        await interactions.on_command(interaction, "who")
 
     @app_commands.describe(count="How many entries")
     async def audit(
         interaction: AnyInteraction, count: app_commands.Range[int, 1, AUDIT_ENTRIES_MAX] = 10
     ) -> None:
-        await interactions.command(interaction, "audit", argument=str(count))
+        await interactions.on_command(interaction, "audit", argument=str(count))
 
     return (
         app_commands.Command(
@@ -136,7 +136,7 @@ def _run(
         attachment: discord.Attachment | None = None,
         agent: str | None = None,
     ) -> None:
-        await interactions.run(interaction, prompt, attachment, agent)
+        await interactions.on_run_command(interaction, prompt, attachment, agent)
 
     return app_commands.Command(name="run", description="Give the agent a task", callback=run)
 
@@ -147,7 +147,7 @@ def _use(
     @_choosing("name", choices)
     @app_commands.describe(name="Who is to work in this thread; empty: tell who there is")
     async def use(interaction: AnyInteraction, name: str | None = None) -> None:
-        await interactions.command(interaction, "use", argument=name or "")
+        await interactions.on_command(interaction, "use", argument=name or "")
 
     return app_commands.Command(
         name="use", description="Choose the agent for this thread", callback=use
@@ -174,7 +174,7 @@ def _knowledge(
         name: app_commands.Range[str, 1, NAME_MAX] | None = None,
     ) -> None:
         argument = f"{action} {name or ''}".strip()
-        await interactions.command(interaction, "knowledge", argument=argument, file=file)
+        await interactions.on_command(interaction, "knowledge", argument=argument, file=file)
 
     return app_commands.Command(
         name="knowledge", description="Files that the agent knows here", callback=knowledge
@@ -192,7 +192,9 @@ def _plan(
         action: Literal["show", "add", "remove", "skip", "stop"],
         step: app_commands.Range[str, 1, NAME_MAX] | None = None,
     ) -> None:
-        await interactions.command(interaction, "plan", argument=f"{action} {step or ''}".strip())
+        await interactions.on_command(
+            interaction, "plan", argument=f"{action} {step or ''}".strip()
+        )
 
     return app_commands.Command(
         name="plan", description="The plan that the agent works on here", callback=plan
@@ -203,7 +205,7 @@ def _plain(
     interactions: InteractionHandler, name: CommandName, description: str
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     async def call(interaction: AnyInteraction) -> None:
-        await interactions.command(interaction, name)
+        await interactions.on_command(interaction, name)
 
     return app_commands.Command(name=name, description=description, callback=call)
 

@@ -46,7 +46,7 @@ class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
         part = self.part if self.part != "pick" else next(iter(_values(interaction)), "")
         value = find_option_text(interaction.message, self.ask_id, part)
         client = cast(HasInteractions, interaction.client)
-        await client.interactions.ask_answered(interaction, self.ask_id, value)
+        await client.interactions.on_ask_answer(interaction, self.ask_id, value)
 
 
 class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
@@ -65,7 +65,7 @@ class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
 
     async def callback(self, interaction: AnyInteraction) -> None:
         client = cast(HasInteractions, interaction.client)
-        await client.interactions.run_button(interaction, self.run_id, self.action)
+        await client.interactions.on_run_button(interaction, self.run_id, self.action)
 
 
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
@@ -85,7 +85,7 @@ async def handle_form_submit(interaction: AnyInteraction, interactions: Interact
     match = FORM_CUSTOM_ID.fullmatch(str(sent.get("custom_id", "")))
     if match:
         value = next((text for name, text in _inputs(sent) if name == "answer"), "")
-        await interactions.ask_answered(interaction, match["ask_id"], value)
+        await interactions.on_ask_answer(interaction, match["ask_id"], value)
 
 
 def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:

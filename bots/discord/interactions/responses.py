@@ -53,10 +53,10 @@ class InteractionHandler:
         self, receive: Receive, thread_opener: ThreadOpener, channel_cursors: ChannelCursors
     ) -> None:
         self._receive = receive
-        self._doors = thread_opener
-        self._lanes = channel_cursors
+        self._thread_opener = thread_opener
+        self._channel_cursors = channel_cursors
 
-    async def run(
+    async def on_run_command(
         self,
         interaction: AnyInteraction,
         prompt: str,
@@ -67,31 +67,31 @@ class InteractionHandler:
 
         The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
         """
-        place = locate_channel(interaction.channel, interaction.guild_id)
-        if problem := _obstacle(interaction, place):
-            await respond(interaction, _said(Outcome(notice=problem)))
-        if problem or place is None:
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if problem := _why_no_run(interaction, location):
+            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+        if problem or location is None:
             return
-        message_id = await _deferred(interaction)
+        message_id = await _defer(interaction)
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
         files = (parse_attachment(attachment),) if attachment else ()
-        inbound = _request(interaction, place, message_id, request, files, named)
-        async with self._doors.opening(inbound.address.thread_key):
+        inbound = _build_request(interaction, location, message_id, request, files, named)
+        async with self._thread_opener.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
             except Exception as error:
-                await _edit_original(interaction, _sorry(error))
+                await _edit_original(interaction, _error_notice(error))
                 raise
             if outcome.is_ignored:
                 await _refuse(interaction, outcome)
                 return
-            await _edit_original(interaction, _on_it(prompt, attachment))
-            if place.kind == "channel":
+            await _edit_original(interaction, _acknowledgement(prompt, attachment))
+            if location.kind == "channel":
                 await self._open(inbound, message_id)
         if outcome.notice:
-            await _say(interaction.followup.send, outcome)
+            await _send_notice(interaction.followup.send, outcome)
 
-    async def command(
+    async def on_command(
         self,
         interaction: AnyInteraction,
         name: CommandName,
@@ -100,75 +100,75 @@ class InteractionHandler:
         file: discord.Attachment | None = None,
     ) -> None:
         """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
-        place = locate_channel(interaction.channel, interaction.guild_id)
-        if place is None:
-            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if location is None:
+            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         called = CommandCalled(
-            address=place.address(place.channel_id),
+            address=location.address(location.channel_id),
             dedupe_key=f"discord:interaction:{interaction.id}",
             name=name,
             argument=argument,
             files=(parse_attachment(file),) if file else (),
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, place, expects_answer=True),
+            standing=parse_standing(interaction.user, location, expects_answer=True),
         )
         await respond(interaction, self._receive(called))
 
-    async def ask_answered(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
+    async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
         """An option was chosen, or the form was sent."""
-        place = locate_channel(interaction.channel, interaction.guild_id)
-        if place is None:
-            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if location is None:
+            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         answered = AskAnswered(
-            address=place.address(interaction.message.id if interaction.message else 0),
+            address=location.address(interaction.message.id if interaction.message else 0),
             dedupe_key=f"discord:interaction:{interaction.id}",
             ask_id=ask_id,
             value=value,
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, place, expects_answer=True),
+            standing=parse_standing(interaction.user, location, expects_answer=True),
             sent_at=datetime.now(UTC),
         )
         await respond(interaction, self._receive(answered))
 
-    async def run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
+    async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
         """Stop, Retry or Continue."""
-        place = locate_channel(interaction.channel, interaction.guild_id)
-        if place is None or action not in ("stop", "retry", "continue"):
-            await respond(interaction, _said(Outcome(notice=UNSUPPORTED_CHANNEL)))
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if location is None or action not in ("stop", "retry", "continue"):
+            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         pressed = RunButtonPressed(
-            address=place.address(interaction.message.id if interaction.message else 0),
+            address=location.address(interaction.message.id if interaction.message else 0),
             dedupe_key=f"discord:interaction:{interaction.id}",
             run_id=run_id,
             action=action,
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, place, expects_answer=True),
+            standing=parse_standing(interaction.user, location, expects_answer=True),
         )
         await respond(interaction, self._receive(pressed))
 
     async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
         try:
-            await self._doors.open(inbound.address, inbound.text)
-            self._lanes.belongs(message_id, int(inbound.address.workspace_id))
-            await self._lanes.forward(message_id, message_id)
+            await self._thread_opener.open_thread(inbound.address, inbound.text)
+            self._channel_cursors.set_guild(message_id, int(inbound.address.workspace_id))
+            await self._channel_cursors.advance(message_id, message_id)
         except SurfaceError as error:
             log.warning("a thread could not be opened yet: %s", error)
 
 
-def _obstacle(interaction: AnyInteraction, place: ChannelLocation | None) -> str:
+def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
     """Why no run can begin here; empty where one can."""
-    if place is None or place.kind == "other":
+    if location is None or location.kind == "other":
         return UNSUPPORTED_CHANNEL
     allowed = interaction.app_permissions
     may_open = allowed.create_public_threads and allowed.send_messages_in_threads
-    return MISSING_THREAD_PERMISSION if place.kind == "channel" and not may_open else ""
+    return MISSING_THREAD_PERMISSION if location.kind == "channel" and not may_open else ""
 
 
-def _request(
+def _build_request(
     interaction: AnyInteraction,
-    place: ChannelLocation,
+    location: ChannelLocation,
     message_id: int,
     text: str,
     files: tuple[IncomingFile, ...],
@@ -176,11 +176,11 @@ def _request(
 ) -> IncomingMessage:
     """What `/agent run` asks for; the message that answers the command stands for the request."""
     return IncomingMessage(
-        address=place.address(message_id),
+        address=location.address(message_id),
         dedupe_key=f"discord:interaction:{interaction.id}",
         message_ref=str(message_id),
         author=parse_person(interaction.user),
-        standing=parse_standing(interaction.user, place, expects_answer=True),
+        standing=parse_standing(interaction.user, location, expects_answer=True),
         text=text,
         sent_at=interaction.created_at,
         is_addressed=True,
@@ -189,7 +189,7 @@ def _request(
     )
 
 
-async def _deferred(interaction: AnyInteraction) -> int:
+async def _defer(interaction: AnyInteraction) -> int:
     """Tells Discord to wait; the id of the message that the answer will be."""
     with ACKNOWLEDGE:
         deferred = await interaction.response.defer(thinking=True)
@@ -209,9 +209,9 @@ async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None
             await interaction.response.defer(ephemeral=True)
         outcome = await pending
         if _is_command(interaction) and not outcome.is_private:
-            await _aside(interaction, outcome)
+            await _send_privately(interaction, outcome)
         elif outcome.notice or _is_command(interaction):
-            await _say(interaction.followup.send, outcome)
+            await _send_notice(interaction.followup.send, outcome)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
         log.warning("an interaction was carried out but not answered: %s", translate_error(error))
 
@@ -221,14 +221,14 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome:
         return await work
     except Exception as error:
         log.exception("an interaction failed")
-        return Outcome(notice=_sorry(error))
+        return Outcome(notice=_error_notice(error))
 
 
-def _sorry(error: Exception) -> str:
+def _error_notice(error: Exception) -> str:
     return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
 
 
-async def _said(outcome: Outcome) -> Outcome:
+async def _ready_outcome(outcome: Outcome) -> Outcome:
     return outcome
 
 
@@ -237,16 +237,16 @@ async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
     if not outcome.notice and not _is_command(interaction):
         await interaction.response.defer()
         return
-    await _say(interaction.response.send_message, outcome)
+    await _send_notice(interaction.response.send_message, outcome)
 
 
 def _is_command(interaction: AnyInteraction) -> bool:
     return interaction.type is discord.InteractionType.application_command
 
 
-async def _say(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
+async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
     await send(
-        _shown(outcome) or "Done.",
+        _notice_text(outcome) or "Done.",
         ephemeral=outcome.is_private,
         allowed_mentions=discord.AllowedMentions.none(),
         suppress_embeds=True,
@@ -256,15 +256,15 @@ async def _say(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
     """The deferred answer is public."""
     if outcome.is_private:
-        await _aside(interaction, outcome)
+        await _send_privately(interaction, outcome)
     else:
-        await _edit_original(interaction, _shown(outcome) or "…")
+        await _edit_original(interaction, _notice_text(outcome) or "…")
 
 
-async def _aside(interaction: AnyInteraction, outcome: Outcome) -> None:
+async def _send_privately(interaction: AnyInteraction, outcome: Outcome) -> None:
     """For other eyes than the deferred answer, which the next message would fill: it is filled, then taken away."""
     await _edit_original(interaction, "…")
-    await _say(interaction.followup.send, outcome)
+    await _send_notice(interaction.followup.send, outcome)
     await interaction.delete_original_response()
 
 
@@ -290,11 +290,11 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
         log.warning("an answer to a command was not shown: %s", translate_error(error))
 
 
-def _shown(outcome: Outcome) -> str:
+def _notice_text(outcome: Outcome) -> str:
     return to_discord_markdown(outcome.notice, length_max=2000)[:2000]
 
 
-def _on_it(prompt: str, attachment: discord.Attachment | None) -> str:
+def _acknowledgement(prompt: str, attachment: discord.Attachment | None) -> str:
     shown = discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))
     text = f"**On it:** {shown}"
     if attachment:

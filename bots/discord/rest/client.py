@@ -48,9 +48,9 @@ class CallLimiter:
         self._http = http
         # discord.py sits a refusal out and says nothing; the answer passes here
         http.http_trace = http.http_trace or aiohttp.TraceConfig()
-        http.http_trace.on_request_end.append(self._answered)
+        http.http_trace.on_request_end.append(self._on_response)
 
-    async def wait(self, route: Route) -> None:
+    async def acquire(self, route: Route) -> None:
         """Raises SurfaceRateLimited where that would take long."""
         if not route.path.startswith(UNCOUNTED):
             await self.limiter.admit(
@@ -59,7 +59,7 @@ class CallLimiter:
                 oversleeps=route.method != "POST",
             )
 
-    async def _answered(
+    async def _on_response(
         self,
         _session: aiohttp.ClientSession,
         _context: SimpleNamespace,
@@ -110,7 +110,7 @@ class RestClient:
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
         self._http = http
         self.attempt_seconds = attempt_seconds
-        self.turns = CallLimiter(http)
+        self.call_limiter = CallLimiter(http)
 
     async def call(
         self,
@@ -165,7 +165,7 @@ class RestClient:
     async def _shielded(
         self, route: Route, options: dict[str, object], precondition: Precondition | None
     ) -> JsonValue:
-        await self.turns.wait(route)
+        await self.call_limiter.acquire(route)
         if precondition is not None:
             await precondition()
         work = spawn(self._outcome(route, options), name=f"discord {route.method} {route.path}")

@@ -36,19 +36,19 @@ class ThreadOpener:
             if self._opening.get(thread_key) is event:
                 del self._opening[thread_key]
 
-    def opened(self, thread_key: str) -> None:
+    def mark_open(self, thread_key: str) -> None:
         """Discord says that the thread is there. discord.py answers a call later than that where it used up a limit."""
         event = self._opening.get(thread_key)
         if event is not None:
             event.set()
 
-    async def settled(self, address: Address) -> None:
+    async def wait_until_open(self, address: Address) -> None:
         """Returns once nobody in this process is opening the thread."""
         event = self._opening.get(address.thread_key)
         if event is not None:
             await event.wait()
 
-    async def open(
+    async def open_thread(
         self, address: Address, title: str, *, precondition: Precondition | None = None
     ) -> None:
         """Opens the thread under the message that its address names; one that is open already is fine.

@@ -37,14 +37,14 @@ class RetryBuffer:
         self._events: OrderedDict[str, ProcessEvent] = OrderedDict()
         self._trying: asyncio.Task[None] | None = None
 
-    def keep(self, event_id: str, take: ProcessEvent) -> None:
+    def add(self, event_id: str, process: ProcessEvent) -> None:
         """`take` is what to try; a redelivery of the event changes nothing."""
         if not event_id or event_id in self._events:
             return
         if len(self._events) == RETRY_EVENTS_MAX:
             log.error("slack: event %s is dropped, so many wait for the database", event_id)
             return
-        self._events[event_id] = take
+        self._events[event_id] = process
         if self._trying is None or self._trying.done():
             log.warning("slack: events wait for the database")
             self._trying = spawn(self._try_again(), name="slack refused events")
@@ -80,37 +80,43 @@ def is_uninstall_event(event: JsonObject) -> bool:
 
 
 async def handle_uninstall(
-    event: JsonObject, origin: Origin, teams: Workspaces, leave: OnUninstall
+    event: JsonObject, origin: Origin, workspaces: Workspaces, on_uninstall: OnUninstall
 ) -> None:
-    """Lets everybody leave whose installation ends with the event. Raises StorageUnavailable.
+    """Lets everybody on_uninstall whose installation ends with the event. Raises StorageUnavailable.
 
     Slack tells it more than once, in any order: what is over already is left out. What ends for one workspace ends
     nothing for another that the same organisation's installation serves.
     """
-    for one in await _uninstalled_ids(event, origin, teams):
-        await leave(one)
+    for one in await _uninstalled_ids(event, origin, workspaces):
+        await on_uninstall(one)
 
 
-async def _uninstalled_ids(event: JsonObject, origin: Origin, teams: Workspaces) -> Sequence[str]:
+async def _uninstalled_ids(
+    event: JsonObject, origin: Origin, workspaces: Workspaces
+) -> Sequence[str]:
     organisation_id = origin.organisation_id
     if get_text(event, "type") == "team_access_revoked":
-        named = [(one, await teams.find(one)) for one in get_strings(event, "team_ids")]
-        served = [(one, team) for one, team in named if team and team.is_organisations]
+        named = [(one, await workspaces.find(one)) for one in get_strings(event, "team_ids")]
+        served = [
+            (one, workspace)
+            for one, workspace in named
+            if workspace and workspace.uses_organisation_token
+        ]
         # Slack does not always say which organisation it speaks of; a workspace belongs to one alone
-        return [one for one, team in served if organisation_id in ("", team.installed_by)]
+        return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
     place = origin.team_id or organisation_id
-    team = await teams.find(place)
-    if team is None or not _removes_bot(team, event):
+    workspace = await workspaces.find(place)
+    if workspace is None or not _removes_bot(workspace, event):
         return ()
-    is_whole = organisation_id != "" and team.installed_by == organisation_id
+    is_whole = organisation_id != "" and workspace.installed_by == organisation_id
     return (organisation_id,) if is_whole else (place,)
 
 
-def _removes_bot(team: Workspace, event: JsonObject) -> bool:
+def _removes_bot(workspace: Workspace, event: JsonObject) -> bool:
     """Of tokens only the bot's own counts; people's may be revoked, too."""
     if get_text(event, "type") == "app_uninstalled":
         return True
-    return team.client.identity.user_id in get_strings(event, "tokens", "bot")
+    return workspace.client.identity.user_id in get_strings(event, "tokens", "bot")
 
 
 _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]], object]]
@@ -127,55 +133,62 @@ class _Registers(Protocol):
 
 
 def build_bolt_app(
-    client: SlackClient, teams: Workspaces, leave: OnUninstall, refused: RetryBuffer
+    client: SlackClient,
+    workspaces: Workspaces,
+    on_uninstall: OnUninstall,
+    retry_buffer: RetryBuffer,
 ) -> AsyncApp:
     """Bolt, told to process before it responds: what raises is answered 500 and not acknowledged."""
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
         # No question to Slack here: it could fail, and Bolt would drop the event.
-        team = await teams.find(team_id or "")
-        if team is None:
+        workspace = await workspaces.find(team_id or "")
+        if workspace is None:
             # ours is nobody there, and nothing is done; Bolt would send an apology to wherever the payload says
             return AuthorizeResult(enterprise_id=None, team_id=team_id)
-        identity = team.client.identity
+        identity = workspace.client.identity
         return AuthorizeResult(
             enterprise_id=None,
             team_id=identity.team_id,
             bot_user_id=identity.user_id,
             bot_id=identity.bot_id,
-            bot_token=team.client.bot_token,
+            bot_token=workspace.client.bot_token,
         )
 
     app = AsyncApp(
         name="threadhand",  # without a name Bolt reads the source of everything that is imported
-        client=client.tokenless(),
+        client=client.tokenless_sdk_client(),
         authorize=authorize,
         process_before_response=True,
         request_verification_enabled=False,  # bots.slack.events.transports does it, in Socket Mode nobody needs to
         attaching_conversation_kwargs_enabled=False,
     )
-    _register(cast(_Registers, app), teams, leave, refused)
+    _register(cast(_Registers, app), workspaces, on_uninstall, retry_buffer)
     return app
 
 
-def _register(on: _Registers, teams: Workspaces, leave: OnUninstall, refused: RetryBuffer) -> None:
+def _register(
+    on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall, retry_buffer: RetryBuffer
+) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
         event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
         if is_uninstall_event(event):
-            await handle_uninstall(event, origin, teams, leave)
+            await handle_uninstall(event, origin, workspaces, on_uninstall)
             return
         try:
-            await _take(event, origin, teams)
+            await _dispatch_event(event, origin, workspaces)
         except StorageUnavailable:
-            refused.keep(get_text(payload, "event_id"), partial(_take, event, origin, teams))
+            retry_buffer.add(
+                get_text(payload, "event_id"), partial(_dispatch_event, event, origin, workspaces)
+            )
             raise
 
     async def on_click(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        team = await teams.find_for_origin(parse_origin(payload, context.team_id or ""))
-        if team is not None and team.event_handler is not None:
-            await team.event_handler.on_click(payload)
+        workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
+        if workspace is not None and workspace.event_handler is not None:
+            await workspace.event_handler.on_click(payload)
         await ack()
 
     async def on_other(ack: AsyncAck) -> None:
@@ -188,7 +201,7 @@ def _register(on: _Registers, teams: Workspaces, leave: OnUninstall, refused: Re
         register(anything)(on_other)
 
 
-async def _take(event: JsonObject, origin: Origin, teams: Workspaces) -> None:
-    team = await teams.find_for_origin(origin)
-    if team is not None and team.event_handler is not None:
-        await team.event_handler.on_event(event)
+async def _dispatch_event(event: JsonObject, origin: Origin, workspaces: Workspaces) -> None:
+    workspace = await workspaces.find_for_origin(origin)
+    if workspace is not None and workspace.event_handler is not None:
+        await workspace.event_handler.on_event(event)

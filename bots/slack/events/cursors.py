@@ -46,15 +46,15 @@ class ChannelCursors:
     What is heard behind a gap is remembered here alone: the stored mark stays before the gap until that was read.
     """
 
-    def __init__(self, past: InboxStore) -> None:
-        self._past = past
+    def __init__(self, inbox: InboxStore) -> None:
+        self._inbox = inbox
         self._newest: OrderedDict[str, str] = OrderedDict()
         self._written_at: dict[str, float] = {}
-        self._is_held = False
+        self._is_paused = False
         self._gaps: set[str] = set()
         self._waiting: set[str] = set()
 
-    async def heard(
+    async def record_message(
         self, team_id: str, channel_id: str, ts: str, *, is_unaddressed: bool = False
     ) -> None:
         """A message of the channel was taken, or asks for nothing. Raises nothing."""
@@ -64,42 +64,42 @@ class ChannelCursors:
         self._remember(scope, ts)
         age = time.monotonic() - self._written_at.get(scope, -UNADDRESSED_INTERVAL_SECONDS)
         is_due = not is_unaddressed or age >= UNADDRESSED_INTERVAL_SECONDS
-        if self._is_held:
+        if self._is_paused:
             self._waiting.add(scope)
         elif is_due and scope not in self._gaps:
             await self._write(scope)
 
-    async def leave(self, dedupe_key: str) -> None:
+    async def mark_ignored(self, dedupe_key: str) -> None:
         """The agent heard of the message and left it alone, which is not to be decided again at a later start.
         Raises StorageUnavailable."""
-        await self._past.claim(_left(dedupe_key))
+        await self._inbox.claim(_ignored_key(dedupe_key))
 
-    async def is_left(self, dedupe_key: str) -> bool:
+    async def is_marked_ignored(self, dedupe_key: str) -> bool:
         """Raises StorageUnavailable."""
-        return await self._past.is_claimed(_left(dedupe_key))
+        return await self._inbox.is_claimed(_ignored_key(dedupe_key))
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """From now on messages may be missed: no mark moves until `open` says where the gaps are."""
-        self._is_held = True
+        self._is_paused = True
 
-    async def open(self, gaps: Collection[str]) -> None:
+    async def resume(self, gaps: Collection[str]) -> None:
         """The marks of all channels move again but those of the gaps, which `fill` ends one by one. Raises nothing."""
         self._gaps = set(gaps)
-        self._is_held = False
+        self._is_paused = False
         waiting, self._waiting = self._waiting - self._gaps, set()
         for scope in waiting & self._newest.keys():
             await self._write(scope)
 
-    def release(self) -> None:
+    def unpause(self) -> None:
         """Nothing was missed after all."""
-        self._is_held = False
+        self._is_paused = False
 
-    async def fill(self, scope: str, ts: str = "") -> None:
+    async def close_gap(self, scope: str, ts: str = "") -> None:
         """The channel was read up to `ts`, or is not going to be. Raises nothing."""
         self._gaps.discard(scope)
         if is_message_ts(ts):
             self._remember(scope, ts)
-        if scope in self._newest and not self._is_held:
+        if scope in self._newest and not self._is_paused:
             await self._write(scope)
 
     def _remember(self, scope: str, ts: str) -> None:
@@ -111,11 +111,11 @@ class ChannelCursors:
     async def _write(self, scope: str) -> None:
         self._written_at[scope] = time.monotonic()
         try:
-            await self._past.forward(PLATFORM, scope, self._newest[scope])
+            await self._inbox.forward(PLATFORM, scope, self._newest[scope])
         except StorageUnavailable as error:
             # the message itself is stored: a mark that is left behind costs only another look at it
             log.info("slack: how far %s was heard is not stored: %s", scope, error)
 
 
-def _left(dedupe_key: str) -> str:
+def _ignored_key(dedupe_key: str) -> str:
     return f"{dedupe_key}:left"

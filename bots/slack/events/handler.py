@@ -45,7 +45,7 @@ class MentionDedup:
         self._taken: OrderedDict[MessageKey, None] = OrderedDict()
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
-    def took(self, channel: str, ts: str) -> None:
+    def record(self, channel: str, ts: str) -> None:
         """Says that the message is stored."""
         self._taken[channel, ts] = None
         while len(self._taken) > _STORED_MESSAGES_MAX:
@@ -53,7 +53,7 @@ class MentionDedup:
         if event := self._waiting.get((channel, ts)):
             event.set()
 
-    async def comes(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
+    async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
         """Whether the message was taken up, now or before the time is over."""
         key = (channel, ts)
         if key in self._taken:
@@ -92,56 +92,56 @@ class EventHandler:
         groups: Sequence[str] = (),
         *,
         file_ref_signer: FileRefSigner | None = None,
-        marks: ChannelCursors | None = None,
+        cursors: ChannelCursors | None = None,
     ) -> None:
         """`file_names`: what files are called where there are several workspaces. `marks`: told what was heard."""
         self._client = client
         self._receive = receive
         self._file_names = file_ref_signer
-        self._marks = marks
+        self._cursors = cursors
         self._people = People(client)
         self._groups = UserGroups(client, groups)
-        self._twins = MentionDedup()
+        self._mention_dedup = MentionDedup()
         self._notices = NoticeSender(client)
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def on_event(self, event: JsonObject) -> None:
         """One event of the Events API."""
         is_ours = await self._on_event(event)
-        if self._marks is not None and get_text(event, "type") in {"message", "app_mention"}:
+        if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
-            await self._marks.heard(*place, is_unaddressed=not is_ours)
+            await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
     async def _on_event(self, event: JsonObject) -> bool:
         """Whether it asked for something."""
         if get_text(event, "type") == "app_mention":
-            if await self._is_taken_up(event):
+            if await self._has_second_copy(event):
                 return True
             event = await self._whole_message(event)
         inbound = await self._parsed(event)
         is_thread_open = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
-        await self._take(inbound, is_thread_open=is_thread_open)
+        await self._receive_inbound(inbound, is_thread_open=is_thread_open)
         if isinstance(inbound, IncomingMessage | CommandCalled):
-            self._took(event, inbound)
+            self._record_taken(event, inbound)
         return not isinstance(inbound, Ignored)
 
     async def on_click(self, payload: JsonObject) -> None:
         """One `block_actions` payload."""
-        names = await self._people.names({get_text(payload, "user", "id")} - {""})
-        known = ParseContext(identity=self._client.identity, names=names)
-        inbound = parse_safely(partial(parse_click, payload, known))
-        await self._take(inbound, is_thread_open=True, is_click=True)
+        names = await self._people.find_names({get_text(payload, "user", "id")} - {""})
+        context = ParseContext(identity=self._client.identity, names=names)
+        inbound = parse_safely(partial(parse_click, payload, context))
+        await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
 
     async def _parsed(self, event: JsonObject) -> UserAction | Ignored:
         reacted = find_stop_reaction(event)
-        known = ParseContext(
+        context = ParseContext(
             identity=self._client.identity,
-            names=await self._people.names(user_ids_in(event)),
-            reacted_thread=await self._thread_of(*reacted) if reacted else "",
+            names=await self._people.find_names(user_ids_in(event)),
+            reacted_thread_ts=await self._thread_of(*reacted) if reacted else "",
         )
-        return parse_safely(partial(parse_event, event, known))
+        return parse_safely(partial(parse_event, event, context))
 
-    async def _take(
+    async def _receive_inbound(
         self, inbound: UserAction | Ignored, *, is_thread_open: bool, is_click: bool = False
     ) -> None:
         if isinstance(inbound, Ignored):
@@ -156,10 +156,10 @@ class EventHandler:
                 raise
             # Slack delivers no click again, and shows people nothing but a small sign
             outcome = Outcome(notice=NOT_STORED)
-        if self._marks and outcome.is_ignored and _is_addressed(inbound):
-            await self._marks.leave(inbound.dedupe_key)
+        if self._cursors and outcome.is_ignored and _is_addressed(inbound):
+            await self._cursors.mark_ignored(inbound.dedupe_key)
         if outcome.notice:
-            self._notices.show(inbound, outcome, is_thread_open=is_thread_open)
+            self._notices.send(inbound, outcome, is_thread_open=is_thread_open)
 
     async def _whole_files(self, inbound: UserAction) -> UserAction:
         if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
@@ -174,7 +174,7 @@ class EventHandler:
         if names is None or not isinstance(inbound, IncomingMessage | CommandCalled):
             return inbound
         team_id = self._client.identity.team_id
-        return replace(inbound, files=tuple(names.named(team_id, file) for file in inbound.files))
+        return replace(inbound, files=tuple(names.sign(team_id, file) for file in inbound.files))
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
         """Who acts, as Slack tells it. For a click it is asked anew: much may have changed since the message."""
@@ -182,8 +182,8 @@ class EventHandler:
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = acting_person(inbound).person_id
         standing, groups = await asyncio.gather(
-            self._people.standing(person_id, age_seconds_max=age, timeout_seconds=patience),
-            self._groups.of(person_id, age_seconds_max=age, timeout_seconds=patience),
+            self._people.find_standing(person_id, age_seconds_max=age, timeout_seconds=patience),
+            self._groups.find_groups(person_id, age_seconds_max=age, timeout_seconds=patience),
         )
         return replace(
             standing,
@@ -193,17 +193,19 @@ class EventHandler:
             expects_answer=is_click,
         )
 
-    def _took(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
+    def _record_taken(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
         self._threads[channel, ts] = inbound.address.thread_key
         while len(self._threads) > _THREADS_REMEMBERED_MAX:
             self._threads.popitem(last=False)
         if isinstance(inbound, CommandCalled) or inbound.is_addressed:
-            self._twins.took(channel, ts)
+            self._mention_dedup.record(channel, ts)
 
-    async def _is_taken_up(self, mention: JsonObject) -> bool:
+    async def _has_second_copy(self, mention: JsonObject) -> bool:
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
-        return await self._twins.comes(channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX)
+        return await self._mention_dedup.wait_for(
+            channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX
+        )
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
         """The mention with what its twin would have told; as it is where Slack does not tell."""
@@ -221,8 +223,8 @@ class EventHandler:
 
     async def _thread_of(self, channel: str, ts: str) -> str:
         """The thread that a message stands in, or "". Raises SurfaceError: then Slack shall deliver again."""
-        if known := self._threads.get((channel, ts)):
-            return known
+        if context := self._threads.get((channel, ts)):
+            return context
         try:
             found = await self._fetch(channel, ts, ts)
         except SurfaceRefused as error:

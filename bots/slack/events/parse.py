@@ -22,6 +22,7 @@ from bots.inbound.actions import (
 )
 from bots.slack.events import message_content
 from bots.slack.events.payload import get_object, get_objects, get_text
+from bots.slack.render.messages import ASK_PREFIX, RUN_PREFIX
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
@@ -50,7 +51,7 @@ class ParseContext:
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    reacted_thread: str = ""
+    reacted_thread_ts: str = ""
 
     def person(self, person_id: str) -> Person:
         return Person(person_id=person_id, name=self.names.get(person_id) or person_id)
@@ -88,32 +89,32 @@ def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
     return get_text(event, "item", "channel"), get_text(event, "item", "ts")
 
 
-def parse_event(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     """What the `event` of an Events API payload asks for. Raises nothing, whatever the payload."""
     match get_text(event, "type"):
         case "app_mention":
-            return _message(event, known, is_addressed=True)
+            return _message(event, context, is_addressed=True)
         case "message":
-            return _message_event(event, known)
+            return _message_event(event, context)
         case "reaction_added":
-            return _reaction(event, known)
+            return _reaction(event, context)
         case "agent_session_stopped":
-            return _session_stopped(event, known)
+            return _session_stopped(event, context)
         case other:
             return Ignored(reason=f"event {other[:40]}")
 
 
-def _message_event(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def _message_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     match get_text(event, "subtype"):
         case "message_changed":
-            return _edit(event, known)
+            return _edit(event, context)
         case "message_deleted":
-            return _deletion(event, known)
+            return _deletion(event, context)
         case subtype if subtype in _WRITTEN:
             is_addressed = get_text(event, "channel_type") == "im" or mentions_bot(
-                event, known.identity
+                event, context.identity
             )
-            return _message(event, known, is_addressed=is_addressed)
+            return _message(event, context, is_addressed=is_addressed)
         case subtype:
             return Ignored(reason=f"message {subtype[:40]}")
 
@@ -122,19 +123,21 @@ def mentions_bot(message: JsonObject, identity: Identity) -> bool:
     return identity.user_id in mentioned_user_ids(message_mrkdwn(message))
 
 
-def _message(event: JsonObject, known: ParseContext, *, is_addressed: bool) -> UserAction | Ignored:
+def _message(
+    event: JsonObject, context: ParseContext, *, is_addressed: bool
+) -> UserAction | Ignored:
     channel, ts, thread_ts = (
         get_text(event, "channel"),
         get_text(event, "ts"),
         get_text(event, "thread_ts"),
     )
-    if (reason := _not_a_persons(event, known)) or not (channel and _TS.fullmatch(ts)):
+    if (reason := _not_a_persons(event, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
-    words = message_content.build_message_text(event, known.names, bot=known.identity.user_id)
-    address = known.address(channel, thread_ts or ts)
-    person, key = known.person(get_text(event, "user")), known.key(channel, ts)
+    words = message_content.build_message_text(event, context.names, bot=context.identity.user_id)
+    address = context.address(channel, thread_ts or ts)
+    person, key = context.person(get_text(event, "user")), context.key(channel, ts)
     files = message_content.parse_files(event)
     name = words.strip(" .!").lower()
     if is_addressed and (command := _command(words, name, files)):
@@ -178,93 +181,95 @@ def _command(
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 
-def _not_a_persons(message: JsonObject, known: ParseContext) -> str:
+def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
     """Why the message is no person's, or ""."""
     user = get_text(message, "user")
-    if user == known.identity.user_id:
+    if user == context.identity.user_id:
         return "our own"
     if get_text(message, "bot_id") or user in {"", "USLACKBOT"} or "bot_profile" in message:
         return "a bot's"
     return ""
 
 
-def _edit(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     message, before = get_object(event, "message"), get_object(event, "previous_message")
     channel, ts = get_text(event, "channel"), get_text(message, "ts")
     if get_text(message, "subtype") == "tombstone":
         # The root of a thread with replies is not removed but emptied.
-        return _deletion({**event, "deleted_ts": ts}, known)
+        return _deletion({**event, "deleted_ts": ts}, context)
     edited = get_text(message, "edited", "ts")
-    if (reason := _not_a_persons(message, known)) or not (channel and _TS.fullmatch(ts)):
+    if (reason := _not_a_persons(message, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     is_same_text = bool(before) and message_mrkdwn(before) == message_mrkdwn(message)
     if not edited or edited == get_text(before, "edited", "ts") or is_same_text:
         return Ignored(reason="no edit by a person")
-    if _is_foreign(channel, message, before, known):
+    if _is_foreign(channel, message, before, context):
         return Ignored(reason="not addressed")
-    words = message_content.build_message_text(message, known.names, bot=known.identity.user_id)
+    words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
     return MessageEdited(
-        address=known.address(channel, get_text(message, "thread_ts") or ts),
-        dedupe_key=known.key(channel, ts, "edit", edited),
+        address=context.address(channel, get_text(message, "thread_ts") or ts),
+        dedupe_key=context.key(channel, ts, "edit", edited),
         message_ref=ts,
-        author=known.person(get_text(message, "user")),
+        author=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
         sent_at=parse_ts(edited),
     )
 
 
-def _deletion(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     before = get_object(event, "previous_message")
     channel, ts = (
         get_text(event, "channel"),
         get_text(event, "deleted_ts") or get_text(before, "ts"),
     )
-    if (reason := _not_a_persons(before, known)) or not (channel and _TS.fullmatch(ts)):
+    if (reason := _not_a_persons(before, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    if _is_foreign(channel, before, before, known):
+    if _is_foreign(channel, before, before, context):
         return Ignored(reason="not addressed")
     return MessageDeleted(
-        address=known.address(channel, get_text(before, "thread_ts") or ts),
-        dedupe_key=known.key(channel, ts, "delete"),
+        address=context.address(channel, get_text(before, "thread_ts") or ts),
+        dedupe_key=context.key(channel, ts, "delete"),
         message_ref=ts,
-        author=known.person(get_text(before, "user")),
+        author=context.person(get_text(before, "user")),
         sent_at=parse_ts(get_text(event, "event_ts") or ts),
     )
 
 
-def _is_foreign(channel: str, message: JsonObject, before: JsonObject, known: ParseContext) -> bool:
+def _is_foreign(
+    channel: str, message: JsonObject, before: JsonObject, context: ParseContext
+) -> bool:
     """Whether the message stands at the top of a channel and never called the bot: no thread of ours begins there."""
     is_top = get_text(message, "thread_ts") in {"", get_text(message, "ts")}
-    called = mentions_bot(message, known.identity) or mentions_bot(before, known.identity)
+    called = mentions_bot(message, context.identity) or mentions_bot(before, context.identity)
     return is_top and not called and not channel.startswith("D")
 
 
-def _reaction(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     target, user = find_stop_reaction(event), get_text(event, "user")
     if target is None:
         return Ignored(reason="reaction without meaning")
     channel, ts = target
-    if user in {"", known.identity.user_id}:
+    if user in {"", context.identity.user_id}:
         return Ignored(reason="our own")
     if not (channel and _TS.fullmatch(ts)):
         return Ignored(reason="malformed")
     return StopRequested(
-        address=known.address(channel, known.reacted_thread or ts),
-        dedupe_key=known.key(channel, ts, "reaction", user, get_text(event, "event_ts")),
+        address=context.address(channel, context.reacted_thread_ts or ts),
+        dedupe_key=context.key(channel, ts, "reaction", user, get_text(event, "event_ts")),
         message_ref=ts,
-        person=known.person(user),
+        person=context.person(user),
     )
 
 
-def _session_stopped(event: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
     if not (channel and user and _TS.fullmatch(thread_ts)):
         return Ignored(reason="malformed")
     return StopRequested(
-        address=known.address(channel, thread_ts),
-        dedupe_key=known.key(channel, thread_ts, "session", get_text(event, "event_ts")),
+        address=context.address(channel, thread_ts),
+        dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
         message_ref="",
-        person=known.person(user),
+        person=context.person(user),
     )
 
 
@@ -273,12 +278,10 @@ def parse_ts(ts: str) -> datetime:
     return datetime.fromtimestamp(float(ts) if _TS.fullmatch(ts) else 0, UTC)
 
 
-ASK_PREFIX = "ask:"
-RUN_PREFIX = "run:"
 _RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
 
 
-def parse_click(payload: JsonObject, known: ParseContext) -> UserAction | Ignored:
+def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Ignored:
     """What a `block_actions` payload asks for. Raises nothing, whatever the payload."""
     actions = get_objects(payload, "actions")
     if not actions:
@@ -292,9 +295,9 @@ def parse_click(payload: JsonObject, known: ParseContext) -> UserAction | Ignore
     thread_ts = get_text(payload, "message", "thread_ts") or get_text(
         payload, "container", "thread_ts"
     )
-    address = known.address(channel, thread_ts or ts)
-    key = known.key(channel, "action", ts, action_id, user, get_text(action, "action_ts"))
-    person = known.person(user)
+    address = context.address(channel, thread_ts or ts)
+    key = context.key(channel, "action", ts, action_id, user, get_text(action, "action_ts"))
+    person = context.person(user)
     value = get_text(action, "value") or get_text(get_object(action, "selected_option"), "value")
     if action_id.startswith(ASK_PREFIX) and value:
         return AskAnswered(

@@ -65,15 +65,15 @@ def parse_origin(body: JsonObject, team_id: str) -> Origin:
     is_everywhere = is_organisation_install(authorization) or is_organisation_install(body)
     found = [get_text(body, "message", "team"), team_id] if is_everywhere else [team_id]
     found += [get_text(body, "context_team_id"), get_text(body, "team_id")]
-    team = _first(found, _TEAM)
+    workspace = _first(found, _TEAM)
     names = (
         get_text(authorization, "enterprise_id"),
         get_text(body, "enterprise", "id"),
         get_text(body, "enterprise_id"),
         get_text(body, "context_enterprise_id"),
     )
-    organisation = _first(names, _ORGANISATION) if is_everywhere or not team else ""
-    return Origin(team_id=team, organisation_id=organisation)
+    organisation = _first(names, _ORGANISATION) if is_everywhere or not workspace else ""
+    return Origin(team_id=workspace, organisation_id=organisation)
 
 
 def is_organisation_install(told: JsonObject) -> bool:

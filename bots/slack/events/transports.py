@@ -95,18 +95,22 @@ class SocketModeTransport:
     """
 
     def __init__(
-        self, client: SlackClient, bolt: AsyncApp, app_token: str, seen: Callable[[bool], None]
+        self,
+        client: SlackClient,
+        bolt: AsyncApp,
+        app_token: str,
+        on_connection_state: Callable[[bool], None],
     ) -> None:
         self._client = client
         self._app_token = app_token
         self._bolt = bolt
-        self._seen = seen
+        self._on_connection_state = on_connection_state
         self._handler: AsyncSocketModeHandler | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connects. Raises ConfigurationError for an app token that Slack refuses, which the SDK would try for ever."""
-        answer = await self._client.checked(
+        answer = await self._client.call_at_startup(
             "apps.connections.open", setting="THREADHAND_SLACK_APP_TOKEN", token=self._app_token
         )
         self._handler = AsyncSocketModeHandler(
@@ -127,7 +131,7 @@ class SocketModeTransport:
             await asyncio.sleep(PING_SECONDS)
             connection = self._handler.client
             is_connected = await connection.is_connected()
-            self._seen(is_connected)
+            self._on_connection_state(is_connected)
             if not is_connected:
                 log.info("slack: the socket is down, a new connection is being made")
                 connection.wss_uri = None

@@ -21,7 +21,7 @@ from bots.slack.install.oauth import (
     fetch_workspace_ids,
     parse_grant,
 )
-from bots.slack.install.token_cipher import TokenCipher
+from bots.slack.install.tokens import TokenCipher
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.installations import Installation, Installations
@@ -55,20 +55,23 @@ class InstallFlow:
     oauth: OAuthClient
     token_cipher: TokenCipher
     installations: Installations
-    claims: ClaimStore
+    claim_store: ClaimStore
     public_url: str
     secret: bytes
-    admits: Callable[[str], bool]
+    is_allowed: Callable[[str], bool]
     new_client: Callable[[str], SlackClient]
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return [web.get(INSTALL_PATH, self.begin), web.get(REDIRECT_PATH, self.end)]
+        return [
+            web.get(INSTALL_PATH, self.start_install),
+            web.get(REDIRECT_PATH, self.finish_install),
+        ]
 
     @property
     def redirect_uri(self) -> str:
         return self.public_url.rstrip("/") + REDIRECT_PATH
 
-    async def begin(self, request: web.Request) -> web.StreamResponse:
+    async def start_install(self, request: web.Request) -> web.StreamResponse:
         """Sends the browser to Slack's page, with a cookie that the way back must bring along."""
         browser, nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
@@ -90,7 +93,7 @@ class InstallFlow:
         )
         return response
 
-    async def end(self, request: web.Request) -> web.StreamResponse:
+    async def finish_install(self, request: web.Request) -> web.StreamResponse:
         """The way back: 200 where the workspace has a token now, else why not."""
         nonce = verify_state(
             self.secret,
@@ -101,18 +104,18 @@ class InstallFlow:
         if nonce is None:
             return _html_page(LINK_EXPIRED, 400)
         try:
-            if not await self.claims.claim(f"slack:install:{nonce}"):
+            if not await self.claim_store.claim(f"slack:install:{nonce}"):
                 return _html_page(LINK_EXPIRED, 400)
             if request.query.get("error") or not request.query.get("code"):
                 return _html_page(DECLINED, 200)
-            return await self._exchanged(request.query["code"])
+            return await self._exchange_code(request.query["code"])
         except StorageUnavailable:
             log.exception("slack: an installation could not be kept")
             return _html_page(STORAGE_DOWN, 503)
 
-    async def _exchanged(self, code: str) -> web.Response:
+    async def _exchange_code(self, code: str) -> web.Response:
         try:
-            answer = await self.oauth.exchange(code, self.redirect_uri)
+            answer = await self.oauth.exchange_code(code, self.redirect_uri)
         except SurfaceError as error:
             log.warning("slack: an installation was not confirmed: %s", error)
             return _html_page(FAILED, 502)
@@ -120,21 +123,21 @@ class InstallFlow:
         if grant is None:
             return _html_page(FAILED, 502)
         client = self.new_client(grant.token.access_token)
-        client.connect()
+        client.open_session()
         try:
-            return await self._granted(grant, client)
+            return await self._save_installation(grant, client)
         except SurfaceError as error:
             log.warning("slack: a new token does not work: %s", error)
             return _html_page(FAILED, 502)
         finally:
             await client.close()
 
-    async def _granted(self, grant: OAuthGrant, client: SlackClient) -> web.Response:
+    async def _save_installation(self, grant: OAuthGrant, client: SlackClient) -> web.Response:
         workspace_id = grant.workspace_id
         facts = await fetch_bot_facts(grant, client)
         if facts is None:
             return _html_page(FAILED, 502)
-        if not await self._is_admitted(grant, client):
+        if not await self._may_install(grant, client):
             await _revoke_token(client)
             log.warning("slack: workspace %s wanted to install the bot, and may not", workspace_id)
             return _html_page(NOT_ALLOWED, 403)
@@ -149,11 +152,13 @@ class InstallFlow:
         log.info("slack: workspace %s has installed the bot", workspace_id)
         return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 
-    async def _is_admitted(self, grant: OAuthGrant, client: SlackClient) -> bool:
+    async def _may_install(self, grant: OAuthGrant, client: SlackClient) -> bool:
         """An organisation comes in with its own id, or with one of its workspaces, for which alone it then installs."""
-        if self.admits(grant.workspace_id) or self.admits(grant.organisation_id):
+        if self.is_allowed(grant.workspace_id) or self.is_allowed(grant.organisation_id):
             return True
-        return grant.is_organisation and any(map(self.admits, await fetch_workspace_ids(client)))
+        return grant.is_organisation and any(
+            map(self.is_allowed, await fetch_workspace_ids(client))
+        )
 
 
 async def _revoke_token(client: SlackClient) -> None:

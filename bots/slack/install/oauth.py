@@ -15,13 +15,21 @@ from bots.slack.events.payload import (
     get_text,
     is_organisation_install,
 )
-from bots.slack.install.token_cipher import BotToken
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 
 EXCHANGE = Failpoint("slack.oauth")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotToken:
+    """`refresh_token` is empty and `expires_at` (seconds since the epoch) None where the token does not rotate."""
+
+    access_token: str
+    refresh_token: str = ""
+    expires_at: float | None = None
 
 
 class _Answer(Protocol):
@@ -42,7 +50,7 @@ class OAuthClient:
     client_id: str
     client_secret: str
 
-    async def exchange(self, code: str, redirect_uri: str) -> JsonObject:
+    async def exchange_code(self, code: str, redirect_uri: str) -> JsonObject:
         """Slack's answer for the code of an installation. Raises SurfaceRefused or SurfaceUnclear."""
         return await self._call({"code": code, "redirect_uri": redirect_uri})
 

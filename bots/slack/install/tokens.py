@@ -1,17 +1,77 @@
 """The tokens of the workspaces that installed the bot: read, refreshed before they expire, and sealed anew."""
 
+import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
 from bots.slack.events.payload import get_text
-from bots.slack.install.oauth import OAuthClient, parse_bot_token
-from bots.slack.install.token_cipher import BotToken, TokenCipher, UnreadableToken
+from bots.slack.install.oauth import BotToken, OAuthClient, parse_bot_token
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.files import FileRefSigner
-from core.domain.errors import SurfaceError
+from core.domain.errors import ConfigurationError, SurfaceError
 from core.domain.installations import Installation, Installations
+
+BAD_KEY = (
+    "THREADHAND_ENCRYPTION_KEYS has a key that is none: make one with"
+    " `python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'`."
+)
+
+
+class UnreadableToken(Exception):
+    """None of the keys opens it, or it belongs to another workspace."""
+
+
+class TokenCipher:
+    """Seals tokens for the workspace or organisation that they belong to. `keys`: Fernet keys, the newest first."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        try:
+            fernets = [Fernet(key) for key in keys]
+            self._newest, self._fernet = fernets[0], MultiFernet(fernets)
+        except (ValueError, IndexError) as error:
+            raise ConfigurationError(BAD_KEY) from error
+
+    def seal(self, team_id: str, token: BotToken) -> str:
+        content = json.dumps(
+            {
+                "team": team_id,
+                "access": token.access_token,
+                "refresh": token.refresh_token,
+                "expires_at": token.expires_at,
+            }
+        )
+        return self._fernet.encrypt(content.encode()).decode()
+
+    def unseal(self, team_id: str, sealed: str) -> BotToken:
+        """Raises Unreadable, also for a token that was sealed for another workspace."""
+        try:
+            content = json.loads(self._fernet.decrypt(sealed.encode()))
+        except (InvalidToken, ValueError) as error:
+            raise UnreadableToken("no key opens it") from error
+        if content["team"] != team_id:
+            raise UnreadableToken("it belongs to another workspace")
+        return BotToken(
+            access_token=content["access"],
+            refresh_token=content["refresh"],
+            expires_at=content["expires_at"],
+        )
+
+    def reseal_with_newest_key(self, sealed: str) -> str | None:
+        """The same under the newest key; None: it is under it already. Raises Unreadable."""
+        try:
+            self._newest.decrypt(sealed.encode())
+        except InvalidToken:
+            try:
+                return self._fernet.rotate(sealed.encode()).decode()
+            except InvalidToken as error:
+                raise UnreadableToken("no key opens it") from error
+        return None
+
 
 REFRESH_SECONDS_BEFORE = 1800.0
 
@@ -33,11 +93,11 @@ class TokenSource(Protocol):
         """What files of the workspaces are called."""
         ...
 
-    async def access(self, team_id: str) -> WorkspaceToken | None:
+    async def find_token(self, team_id: str) -> WorkspaceToken | None:
         """None: the workspace has not installed the bot, or its token is lost. Raises StorageUnavailable."""
         ...
 
-    async def join(self, team_id: str, organisation_id: str) -> bool:
+    async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
         """Lets the organisation's token serve a workspace without one. False: there is none. Raises as `access`."""
         ...
 
@@ -55,18 +115,18 @@ class TokenStore:
     oauth: OAuthClient
     file_ref_signer: FileRefSigner
 
-    async def access(self, team_id: str) -> WorkspaceToken | None:
+    async def find_token(self, team_id: str) -> WorkspaceToken | None:
         found = await self.installations.find("slack", team_id)
         if found is None:
             return None
         try:
-            token = self.token_cipher.open(found.workspace_id, found.sealed_token)
-            newer = self.token_cipher.renewed(found.sealed_token)
+            token = self.token_cipher.unseal(found.workspace_id, found.sealed_token)
+            newer = self.token_cipher.reseal_with_newest_key(found.sealed_token)
         except UnreadableToken as error:
             log.error("slack: the token of workspace %s cannot be read: %s", team_id, error)  # noqa: TRY400 - no traceback helps
             return None
         if token.expires_at is not None and token.expires_at < time.time() + REFRESH_SECONDS_BEFORE:
-            token = await self._refreshed(found, token)
+            token = await self._refresh(found, token)
         elif newer is not None:
             await self.installations.reseal(found, newer)
         return WorkspaceToken(
@@ -75,33 +135,33 @@ class TokenStore:
             installed_by=found.workspace_id,
         )
 
-    async def join(self, team_id: str, organisation_id: str) -> bool:
+    async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
         return await self.installations.join("slack", team_id, organisation_id)
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         return await self.installations.has_threads_in("slack", team_id, channel_id)
 
-    async def _refreshed(self, found: Installation, old: BotToken) -> BotToken:
+    async def _refresh(self, found: Installation, old: BotToken) -> BotToken:
         """The old one where Slack does not answer: it holds for a while still."""
         owner_id = found.workspace_id
         try:
             new = parse_bot_token(await self.oauth.refresh(old.refresh_token))
         except SurfaceError as error:
             log.warning("slack: the token of workspace %s is not refreshed: %s", owner_id, error)
-            return await self._of_others(found, old)
+            return await self._find_newer(found, old)
         if not new.access_token:
             return old
         if await self.installations.reseal(found, self.token_cipher.seal(owner_id, new)):
             return new
-        return await self._of_others(found, new)
+        return await self._find_newer(found, new)
 
-    async def _of_others(self, found: Installation, otherwise: BotToken) -> BotToken:
+    async def _find_newer(self, found: Installation, otherwise: BotToken) -> BotToken:
         """What another process stored meanwhile."""
         now = await self.installations.find("slack", found.workspace_id)
         if now is None or now.sealed_token == found.sealed_token:
             return otherwise
         try:
-            return self.token_cipher.open(found.workspace_id, now.sealed_token)
+            return self.token_cipher.unseal(found.workspace_id, now.sealed_token)
         except UnreadableToken:
             return otherwise
 

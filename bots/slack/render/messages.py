@@ -7,7 +7,6 @@ from typing import Literal, assert_never
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, TaskState, ViewState
 from bots.slack import limits
-from bots.slack.events.parse import ASK_PREFIX, RUN_PREFIX
 from bots.slack.render.block_kit import (
     TaskStatus,
     actions_block,
@@ -25,6 +24,8 @@ from core.domain.approval import APPROVE_ONCE, DENY, is_allowed
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
+ASK_PREFIX = "ask:"
+RUN_PREFIX = "run:"
 BUTTONS_MAX = 5
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500

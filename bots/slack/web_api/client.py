@@ -156,7 +156,7 @@ class SlackClient:
         is_ahead = (
             not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
         )
-        self._turns = CallLimiter(
+        self._call_limiter = CallLimiter(
             limiter or RateLimiter(MemoryRateBudget()), limits_proactively=is_ahead
         )
         self.bot_token = bot_token
@@ -181,7 +181,7 @@ class SlackClient:
             raise RuntimeError("the Slack client is not open")
         return self._identity
 
-    def tokenless(self) -> AsyncWebClient:
+    def tokenless_sdk_client(self) -> AsyncWebClient:
         """A client for Bolt, which makes no calls of its own: it gets the token with each authorisation."""
         return AsyncWebClient(base_url=str(self.api_url), proxy=self.web.proxy)
 
@@ -196,14 +196,14 @@ class SlackClient:
             raise RuntimeError("the Slack client is not open")
         return self.web.session
 
-    async def open(self) -> Identity:
+    async def sign_in(self) -> Identity:
         """Opens the session and asks Slack who the token belongs to.
 
         Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
         """
-        self.connect()
+        self.open_session()
         try:
-            answer = await self.checked("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
+            answer = await self.call_at_startup("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
         except BaseException:
             await self.close()
             raise
@@ -214,7 +214,7 @@ class SlackClient:
         )
         return self._identity
 
-    def connect(self, identity: Identity | None = None) -> None:
+    def open_session(self, identity: Identity | None = None) -> None:
         """Opens the session alone, for a client without a token, or one whose `identity` is known already."""
         self._identity = identity
         self.web.session = aiohttp.ClientSession(
@@ -222,7 +222,7 @@ class SlackClient:
             trace_configs=[self._trace] if self._trace else None,
         )
 
-    def take_token(self, bot_token: str) -> None:
+    def set_token(self, bot_token: str) -> None:
         """The token that calls carry from now on."""
         self.bot_token = self.web.token = bot_token
 
@@ -230,7 +230,9 @@ class SlackClient:
         if self.web.session is not None:
             await self.web.session.close()
 
-    async def checked(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
+    async def call_at_startup(
+        self, method: str, *, setting: str, token: str | None = None
+    ) -> JsonObject:
         """A call of the start: its failure is told to the operator, naming the setting of the token.
 
         A limit of Slack's is no failure, and is waited for as long as it lasts.
@@ -284,7 +286,7 @@ class SlackClient:
         headers = {"Authorization": f"Bearer {token}"} if token else None
         attempts = 1 if method in NEVER_WAITING_METHODS else RATE_LIMIT_ATTEMPTS
         while True:
-            await self._turns.wait(*counted)
+            await self._call_limiter.acquire(*counted)
             if precondition is not None:
                 await precondition()
             attempts -= 1
@@ -292,7 +294,7 @@ class SlackClient:
                 return await self._answer(method, verb, params, body, headers)
             except SurfaceRateLimited as limit:
                 seconds = limit.retry_after_seconds
-                await self._turns.refused(*counted, seconds=seconds)
+                await self._call_limiter.record_rate_limit(*counted, seconds=seconds)
                 if not attempts or seconds > WAIT_SECONDS_MAX:
                     raise
 

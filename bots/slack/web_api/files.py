@@ -40,12 +40,12 @@ class FileRefSigner:
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
 
-    def named(self, team_id: str, file: IncomingFile) -> IncomingFile:
+    def sign(self, team_id: str, file: IncomingFile) -> IncomingFile:
         """The file of a workspace, as it is called from now on."""
         seal = _sign(self._keys[0], team_id, file.file_ref)
         return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
 
-    def read(self, file: IncomingFile) -> WorkspaceFile | None:
+    def verify(self, file: IncomingFile) -> WorkspaceFile | None:
         """Whose it is; None: the name is none of ours. Names without a seal are from before there was one."""
         found = _SIGNED_REF.fullmatch(file.file_ref)
         if found is None:

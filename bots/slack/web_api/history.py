@@ -39,7 +39,7 @@ class SlackThreadHistory:
         ids = {get_text(one, "user") for one in newest}
         for one in newest:
             ids |= mentioned_user_ids(message_mrkdwn(one))
-        names = await self._people.names(ids - {""})
+        names = await self._people.find_names(ids - {""})
         return tuple(
             Heard(
                 author=Person(
@@ -72,7 +72,7 @@ class SlackThreadHistory:
             if not cursor:
                 break
             parameters["cursor"] = cursor
-        # the first message of the thread comes with every page, whatever the moments asked for
+        # the first message of the thread comes with every page, whatever the moments parameters for
         earliest = after.timestamp() if after else 0.0
         unique = {get_text(one, "ts"): one for one in found if get_text(one, "ts")}
         return [
@@ -123,30 +123,34 @@ class ChannelHistory:
     pause_seconds: float
 
     @classmethod
-    def of(cls, client: SlackClient) -> "ChannelHistory":
+    def for_client(cls, client: SlackClient) -> "ChannelHistory":
         """At a pace that leaves live events their share of Slack's limits."""
         return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
 
-    async def channels(self, kind: str) -> list[str]:
+    async def list_channels(self, kind: str) -> list[str]:
         """The channels of that kind which the bot is in, as far as so many pages go. Raises SurfaceError."""
-        asked = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
-        found, _ = await self._pages("users.conversations", "channels", asked, place=_LIST)
+        parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
+        found, _ = await self._fetch_pages(
+            "users.conversations", "channels", parameters, place=_LIST
+        )
         return [channel_id for one in found if (channel_id := get_text(one, "id"))]
 
-    async def read(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
+    async def read_since(
+        self, channel_id: str, oldest: str, threads: Sequence[str]
+    ) -> MissedMessages:
         """What was said after `oldest` at the top, in these threads, and in those that began since.
         Raises SurfaceError."""
-        asked: dict[str, str | int | bool] = {
+        parameters: dict[str, str | int | bool] = {
             "channel": channel_id,
             "oldest": oldest,
             "limit": PAGE_SIZE,
         }
-        top, is_cut = await self._pages("conversations.history", "messages", asked)
+        top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
         found = {get_text(one, "ts"): one for one in top}
         for thread_key in _threads_of(top, oldest, threads):
             try:
-                replies, is_more = await self._pages(
-                    "conversations.replies", "messages", {**asked, "ts": thread_key}
+                replies, is_more = await self._fetch_pages(
+                    "conversations.replies", "messages", {**parameters, "ts": thread_key}
                 )
             except SurfaceRefused as error:
                 if error.code not in _GONE:
@@ -156,11 +160,11 @@ class ChannelHistory:
             found |= {get_text(one, "ts"): one for one in replies}
         kept = sorted(ts for ts in found if is_message_ts(ts) and ts > oldest)
         return MissedMessages(
-            messages=tuple(_event(found[ts], channel_id) for ts in kept), is_cut=is_cut
+            messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut
         )
 
-    async def _pages(
-        self, method: str, what: str, asked: Parameters, *, place: Failpoint = _CATCH_UP
+    async def _fetch_pages(
+        self, method: str, what: str, parameters: Parameters, *, place: Failpoint = _CATCH_UP
     ) -> tuple[list[JsonObject], bool]:
         """Of a channel Slack gives the newest first, of a thread the root and then the earliest; and whether there was
         more."""
@@ -168,12 +172,12 @@ class ChannelHistory:
         for _ in range(CHANNEL_PAGES_MAX):
             await asyncio.sleep(self.pause_seconds)
             with place:
-                answer = await self.client.read(method, asked)
+                answer = await self.client.read(method, parameters)
             found += get_objects(answer, what)
             cursor = get_text(answer, "response_metadata", "next_cursor")
             if not cursor:
                 return found, False
-            asked = {**asked, "cursor": cursor}
+            parameters = {**parameters, "cursor": cursor}
         return found, True
 
 
@@ -185,7 +189,7 @@ def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -
     return [*here, *others[:NEW_THREADS_MAX]]
 
 
-def _event(message: JsonObject, channel_id: str) -> JsonObject:
+def _as_event(message: JsonObject, channel_id: str) -> JsonObject:
     """The history leaves out what is the same in all of it."""
     return {
         **message,

@@ -43,7 +43,7 @@ class People:
         self._known: dict[str, _CachedPerson] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
-    async def names(self, ids: Iterable[str]) -> dict[str, str]:
+    async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
         """The names of those who are known after at most LOOKUP_SECONDS_MAX."""
         wanted = set(ids)
         missing = [person for person in sorted(wanted) if self._is_missing(person)]
@@ -52,7 +52,7 @@ class People:
             await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
         return {person: self._known[person].name for person in wanted if person in self._known}
 
-    async def standing(
+    async def find_standing(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> ActorContext:
         """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
@@ -144,7 +144,7 @@ class UserGroups:
         self._group_ids = [one for one in group_ids if one.startswith("S")]
         self._members: dict[str, tuple[frozenset[str], float]] = {}
 
-    async def of(
+    async def find_groups(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> frozenset[str] | None:
         """The groups that the person is in, as Slack told not longer ago than that; None: it did not tell."""

@@ -62,7 +62,7 @@ class NoticeSender:
         self._client = client
         self._sending: set[asyncio.Task[None]] = set()
 
-    def show(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
+    def send(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
         """Starts to send the notice to the person, or into the thread.
 
         `is_thread_open`: somebody has replied. In a thread that is none yet Slack shows nothing ephemeral.

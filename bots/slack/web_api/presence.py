@@ -83,8 +83,10 @@ class Reactions:
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._signs = ReactionCache()
-        self._showing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._shown_reactions = ReactionCache()
+        self._reaction_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     async def show(
         self,
@@ -98,27 +100,27 @@ class Reactions:
 
         One after the other: the end of a run and the start of the next one may meet on a message.
         """
-        lock = self._showing.setdefault((channel, ts), asyncio.Lock())
+        lock = self._reaction_locks.setdefault((channel, ts), asyncio.Lock())
         async with lock:
             change = partial(self._change, channel, ts, precondition)
-            await self._exchange(channel, ts, reaction, change)
+            await self._replace(channel, ts, reaction, change)
 
-    async def _exchange(
+    async def _replace(
         self, channel: str, ts: str, reaction: Reaction | None, change: "_Change"
     ) -> None:
         message, wanted = f"{channel}:{ts}", EMOJI[reaction] if reaction else ""
-        last, is_sure = self._signs.last(message), self._signs.is_sure(message)
-        self._signs.put(message, last or "", is_sure=False)
+        last, is_sure = self._shown_reactions.last(message), self._shown_reactions.is_sure(message)
+        self._shown_reactions.put(message, last or "", is_sure=False)
         if wanted and not (is_sure and wanted == last):
             await change("reactions.add", wanted, "already_reacted")
         if last is None and reaction in ("seen", "queued"):
             # what an earlier life left is taken away with this one, by the last sign
-            self._signs.put(message, wanted, is_sure=False)
+            self._shown_reactions.put(message, wanted, is_sure=False)
             return
         others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
         for name in others - {wanted, ""}:
             await change("reactions.remove", name, "no_reaction")
-        self._signs.put(message, wanted)
+        self._shown_reactions.put(message, wanted)
 
     async def _change(
         self,

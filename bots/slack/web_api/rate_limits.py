@@ -81,7 +81,7 @@ class CallLimiter:
         self._limiter = limiter
         self._paces_ahead = limits_proactively
 
-    async def wait(self, token: str, method: str, channel: str) -> None:
+    async def acquire(self, token: str, method: str, channel: str) -> None:
         """Raises SurfaceRateLimited where waiting is the caller's to plan."""
         await self._limiter.admit(
             allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead),
@@ -89,7 +89,9 @@ class CallLimiter:
             oversleeps=method in IDEMPOTENT_METHODS,
         )
 
-    async def refused(self, token: str, method: str, channel: str, *, seconds: float) -> None:
+    async def record_rate_limit(
+        self, token: str, method: str, channel: str, *, seconds: float
+    ) -> None:
         """Slack has refused a call: it takes none of that method for so long (`Retry-After`)."""
         counted = allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead)
         await self._limiter.refuse(counted, seconds=seconds)

@@ -31,7 +31,7 @@ class FileUploads:
         self._client = client
         self._files: OrderedDict[str, str] = OrderedDict()
 
-    def file_of(self, delivery_id: str) -> str:
+    def uploaded_file_id(self, delivery_id: str) -> str:
         """The id of the file sent under the delivery id by this process, or ""."""
         return self._files.get(delivery_id, "")
 

@@ -45,7 +45,7 @@ async def slack_scene() -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
 async def heard_in(app: SlackApp | DiscordApp, address: Address, **more: object) -> list[Heard]:
     before = datetime.now(UTC) + timedelta(seconds=2)
     values = {"before": before, "limit": 20, **more}
-    return list(await app.talk.read(address, **values))
+    return list(await app.thread_history.read(address, **values))
 
 
 async def test_slack_tells_what_others_said_in_the_thread() -> None:
@@ -80,7 +80,7 @@ async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() 
         address = Address(platform="slack", workspace_id="T", channel_id=channel, thread_key=root)
         before = datetime.fromtimestamp(float(root), UTC)
         calls = len(slack.calls)
-        assert await app.talk.read(address, before=before, limit=20) == ()
+        assert await app.thread_history.read(address, before=before, limit=20) == ()
         assert [one.method for one in list(slack.calls)[calls:]] == []
 
 

@@ -13,7 +13,7 @@ ADDRESS = Address(platform="discord", workspace_id="1", channel_id="2", thread_k
 async def is_settled(thread_opener: ThreadOpener) -> bool:
     try:
         async with asyncio.timeout(0.02):
-            await thread_opener.settled(ADDRESS)
+            await thread_opener.wait_until_open(ADDRESS)
     except TimeoutError:
         return False
     return True
@@ -43,7 +43,7 @@ async def test_an_opening_that_failed_has_ended_too(thread_opener) -> None:
 
 async def test_word_from_discord_ends_the_wait_early(thread_opener) -> None:
     async with thread_opener.opening("3"):
-        thread_opener.opened("3")
+        thread_opener.mark_open("3")
         assert await is_settled(thread_opener)
 
 
@@ -51,5 +51,5 @@ async def test_a_thread_that_is_open_already_is_no_error(world, thread_opener) -
     message_id = await world.say("@threadhand hello")
     address = (await world.received()).address
     await world.until(lambda: world.general.threads)
-    await thread_opener.open(address, "hello")
+    await thread_opener.open_thread(address, "hello")
     assert [thread.thread_id for thread in world.general.threads] == [message_id]

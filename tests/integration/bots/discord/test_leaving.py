@@ -16,7 +16,7 @@ async def test_a_server_that_takes_the_bot_away_is_told(discord, program) -> Non
         receive=program.receive,
         cursors=program,
         api_url=discord.api_url,
-        left=leave,
+        on_uninstall=leave,
     )
     await app.start()
     try:

@@ -31,8 +31,8 @@ async def signed_in(
         cursors=program,
         api_url=discord.api_url,
     )
-    app.client.rest.turns.limiter = limiter
-    app.client.rest.turns.limits_proactively = limits_proactively
+    app.client.rest.call_limiter.limiter = limiter
+    app.client.rest.call_limiter.limits_proactively = limits_proactively
     scale, discord.settings.rate_limit_scale = discord.settings.rate_limit_scale, 0
     await app.sign_in()
     discord.settings.rate_limit_scale = scale
@@ -126,10 +126,10 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
         [global_allowance(strict.world.token, limits_proactively=True)], seconds=100
     )
     async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
-        turns = app.client.rest.turns
+        call_limiter = app.client.rest.call_limiter
         for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
             async with asyncio.timeout(5):
-                await turns.wait(Route("POST", path))
+                await call_limiter.acquire(Route("POST", path))
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
     assert limited.value.retry_after_seconds > 50

@@ -71,7 +71,7 @@ async def listening(slack: SlackSimulator, office: Office) -> AsyncGenerator[Sla
         app_token=slack.settings.app_token,
         api_url=slack.api_url,
         receive=office.receive,
-        past=office.inbox,
+        inbox=office.inbox,
     )
     await app.start()
     try:

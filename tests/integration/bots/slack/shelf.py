@@ -27,7 +27,7 @@ class Shelf:
     released: asyncio.Event = field(default_factory=asyncio.Event)
     asked: Counter[str] = field(default_factory=Counter[str])
 
-    async def access(self, team_id: str) -> WorkspaceToken | None:
+    async def find_token(self, team_id: str) -> WorkspaceToken | None:
         self.asked[team_id] += 1
         if team_id in self.slow:
             await self.released.wait()
@@ -40,7 +40,7 @@ class Shelf:
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         return False
 
-    async def join(self, team_id: str, organisation_id: str) -> bool:
+    async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
         return False
 
 

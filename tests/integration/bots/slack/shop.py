@@ -143,8 +143,8 @@ async def opened(
         groups=groups,
         tokens=installs.tokens,
         install=installs.install,
-        left=leave,
-        past=stores.inbox,
+        on_uninstall=leave,
+        inbox=stores.inbox,
     )
     await app.start()
     try:

@@ -129,21 +129,21 @@ class Parts:
 
 @asynccontextmanager
 async def unplugged(
-    slack: SlackSimulator, office: Office, *, away_seconds: float
+    slack: SlackSimulator, office: Office, *, outage_seconds: float
 ) -> AsyncGenerator[Parts, None]:
     """The parts without a socket: what is heard is what the test hands over."""
     marks = ChannelCursors(office.inbox)
     teams = Workspaces(
         tokens=None,
         new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-        new_event_handler=lambda client: EventHandler(client, office.receive, marks=marks),
+        new_event_handler=lambda client: EventHandler(client, office.receive, cursors=marks),
     )
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    identity = await client.open()
+    identity = await client.sign_in()
     team = teams.build_workspace(client)
     teams.add(identity.team_id, team)
     assert team.event_handler is not None
-    catch_up = Backfill(office.inbox, marks, teams, away_seconds=away_seconds)
+    catch_up = Backfill(office.inbox, marks, teams, outage_seconds=outage_seconds)
     try:
         yield Parts(client=client, teams=teams, catch_up=catch_up, event_handler=team.event_handler)
     finally:
@@ -152,16 +152,16 @@ async def unplugged(
 
 
 async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
-    async with unplugged(slack, office, away_seconds=0.0) as parts:
+    async with unplugged(slack, office, outage_seconds=0.0) as parts:
         catch_up, event_handler = parts.catch_up, parts.event_handler
         await _hand_over(slack, event_handler, "@threadhand begin")
         before = await office.marks()
-        catch_up.seen(is_connected=True)
-        catch_up.seen(is_connected=False)
+        catch_up.on_connection_state(is_connected=True)
+        catch_up.on_connection_state(is_connected=False)
         await slack.say("alice", channel_of(slack), "@threadhand anybody?")
         await _hand_over(slack, event_handler, "@threadhand first again")
         assert await office.marks() == before
-        catch_up.seen(is_connected=True)
+        catch_up.on_connection_state(is_connected=True)
         await eventually(lambda: "anybody?" in office.taken)
         while await office.marks() == before:
             await asyncio.sleep(0.01)
@@ -169,11 +169,11 @@ async def test_an_absence_is_made_good(slack: SlackSimulator, office: Office):
 
 
 async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, office: Office):
-    async with unplugged(slack, office, away_seconds=60.0) as parts:
+    async with unplugged(slack, office, outage_seconds=60.0) as parts:
         catch_up, event_handler = parts.catch_up, parts.event_handler
-        catch_up.seen(is_connected=True)
-        catch_up.seen(is_connected=False)
-        catch_up.seen(is_connected=True)
+        catch_up.on_connection_state(is_connected=True)
+        catch_up.on_connection_state(is_connected=False)
+        catch_up.on_connection_state(is_connected=True)
         await _hand_over(slack, event_handler, "@threadhand begin")
         assert list(await office.marks()) == [f"{FIRST}:{channel_of(slack)}"]
     assert calls_of(slack, "conversations.history") == 0
@@ -184,20 +184,22 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
     slack: SlackSimulator, office: Office
 ):
     looks: list[bool] = []
-    async with unplugged(slack, office, away_seconds=PING_SECONDS * 1.5) as parts:
+    async with unplugged(slack, office, outage_seconds=PING_SECONDS * 1.5) as parts:
 
-        def seen(is_connected: bool) -> None:
+        def on_connection_state(is_connected: bool) -> None:
             looks.append(is_connected)
-            parts.catch_up.seen(is_connected=is_connected)
+            parts.catch_up.on_connection_state(is_connected=is_connected)
 
         async def leave(team_id: str) -> None:
             raise AssertionError(team_id)
 
         bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer())
-        socket = SocketModeTransport(parts.client, bolt, slack.settings.app_token, seen)
-        parts.catch_up.prepare()
+        socket = SocketModeTransport(
+            parts.client, bolt, slack.settings.app_token, on_connection_state
+        )
+        parts.catch_up.pause_cursors()
         await socket.open()
-        parts.catch_up.begin()
+        parts.catch_up.start()
         try:
             await eventually(slack.socket_mode.is_connected)
             await slack.say("alice", channel_of(slack), "@threadhand begin")
@@ -222,17 +224,17 @@ async def _hand_over(slack: SlackSimulator, event_handler: EventHandler, words: 
 async def test_marks_stay_before_a_gap_until_it_is_filled(office: Office):
     marks = ChannelCursors(office.inbox)
     first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
-    hear = partial(marks.heard, "T1", "C1")
+    hear = partial(marks.record_message, "T1", "C1")
     await hear(first)
-    marks.hold()
-    await marks.heard("T1", "C2", first)
+    marks.pause()
+    await marks.record_message("T1", "C2", first)
     assert await office.marks() == {"T1:C1": first}
-    await marks.open(["T1:C1"])
+    await marks.resume(["T1:C1"])
     assert (await office.marks()).pop("T1:C2") == first
     await hear(third)
     assert await office.marks() == {"T1:C1": first, "T1:C2": first}
-    await marks.fill("T1:C1", second)
+    await marks.close_gap("T1:C1", second)
     assert await office.marks() == {"T1:C1": third, "T1:C2": first}
     await hear("not a time")
-    await marks.heard("T1", "", third)
+    await marks.record_message("T1", "", third)
     assert await office.marks() == {"T1:C1": third, "T1:C2": first}

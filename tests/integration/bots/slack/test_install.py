@@ -10,7 +10,7 @@ from yarl import URL
 
 from bots.delivery.content import AnswerPart
 from bots.inbound.actions import IncomingMessage
-from bots.slack.install.token_cipher import TokenCipher
+from bots.slack.install.tokens import TokenCipher
 from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.interactions import BusyPeople
@@ -42,7 +42,7 @@ async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(shop: Sh
     assert all("xoxb" not in token for _, token in stored)
     tokens = {owner.team_id: token for token, owner in shop.slack.tokens.items()}
     for team_id in (FIRST, SECOND):
-        access = await shop.installs.tokens.access(team_id)
+        access = await shop.installs.tokens.find_token(team_id)
         assert access is not None
         assert (access.token, access.identity.team_id) == (tokens[team_id], team_id)
 
@@ -160,22 +160,22 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(shop: Shop) -> No
     await shop.install(FIRST)
     ((_, sealed),) = await shop.stored()
     shop.slack.oauth.lifetime_seconds = 43_200
-    access = await shop.installs.tokens.access(FIRST)
+    access = await shop.installs.tokens.find_token(FIRST)
     assert access is not None
     assert shop.slack.tokens[access.token].team_id == FIRST
     ((_, newer),) = await shop.stored()
     assert newer != sealed
-    again = await shop.installs.tokens.access(FIRST)
+    again = await shop.installs.tokens.find_token(FIRST)
     assert again == access
 
 
 async def test_a_token_under_an_old_key_is_sealed_with_the_newest(shop: Shop) -> None:
     await shop.install(FIRST)
-    before = await shop.installs.tokens.access(FIRST)
+    before = await shop.installs.tokens.find_token(FIRST)
     newest = Fernet.generate_key().decode()
     old = shop.installs.tokens
     rotated = replace(old, token_cipher=TokenCipher([newest, KEY]))
-    assert await rotated.access(FIRST) == before
+    assert await rotated.find_token(FIRST) == before
     without = replace(old, token_cipher=TokenCipher([newest]))
-    assert await without.access(FIRST) == before
-    assert await shop.installs.tokens.access(FIRST) is None
+    assert await without.find_token(FIRST) == before
+    assert await shop.installs.tokens.find_token(FIRST) is None

@@ -77,7 +77,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     await installed(shop, grid)
     assert [owner for owner, _ in await shop.stored()] == [EVERYBODY]
     assert "xoxb" not in (await shop.stored())[0][1]
-    assert await shop.installs.tokens.access(SALES) is None, "nothing has come from there"
+    assert await shop.installs.tokens.find_token(SALES) is None, "nothing has come from there"
     addresses = [
         await shop.said(grid.sales, "dan", "hello"),
         await shop.said(grid.research, "erin", "hello"),
@@ -89,7 +89,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     posts = [call for call in shop.slack.calls if call.method == "chat.postMessage"]
     assert [call.team_id for call in posts] == [SALES, RESEARCH]
     # what another process knows, which hears no events
-    found = [await shop.installs.tokens.access(one) for one in (SALES, RESEARCH, ALONE)]
+    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH, ALONE)]
     assert [one and one.installed_by for one in found] == [EVERYBODY, EVERYBODY, None]
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
@@ -99,7 +99,7 @@ async def test_a_workspace_is_served_with_its_own_token_first(shop: Shop, grid: 
     await shop.install(SALES)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
         await shop.said(people, person, "hello")
-    found = [await shop.installs.tokens.access(one) for one in (SALES, RESEARCH)]
+    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
     assert [one and one.installed_by for one in found] == [SALES, EVERYBODY]
     tokens = [one.token for one in found if one]
     assert tokens[0] != tokens[1]
@@ -107,7 +107,7 @@ async def test_a_workspace_is_served_with_its_own_token_first(shop: Shop, grid: 
     await eventually(lambda: shop.left)
     assert set(shop.left) == {("slack", SALES)}
     await shop.said(grid.sales, "dan", "and now?")
-    again = await shop.installs.tokens.access(SALES)
+    again = await shop.installs.tokens.find_token(SALES)
     assert again is not None
     assert (again.installed_by, again.token) == (EVERYBODY, tokens[1])
 
@@ -158,7 +158,7 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
 ) -> None:
     await shop.install(RESEARCH)
     await shop.said(grid.research, "erin", "hello")
-    access = await shop.installs.tokens.access(RESEARCH)
+    access = await shop.installs.tokens.find_token(RESEARCH)
     assert access is not None
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
     assert refusal_sentence(shop.desk.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
@@ -263,7 +263,7 @@ async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
         with pytest.raises(SurfaceRefused):
             await post(shop, forged)
         with pytest.raises(SurfaceRefused):
-            await shop.app.talk.read(forged, before=datetime.now(UTC), limit=10)
+            await shop.app.thread_history.read(forged, before=datetime.now(UTC), limit=10)
     message = shop.desk.taken[-1]
     assert isinstance(message, IncomingMessage)
     (file,) = message.files
@@ -282,6 +282,6 @@ async def test_a_token_of_an_organisation_is_refreshed_once_for_all(shop: Shop, 
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
         await shop.said(people, person, "hello")
     shop.slack.oauth.lifetime_seconds = 43_200
-    found = [await shop.installs.tokens.access(one) for one in (SALES, RESEARCH)]
+    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
     tokens = {one.token for one in found if one}
     assert tokens == {shop.slack.tenants.organisations[EVERYBODY].token}

@@ -51,7 +51,7 @@ async def speaking(
         limiter=RateLimiter(budget),
         limits_proactively=limits_proactively,
     )
-    client.connect()
+    client.open_session()
     try:
         yield client
     finally:
@@ -174,7 +174,7 @@ async def test_a_stand_in_on_this_machine_is_not_paced_ahead(slack: SlackSimulat
         MemoryRateBudget(), waited=lambda _platform, _call, seconds: waits.append(seconds)
     )
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url, limiter=limiter)
-    client.connect()
+    client.open_session()
     post: Callable[[str], JsonObject] = lambda text: {"channel": channel_of(slack), "text": text}  # noqa: E731
     for number in range(POST_BURST + 2):
         await client.write("chat.postMessage", post(f"{number}"))

@@ -264,7 +264,7 @@ def reaction(name: str, user: str = "U1") -> JsonObject:
 
 @pytest.mark.parametrize("name", ["x", "no_entry", "octagonal_sign"])
 def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
-    known = ParseContext(identity=IDENTITY, names=KNOWN.names, reacted_thread=ROOT)
+    known = ParseContext(identity=IDENTITY, names=KNOWN.names, reacted_thread_ts=ROOT)
     assert parse_event(reaction(name), known) == StopRequested(
         address=thread(),
         dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",

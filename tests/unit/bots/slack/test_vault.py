@@ -4,7 +4,8 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bots.slack.install.flow import sign_state, verify_state
-from bots.slack.install.token_cipher import BotToken, TokenCipher, UnreadableToken
+from bots.slack.install.oauth import BotToken
+from bots.slack.install.tokens import TokenCipher, UnreadableToken
 from core.domain.errors import ConfigurationError
 
 OLD, NEW, OTHER = (Fernet.generate_key().decode() for _ in range(3))
@@ -15,27 +16,27 @@ SECRET = b"secret"
 def test_a_token_is_not_readable_without_its_key() -> None:
     sealed = TokenCipher([OLD]).seal("T1", TOKEN)
     assert "xoxb" not in sealed
-    assert TokenCipher([OLD]).open("T1", sealed) == TOKEN
+    assert TokenCipher([OLD]).unseal("T1", sealed) == TOKEN
     with pytest.raises(UnreadableToken):
-        TokenCipher([OTHER]).open("T1", sealed)
+        TokenCipher([OTHER]).unseal("T1", sealed)
 
 
 def test_a_token_of_one_workspace_is_none_of_another() -> None:
     sealed = TokenCipher([OLD]).seal("T1", TOKEN)
     with pytest.raises(UnreadableToken):
-        TokenCipher([OLD]).open("T2", sealed)
+        TokenCipher([OLD]).unseal("T2", sealed)
 
 
 def test_an_older_key_still_reads_and_the_newest_one_seals() -> None:
     sealed = TokenCipher([OLD]).seal("T1", TOKEN)
     both = TokenCipher([NEW, OLD])
-    assert both.open("T1", sealed) == TOKEN
-    renewed = both.renewed(sealed)
+    assert both.unseal("T1", sealed) == TOKEN
+    renewed = both.reseal_with_newest_key(sealed)
     assert renewed is not None
-    assert both.renewed(renewed) is None
-    assert TokenCipher([NEW]).open("T1", renewed) == TOKEN
+    assert both.reseal_with_newest_key(renewed) is None
+    assert TokenCipher([NEW]).unseal("T1", renewed) == TOKEN
     with pytest.raises(UnreadableToken):
-        TokenCipher([OTHER]).renewed(sealed)
+        TokenCipher([OTHER]).reseal_with_newest_key(sealed)
 
 
 @pytest.mark.parametrize("keys", [[], ["short"], [OLD, "short"]])
