@@ -116,7 +116,7 @@ class SlackApp:
     async def sign_in(self) -> None:
         """Checks the token, and listens to nothing: for a process that only reads files and threads."""
         if not self._client.bot_token:
-            self._client.connect()
+            self._client.open_session()
             return
         identity = await self._client.sign_in()
         self._workspaces.add(identity.team_id, self._workspace)
