@@ -1,4 +1,4 @@
-"""What the functions at Modal do: execute one run, and look after the sandboxes that are left."""
+"""The functions at Modal: one executes a run, one deletes forgotten sandboxes."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 
-LOOK_SECONDS = 0.5
-SHOWN_SECONDS_MAX = 60.0
-UNENDED = ("queued", "running")
-SHARED = (
-    "Functions at Modal need a database that others reach too: set THREADHAND_DATABASE_URL to a PostgreSQL "
+POLL_SECONDS = 0.5
+DELIVERY_SECONDS_MAX = 60.0
+UNFINISHED = ("queued", "running")
+SHARED_DATABASE_REQUIRED = (
+    "Functions at Modal need a database that other processes share: set THREADHAND_DATABASE_URL to a PostgreSQL "
     "in the Secret named threadhand."
 )
 
@@ -30,28 +30,28 @@ log = logging.getLogger(__name__)
 
 
 async def execute_run(run_id: str, settings: Settings | None = None) -> None:
-    """A worker for that run alone, until it has ended, or waits for people, or another worker has it.
+    """Runs a worker for this run only, until the run ends, waits for people, or belongs to another worker.
 
     Raises ConfigurationError.
     """
-    settings = settings or _shared()
+    settings = settings or _load_settings()
     database = await open_database(settings.storage_url)
     try:
-        book = _RunRecord(database, run_id)
-        if await book.is_of_others(""):
+        record = _RunRecord(database, run_id)
+        if await record.is_not_for(""):
             return
-        async with run_program(settings, with_front=False, queue=SingleRunQueue(run_id)) as program:
-            while not await book.is_of_others(program.worker_id):
-                await book.until_of_others(program.worker_id)
+        async with run_program(settings, with_chat=False, queue=SingleRunQueue(run_id)) as program:
+            while not await record.is_not_for(program.worker_id):
+                await record.wait_until_not_for(program.worker_id)
                 await _end_handover(settings, run_id)
-                await book.until_shown(program.worker_id)
+                await record.wait_until_delivered(program.worker_id)
     finally:
         await database.close()
 
 
 async def sweep_sandboxes(settings: Settings | None = None) -> None:
-    """One round over the sandboxes of this database. Raises ConfigurationError."""
-    settings = settings or _shared()
+    """Stops idle sandboxes of this database once, and deletes those that no record names. Raises ConfigurationError."""
+    settings = settings or _load_settings()
     database = await open_database(settings.storage_url)
     try:
         found = await build_sandboxes(settings, SqlSandboxRecords(database))
@@ -62,13 +62,13 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
             ended = await found.provider.sweep()
         finally:
             await found.provider.close()
-        log.info("the janitor ended %d sandboxes that nobody remembered", ended)
+        log.info("the janitor ended %d sandboxes without a record", ended)
     finally:
         await database.close()
 
 
 class _RunRecord:
-    """What is on record of a run."""
+    """Reads from the database how a run stands."""
 
     def __init__(self, database: Database, run_id: str) -> None:
         self._conversations = SqlConversations(database)
@@ -76,32 +76,35 @@ class _RunRecord:
         self._deliveries = SqlDeliveries(database)
         self._run_id = run_id
 
-    async def until_of_others(self, worker_id: str) -> None:
+    async def wait_until_not_for(self, worker_id: str) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if await self.is_of_others(worker_id):
+            await asyncio.sleep(POLL_SECONDS)
+            if await self.is_not_for(worker_id):
                 return
 
-    async def is_of_others(self, worker_id: str) -> bool:
-        """Whether there is nothing to do for that worker: the run has ended, waits for people, or has a living one."""
+    async def is_not_for(self, worker_id: str) -> bool:
+        """Whether this worker has nothing to do: the run has ended, waits for people, or belongs to a living worker."""
         run = await self._conversations.run(self._run_id)
-        if run is None or run.status not in UNENDED:
+        if run is None or run.status not in UNFINISHED:
             return True
         if run.status == "queued" or self._run_id in await self._claims.claimable_runs():
             return False
         return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
 
-    async def until_shown(self, worker_id: str) -> None:
-        """The bot takes the files that it shows out of the sandbox, which ends with the function."""
-        for _ in range(int(SHOWN_SECONDS_MAX / LOOK_SECONDS)):
-            unseen = await self._deliveries.open_runs(for_worker=worker_id)
-            if self._run_id in unseen or self._run_id not in await self._deliveries.open_runs():
+    async def wait_until_delivered(self, worker_id: str) -> None:
+        """Waits because the bot reads the files that it posts from the sandbox, which ends with this function."""
+        for _ in range(int(DELIVERY_SECONDS_MAX / POLL_SECONDS)):
+            undelivered = await self._deliveries.open_runs(for_worker=worker_id)
+            if (
+                self._run_id in undelivered
+                or self._run_id not in await self._deliveries.open_runs()
+            ):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _end_handover(settings: Settings, run_id: str) -> None:
-    """A person may answer what the run asks before a minute is over."""
+    """Ends the handover early, because a person may answer the run's question within a minute."""
     if settings.redis_url:
         client = create_redis_client(settings.redis_url)
         try:
@@ -110,9 +113,9 @@ async def _end_handover(settings: Settings, run_id: str) -> None:
             await client.aclose()
 
 
-def _shared() -> Settings:
+def _load_settings() -> Settings:
     settings = load_process_settings()
     configure_logging(settings.log_level, secret_values(settings), settings.log_format)
     if not settings.database_url.startswith("postgres"):
-        raise ConfigurationError(SHARED)
+        raise ConfigurationError(SHARED_DATABASE_REQUIRED)
     return settings

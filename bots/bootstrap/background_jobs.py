@@ -1,4 +1,4 @@
-"""What has to be done from time to time: old events and entries are deleted, and approvals that nobody gives end."""
+"""Periodic jobs: heartbeats, orphaned runs, and the deletion of what has expired."""
 
 import asyncio
 import logging
@@ -11,111 +11,108 @@ from core.run.worker import HEARTBEAT_SECONDS
 
 log = logging.getLogger(__name__)
 
-EVENTS_KEPT_HOURS = 24
-EVENTS_PAUSE_SECONDS = 3600.0
-AUDIT_PAUSE_SECONDS = 3600.0
-KEYS_KEPT_DAYS = 30
-KEYS_PAUSE_SECONDS = 3600.0
-SESSIONS_PAUSE_SECONDS = 3600.0
-APPROVALS_PAUSE_SECONDS = 60.0
-LEFT_PAUSE_SECONDS = 5.0
+EVENT_RETENTION_HOURS = 24
+DEDUPE_KEY_RETENTION_DAYS = 30
+"""Much longer than any platform redelivers an event, or a caller repeats a request."""
+DELETION_INTERVAL_SECONDS = 3600.0
+APPROVAL_INTERVAL_SECONDS = 60.0
+ORPHAN_INTERVAL_SECONDS = 5.0
 
 
-class Hearts(Protocol):
+class HeartbeatStore(Protocol):
     async def heartbeat(self, worker_id: str) -> None: ...
 
 
-class Claims(Protocol):
-    async def claimable_runs(self) -> tuple[str, ...]: ...
+class OrphanedRunStore(Protocol):
+    async def recoverable(self) -> tuple[str, ...]: ...
 
 
-class Events(Protocol):
+class EventStore(Protocol):
     async def sweep_events(self, *, older_than_hours: float) -> int: ...
 
 
-class Aging(Protocol):
+class ExpiringStore(Protocol):
     async def sweep(self, *, older_than_days: float) -> int: ...
 
 
-class Sessions(Protocol):
-    async def bury(self) -> None: ...
+class SessionStore(Protocol):
+    async def delete_dead(self) -> None: ...
 
 
-class Approvals(Protocol):
+class ApprovalStore(Protocol):
     async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]: ...
 
 
-async def send_heartbeats(hearts: Hearts, worker_id: str) -> None:
-    """A process that shows runs is alive too; a worker's heart beats by itself."""
-    await _ever(lambda: hearts.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
+async def send_heartbeats(store: HeartbeatStore, worker_id: str) -> None:
+    """For a process without a worker, which delivers runs; a worker sends its own heartbeats."""
+    await _repeat(lambda: store.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
 
 
-async def requeue_orphaned_runs(claims: Claims, queue: RunQueue) -> None:
-    """What nobody executes is put in the queue again, where no worker is that would see it."""
+async def requeue_orphaned_runs(store: OrphanedRunStore, queue: RunQueue) -> None:
+    """Queues runs again whose worker died, if no worker process is there to notice them."""
 
-    async def put() -> None:
-        for run_id in await claims.claimable_runs():
+    async def requeue() -> None:
+        for run_id in await store.recoverable():
             await queue.put(run_id)
 
-    await _ever(put, LEFT_PAUSE_SECONDS, "runs that were left were not found")
+    await _repeat(requeue, ORPHAN_INTERVAL_SECONDS, "orphaned runs were not looked up")
 
 
-async def delete_old_events(events: Events) -> None:
-    """Streams are kept for a day after the run's end."""
-    await _ever(
-        _until_none(lambda: events.sweep_events(older_than_hours=EVENTS_KEPT_HOURS)),
-        EVENTS_PAUSE_SECONDS,
+async def delete_old_events(store: EventStore) -> None:
+    await _repeat(
+        _until_zero(lambda: store.sweep_events(older_than_hours=EVENT_RETENTION_HOURS)),
+        DELETION_INTERVAL_SECONDS,
         "old events were not deleted",
     )
 
 
-async def delete_old_dedupe_keys(inbox: Aging) -> None:
-    """Long after any platform tells again, or any caller repeats, what they were claimed for."""
-    await _ever(
-        _until_none(lambda: inbox.sweep(older_than_days=KEYS_KEPT_DAYS)),
-        KEYS_PAUSE_SECONDS,
-        "old keys were not deleted",
+async def delete_old_dedupe_keys(store: ExpiringStore) -> None:
+    await _repeat(
+        _until_zero(lambda: store.sweep(older_than_days=DEDUPE_KEY_RETENTION_DAYS)),
+        DELETION_INTERVAL_SECONDS,
+        "old dedupe keys were not deleted",
     )
 
 
-async def delete_old_audit_entries(audit: Aging, days: int) -> None:
-    """0 days: entries are kept for ever."""
+async def delete_old_audit_entries(store: ExpiringStore, days: int) -> None:
+    """Returns at once if `days` is 0: the entries are kept for ever."""
     if days:
-        await _ever(
-            _until_none(lambda: audit.sweep(older_than_days=days)),
-            AUDIT_PAUSE_SECONDS,
+        await _repeat(
+            _until_zero(lambda: store.sweep(older_than_days=days)),
+            DELETION_INTERVAL_SECONDS,
             "old audit entries were not deleted",
         )
 
 
-async def delete_dead_mcp_sessions(sessions: Sessions) -> None:
-    """What clients of tools have left whose session was killed."""
-    await _ever(sessions.bury, SESSIONS_PAUSE_SECONDS, "killed sessions were not cleared away")
+async def delete_dead_mcp_sessions(sessions: SessionStore) -> None:
+    await _repeat(
+        sessions.delete_dead, DELETION_INTERVAL_SECONDS, "dead MCP sessions were not deleted"
+    )
 
 
-async def expire_old_approvals(approvals: Approvals, hours: float) -> None:
-    """A sweeper of the workers finds the runs that are queued by it."""
-    await _ever(
-        lambda: approvals.expire_approvals(older_than_hours=hours),
-        APPROVALS_PAUSE_SECONDS,
+async def expire_old_approvals(store: ApprovalStore, hours: float) -> None:
+    """The runs that waited for them are queued; a worker's own sweep finds them."""
+    await _repeat(
+        lambda: store.expire_approvals(older_than_hours=hours),
+        APPROVAL_INTERVAL_SECONDS,
         "old approvals were not ended",
     )
 
 
-def _until_none(sweep: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[None]]:
-    """In batches, each a transaction of its own, so that nobody waits long."""
+def _until_zero(delete_batch: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[None]]:
+    """Deletes in batches, each a transaction of its own, so that other writers never wait long."""
 
-    async def swept() -> None:
-        while await sweep():
+    async def delete_all() -> None:
+        while await delete_batch():
             pass
 
-    return swept
+    return delete_all
 
 
-async def _ever(chore: Callable[[], Awaitable[object]], pause_seconds: float, failed: str) -> None:
+async def _repeat(job: Callable[[], Awaitable[object]], seconds: float, failure: str) -> None:
     while True:
         try:
-            await chore()
+            await job()
         except StorageUnavailable as error:
-            log.warning("%s: %s", failed, error)
-        await asyncio.sleep(pause_seconds)
+            log.warning("%s: %s", failure, error)
+        await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""The engine that runs are executed with, made of the program's parts."""
+"""Builds the engine that executes runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,26 +21,26 @@ from core.tools.tool import Toolbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeps:
-    """What the program is made of, besides its platforms."""
+    """The parts of the program that the engine is built from."""
 
     settings: Settings
     stores: Stores
     sandboxes: SandboxDeps
-    mind: ModelClient
-    servers: McpTools
-    known: ModelSpecs
+    model_client: ModelClient
+    model_specs: ModelSpecs
+    mcp_tools: McpTools
     roster: Roster
     agent_knowledge: AgentKnowledgeSync
     figures: Figures = NO_FIGURES
 
 
 def no_takeover_url(_thread_id: str) -> str | None:
-    """Where there is no browser, or no page on which to take it over."""
+    """For programs without a browser, or without a web page on which a person could take it over."""
     return None
 
 
 def build_engine(
-    parts: EngineDeps,
+    deps: EngineDeps,
     *,
     worker_id: str,
     file_sources: Mapping[str, FileSource],
@@ -49,38 +49,38 @@ def build_engine(
     takeover_url: Callable[[str], str | None] = no_takeover_url,
     port_url: Callable[[str, int], str | None],
 ) -> Engine:
-    """The sources and talks of platforms may be added later."""
-    settings, stores, sandbox = parts.settings, parts.stores, parts.sandboxes.provider
+    """Platforms may still be added to `file_sources` and `thread_talks` afterwards."""
+    settings, stores, sandbox = deps.settings, deps.stores, deps.sandboxes.provider
     outside = build_web_services(settings)
     tools = build_toolbox(
-        outside, has_sandbox=sandbox is not None, has_browser=parts.sandboxes.has_browser
+        outside, has_sandbox=sandbox is not None, has_browser=deps.sandboxes.has_browser
     )
     return replace(
-        _bare_engine(parts, worker_id, file_sources, tools),
+        _bare_engine(deps, worker_id, file_sources, tools),
         dialect_setting=settings.dialect,
         outside=outside,
-        more_tools=parts.servers.tools,
-        roster=parts.roster,
+        more_tools=deps.mcp_tools.tools,
+        roster=deps.roster,
         library=stores.library,
-        learn=parts.agent_knowledge.learn,
-        context_policy=parts.known.context_policy,
-        price_of=parts.known.price_of,
-        figures=parts.figures,
+        learn=deps.agent_knowledge.wait_until_read,
+        context_policy=deps.model_specs.context_policy,
+        price_of=deps.model_specs.price_of,
+        figures=deps.figures,
         budget=settings.budget,
         ledger=stores.ledger,
         plans=stores.plans,
         thread_talks=thread_talks,
         preview_url=preview_url,
         port_url=port_url,
-        takeover_url=takeover_url if parts.sandboxes.has_browser else no_takeover_url,
+        takeover_url=takeover_url if deps.sandboxes.has_browser else no_takeover_url,
     )
 
 
 def _bare_engine(
-    parts: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
+    deps: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
 ) -> Engine:
-    """What no engine can do without."""
-    settings, stores = parts.settings, parts.stores
+    """The engine with only its required fields."""
+    settings, stores = deps.settings, deps.stores
     return Engine(
         worker_id=worker_id,
         claims=stores.claims,
@@ -88,15 +88,15 @@ def _bare_engine(
         conversations=stores.conversations,
         bus=stores.bus,
         signals=stores.signals,
-        sandboxes=parts.sandboxes.provider,
+        sandboxes=deps.sandboxes.provider,
         file_sources=file_sources,
         file_bytes_max=settings.file_bytes_max,
         model=settings.model,
-        system_prompt=partial(render_system_prompt, parts.sandboxes),
-        dialect=parts.mind.dialect,
+        system_prompt=partial(render_system_prompt, deps.sandboxes),
+        dialect=deps.model_client.dialect,
         toolbox=tools,
         policy=_policy(settings),
-        ask_model=parts.mind.ask_model,
+        ask_model=deps.model_client.ask_model,
     )
 
 

@@ -1,4 +1,4 @@
-"""The reception as the settings want it, over the program's stores."""
+"""Builds what handles incoming messages, and the access policy."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 
 def build_access_policy(settings: Settings) -> AccessPolicy:
-    """Who may talk."""
     return AccessPolicy(
         workspaces=settings.allowed_workspaces,
         channels=settings.allowed_channels,
@@ -33,10 +32,12 @@ def build_access_policy(settings: Settings) -> AccessPolicy:
 async def handle_uninstall(
     platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores
 ) -> None:
-    """A workspace took the bot away: its token goes, and its runs end."""
+    """Deletes the token of a workspace that uninstalled the bot, and stops its runs."""
     active = await stores.installations.leave(platform, workspace_id)
     stopped = await stop_runs(reception, active)
-    log.warning("%s: the bot was taken out of %s; %d runs stopped", platform, workspace_id, stopped)
+    log.warning(
+        "%s: the bot was uninstalled from %s; %d runs stopped", platform, workspace_id, stopped
+    )
 
 
 def build_reception(
@@ -44,13 +45,12 @@ def build_reception(
     stores: Stores,
     *,
     sandboxes: SandboxProvider | None,
-    sources: Mapping[str, FileSource],
+    file_sources: Mapping[str, FileSource],
     roster: Roster,
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
 ) -> ActionReceiver:
-    """`sources` may be filled later, by platform; `roster` are the agents that can be asked for; `charge` prices what
-    models are used for beside runs."""
+    """Platforms may still be added to `file_sources` afterwards. `charge` prices model calls outside runs."""
     policy = build_access_policy(settings)
     return ActionReceiver(
         inbox=stores.inbox,
@@ -66,7 +66,7 @@ def build_reception(
             shelf=KnowledgeDeps(
                 library=stores.library,
                 conversations=stores.conversations,
-                sources=sources,
+                sources=file_sources,
                 file_bytes_max=settings.file_bytes_max,
                 ledger=stores.ledger,
                 charge=charge,

@@ -1,4 +1,9 @@
-"""The MCP servers that the settings name, and which of their tools a run is given."""
+"""Builds the tools of configured MCP servers, and the sessions of our own MCP server (`threadhand mcp`).
+
+Each session has a thread and a sandbox of its own, which are deleted when it ends. While its process lives, a session
+holds a lock on a file. The next session, or any other process on this host, deletes what a killed session left behind.
+If files cannot be locked, what it left behind stays.
+"""
 
 import fcntl
 import logging
@@ -27,18 +32,18 @@ from core.tools.tool import Tool
 
 
 class McpTools:
-    """All servers of the file THREADHAND_MCP_CONFIG; none without one. What may change things there asks first."""
+    """The tools of all servers in the file THREADHAND_MCP_CONFIG. Those that may change things ask for approval."""
 
-    def __init__(self, servers: McpServers, names: frozenset[str]) -> None:
+    def __init__(self, servers: McpServers, server_names: frozenset[str]) -> None:
         self._servers = servers
-        self.names = names
+        self.server_names = server_names
 
-    def warm(self) -> None:
-        """Starts to connect, and returns at once."""
+    def start_connecting(self) -> None:
+        """Connects to all servers in the background."""
         self._servers.warm()
 
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
-        """Of the servers with these names that can be had now; None: of all."""
+        """Returns the tools of the named servers that are reachable now; None means all servers."""
         return [
             replace(tool, needs_approval=partial(_approval_question, tool))
             if self._servers.needs_approval(tool.name)
@@ -51,21 +56,21 @@ class McpTools:
 
 
 def _approval_question(tool: Tool[Any], params: BaseModel) -> str:
-    """People see the arguments, too: the name alone does not say what would be done."""
+    """Shows the arguments too, because the name does not say what would be done."""
     return described(tool.title(params), params.model_dump(mode="json"))
 
 
 def build_mcp_tools(settings: Settings) -> McpTools:
-    """Raises ConfigurationError as `load_mcp_server_configs`."""
+    """Raises ConfigurationError if the file cannot be used."""
     configs = load_mcp_server_configs(settings)
     names = frozenset(config.name for config in configs)
     return McpTools(McpServers(configs, host_environment=process_environment()), names)
 
 
 def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
-    """What they are given in confidence is kept out of the log from here on.
+    """Reads the file of servers and keeps the servers' secrets out of the log from now on.
 
-    Raises ConfigurationError with one sentence for a file that cannot be used.
+    Raises ConfigurationError if the file cannot be used.
     """
     if not settings.mcp_config:
         return ()
@@ -80,42 +85,42 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpSessions:
-    """`folder` has a file for each session that has not been cleared away."""
+    """`folder` contains a file for each session that has not been deleted."""
 
     folder: Path
     conversations: Conversations
     sandboxes: SandboxProvider | None
 
     @asynccontextmanager
-    async def begun(self) -> AsyncGenerator[str, None]:
-        """A fresh thread while entered. Deletes first what others have left."""
-        await self.bury()
+    async def open_session(self) -> AsyncGenerator[str, None]:
+        """Context manager: yields the id of a new thread, which is deleted at the end. Deletes dead sessions first."""
+        await self.delete_dead()
         name = new_worker_id()
-        lock = self._locked(name)
+        lock = self._acquire_lock(name)
         try:
             thread = await self.conversations.create(_session_address(name))
             try:
                 yield thread.thread_id
             finally:
-                await self._clear(name)
+                await self._delete(name)
         finally:
             if lock >= 0:
                 os.close(lock)
 
-    async def bury(self) -> None:
-        """Deletes what sessions have left whose process is gone. Nothing is raised for what cannot be deleted now."""
-        for name in self._names():
+    async def delete_dead(self) -> None:
+        """Deletes the sessions of processes that have ended. Logs what cannot be deleted now, and does not raise."""
+        for name in self._session_names():
             lock = acquire_stale_lock(self.folder / name)
             if lock < 0:
                 continue
             try:
-                log.info("the session %s of an MCP client ended without a farewell", name)
-                await self._clear(name)
+                log.info("deleting the MCP session %s, whose process was killed", name)
+                await self._delete(name)
             finally:
                 os.close(lock)
 
-    async def _clear(self, name: str) -> None:
-        """The file goes last, so that whatever is cut off is done again."""
+    async def _delete(self, name: str) -> None:
+        """Deletes the file last, so that an interrupted deletion is repeated."""
         try:
             found = await self.conversations.find(_session_address(name))
             if found is not None:
@@ -124,7 +129,7 @@ class McpSessions:
                     await self.sandboxes.destroy(thread_id)
                 await self.conversations.forget(thread_id)
         except (AgentError, StorageUnavailable) as error:
-            log.warning("the machine of the MCP session %s was not deleted: %s", name, error)
+            log.warning("the sandbox of the MCP session %s was not deleted: %s", name, error)
             return
         with suppress(OSError):
             (self.folder / name).unlink()
@@ -136,9 +141,9 @@ class McpSessions:
             return []
         return sorted(filter(is_from_this_host, names))
 
-    def _locked(self, name: str) -> int:
-        """-1 where there are no locks. Another process may take a file that is only just made for one left behind, and
-        delete it: then it is made again."""
+    def _acquire_lock(self, name: str) -> int:
+        """Returns -1 if files cannot be locked. Another process may mistake a file that is not locked yet for one left
+        behind and delete it; then it is created again."""
         path = self.folder / name
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,7 +159,7 @@ class McpSessions:
                 os.close(lock)
         except OSError as error:
             log.warning(
-                "what this MCP session leaves if it is killed will stay: %s", error.strerror
+                "if this MCP session is killed, its sandbox will not be deleted: %s", error.strerror
             )
             return -1
 
@@ -162,7 +167,6 @@ class McpSessions:
 def build_mcp_sessions(
     settings: Settings, stores: Stores, sandboxes: SandboxProvider | None
 ) -> McpSessions:
-    """Those of this data folder."""
     return McpSessions(
         folder=settings.data_dir / "mcp", conversations=stores.conversations, sandboxes=sandboxes
     )

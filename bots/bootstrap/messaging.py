@@ -1,4 +1,4 @@
-"""What carries wake-ups and live events between the parts of the program: memory, or Redis where there are many."""
+"""Connects the queue, event bus and signals between processes: in memory, or over Redis if it is configured."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 SHARED_SERVERS_REQUIRED = (
-    "Workers of their own need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
+    "Separate workers need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
     "to a PostgreSQL database; or run `threadhand up`, which does all the work in one process."
 )
 MODAL_WORKER_REQUIREMENTS = (
-    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and need what they reach too: set "
+    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP) and need servers that they can reach: set "
     "THREADHAND_DATABASE_URL to a PostgreSQL database, THREADHAND_REDIS_URL, and THREADHAND_SANDBOX to modal or none; "
-    "or take that setting away."
+    "or remove that setting."
 )
 MODAL_WORKER_CONFLICT = (
-    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), and a worker would get none: start "
-    "`threadhand up --no-worker` alone, or take that setting away."
+    "Functions at Modal execute the runs (THREADHAND_MODAL_WORKER_APP), so a worker would get none: start only "
+    "`threadhand up --no-worker`, or remove that setting."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messaging:
-    """None of them is the truth: what is lost on them is found again in the database. `ping` raises where the
-    server between them does not answer; None: they need none."""
+    """Wakes other parts of the program; the database stays the truth, so lost messages do no harm.
+
+    `ping` raises if the server does not answer; it is None if there is no server.
+    """
 
     bus: EventBus = field(default_factory=MemoryEventBus)
     queue: RunQueue = field(default_factory=MemoryRunQueue)
@@ -45,24 +47,24 @@ class Messaging:
 
 
 def require_shared_servers(settings: Settings) -> None:
-    """Raises ConfigurationError where several processes could not work on the same runs."""
-    if not _has_servers(settings):
+    """Raises ConfigurationError if several processes could not work on the same runs."""
+    if not _has_shared_servers(settings):
         raise ConfigurationError(
             MODAL_WORKER_REQUIREMENTS if settings.modal_worker_app else SHARED_SERVERS_REQUIRED
         )
 
 
 def check_worker_settings(settings: Settings, *, with_worker: bool) -> None:
-    """Raises ConfigurationError where functions are to execute the runs and cannot, or where a worker is to as well."""
+    """Raises ConfigurationError if functions at Modal should execute the runs but cannot, or compete with a worker."""
     if not settings.modal_worker_app:
         return
     if with_worker:
         raise ConfigurationError(MODAL_WORKER_CONFLICT)
-    if not _has_servers(settings) or settings.sandbox not in ("modal", "none"):
+    if not _has_shared_servers(settings) or settings.sandbox not in ("modal", "none"):
         raise ConfigurationError(MODAL_WORKER_REQUIREMENTS)
 
 
-def _has_servers(settings: Settings) -> bool:
+def _has_shared_servers(settings: Settings) -> bool:
     backend = make_url(settings.storage_url).get_backend_name()
     return bool(settings.redis_url) and backend != "sqlite"
 
@@ -71,11 +73,12 @@ def _has_servers(settings: Settings) -> bool:
 async def open_messaging(
     settings: Settings, queue: RunQueue | None = None
 ) -> AsyncGenerator[Messaging, None]:
-    """`queue`: not that of the settings. Raises ConfigurationError where the Redis of the settings does not answer."""
+    """Context manager. `queue` replaces the queue that the settings choose. Raises ConfigurationError if Redis does not
+    answer."""
     if not settings.redis_url:
         yield Messaging(queue=queue or MemoryRunQueue())
         return
-    # only where it is set: its import costs 5 MB and 0.15 s
+    # imported only if it is set: it costs 5 MB and 0.15 s
     from redis.exceptions import RedisError
 
     from storage.redis.event_bus import RedisEventBus
@@ -101,14 +104,14 @@ async def open_messaging(
         await stack.enter_async_context(rates.listening())
         yield Messaging(
             bus=RedisEventBus(client, streams),
-            queue=queue or await _queue(settings, client, stack),
+            queue=queue or await _build_queue(settings, client, stack),
             signals=signals,
             rates=rates,
             ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
         )
 
 
-async def _queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> RunQueue:
+async def _build_queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> RunQueue:
     if not settings.modal_worker_app:
         from storage.redis.run_queue import RedisRunQueue
 
@@ -116,5 +119,5 @@ async def _queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> 
     from bots.bootstrap.modal_queue import open_modal_run_queue
     from storage.redis.run_queue import RedisHandovers
 
-    handing_over = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
-    return await stack.enter_async_context(handing_over)
+    modal_queue = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
+    return await stack.enter_async_context(modal_queue)

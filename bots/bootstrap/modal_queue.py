@@ -1,4 +1,4 @@
-"""Runs that functions at Modal execute: how this process hands them over, and how a function takes its own."""
+"""Run queues for functions at Modal: one hands runs over to them, the other serves a single run inside a function."""
 
 import asyncio
 import logging
@@ -16,20 +16,20 @@ from core.tasks import cancel, spawn
 from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
 from storage.memory.run_queue import MemoryRunQueue
 
-FUNCTION = "execute_run"
+FUNCTION_NAME = "execute_run"
 SPAWN_SECONDS_MAX = 30.0
-TRY_SECONDS_MAX = 20.0
+LOOK_UP_SECONDS_MAX = 20.0
 CLOSE_SECONDS = 5.0
 SPAWNS_AT_ONCE_MAX = 20
-WAITING_MAX = 1_000
+SPAWNS_WAITING_MAX = 1_000
 _SPAWN = Failpoint("modal.spawn")
 _NOT_DEPLOYED = (
     "The Modal app {app} has no function execute_run: `modal deploy sandbox/modal_app.py`, or correct "
     "THREADHAND_MODAL_WORKER_APP."
 )
 _REFUSED = (
-    "Modal refuses the token, or there is none: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or take "
-    "THREADHAND_MODAL_WORKER_APP away."
+    "Modal refuses the token, or there is none: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or "
+    "remove THREADHAND_MODAL_WORKER_APP."
 )
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class Handovers(Protocol):
 
 
 class ModalRunQueue:
-    """`core.ports.RunQueue` with its other end at Modal: each run is a call of the function, no claim gets one here.
+    """Satisfies `core.ports.RunQueue`: each run becomes a call of the function at Modal; `claim` never returns.
 
-    `put` does not wait for Modal: what it does not take stays queued in the database, and whoever looks there puts it
-    again.
+    `put` does not wait for Modal. A run that Modal does not accept stays queued in the database, and the job
+    `requeue_orphaned_runs` puts it again.
     """
 
     def __init__(self, account: ModalAccount, handovers: Handovers) -> None:
@@ -55,7 +55,7 @@ class ModalRunQueue:
         self._is_failing = False
 
     async def put(self, run_id: str) -> None:
-        if run_id in self._spawning or len(self._spawning) >= WAITING_MAX:
+        if run_id in self._spawning or len(self._spawning) >= SPAWNS_WAITING_MAX:
             return
         task = spawn(self._hand_over(run_id), name=f"hand run {run_id} over to Modal")
         self._spawning[run_id] = task
@@ -65,14 +65,14 @@ class ModalRunQueue:
         return await asyncio.get_running_loop().create_future()
 
     async def check(self) -> None:
-        """Raises ConfigurationError for what does not pass by itself; a Modal that does not answer may, later."""
+        """Raises ConfigurationError for errors that will not pass by themselves; logs it if Modal does not answer."""
         try:
             self._function = await look_up_worker_function(self._account)
         except SDK_ERRORS as error:
-            self._failed(error)
+            self._log_failure(error)
 
     async def close(self) -> None:
-        """What is on its way gets a moment."""
+        """Waits up to CLOSE_SECONDS for calls that are being made."""
         if self._spawning:
             await asyncio.wait(self._spawning.values(), timeout=CLOSE_SECONDS)
         for task in tuple(self._spawning.values()):
@@ -85,38 +85,38 @@ class ModalRunQueue:
                 return
             try:
                 async with asyncio.timeout(SPAWN_SECONDS_MAX):
-                    function = await self._found()
+                    function = await self._look_up_function()
                     with _SPAWN:
                         await function.spawn.aio(run_id)
             except SDK_ERRORS as error:
-                self._failed(error)
+                self._log_failure(error)
             else:
-                self._worked()
+                self._log_recovery()
 
-    async def _found(self) -> modal.Function[..., object, object]:
-        """Looked up by the first call, and again after a failure: a deployment may have made it anew."""
+    async def _look_up_function(self) -> modal.Function[..., object, object]:
+        """Looks the function up at the first call, and again after a failure in case it was deployed again."""
         if self._function is None:
-            self._function = await _named(self._account)
+            self._function = await _get_function(self._account)
         return self._function
 
-    def _failed(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         self._function = None
         if not self._is_failing:
             self._is_failing = True
             log.warning("runs wait: %s (%s)", describe_sdk_error(error)[1], str(error)[:300])
 
-    def _worked(self) -> None:
+    def _log_recovery(self) -> None:
         if self._is_failing:
             self._is_failing = False
-            log.info("Modal takes runs again")
+            log.info("Modal accepts runs again")
 
 
 async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., object, object]:
-    """The function, looked up at Modal. Raises ConfigurationError for what does not pass by itself, and the SDK's
-    errors for a Modal that does not answer."""
+    """Looks up the function at Modal. Raises ConfigurationError for errors that will not pass by themselves, and the
+    SDK's errors if Modal does not answer."""
     try:
-        async with asyncio.timeout(TRY_SECONDS_MAX):
-            function = await _named(account)
+        async with asyncio.timeout(LOOK_UP_SECONDS_MAX):
+            function = await _get_function(account)
             await function.hydrate.aio()
     except modal.exception.NotFoundError as error:
         raise ConfigurationError(_NOT_DEPLOYED.format(app=account.app_name)) from error
@@ -125,14 +125,14 @@ async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., 
     return function
 
 
-async def _named(account: ModalAccount) -> modal.Function[..., object, object]:
+async def _get_function(account: ModalAccount) -> modal.Function[..., object, object]:
     client = await account.client()
-    function = modal.Function.from_name(account.app_name, FUNCTION, client=client)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the SDK leaves a type out
+    function = modal.Function.from_name(account.app_name, FUNCTION_NAME, client=client)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the SDK leaves a type out
     return cast(modal.Function[..., object, object], function)
 
 
 class SingleRunQueue:
-    """`core.ports.RunQueue` of a function: what its worker finds besides has functions of its own."""
+    """Satisfies `core.ports.RunQueue` inside a function: it accepts only that function's run."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -150,7 +150,7 @@ class SingleRunQueue:
 async def open_modal_run_queue(
     app: str, handovers: Handovers
 ) -> AsyncGenerator[ModalRunQueue, None]:
-    """Raises ConfigurationError where the account has no such function, or there is no account."""
+    """Context manager. Raises ConfigurationError if there is no Modal account, or it does not have the function."""
     account = ModalAccount(app)
     add_log_secrets(account.secrets)
     queue = ModalRunQueue(account, handovers)

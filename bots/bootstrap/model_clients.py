@@ -1,13 +1,12 @@
-"""Choosing how the model is reached: straight over HTTP where it speaks OpenAI's protocol, else through litellm."""
+"""Builds the clients of language and embedding models, and looks up the models' limits and prices."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import urlsplit
 
-from bots.bootstrap.instrumentation import InstrumentedModel
+from bots.bootstrap.observability import InstrumentedModel
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from core.agents.definition import AgentDefinition
@@ -15,8 +14,7 @@ from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
 from core.domain.budget import Price, PriceOf
-from core.domain.errors import ConfigurationError, ModelError, ModelRejected
-from core.domain.threads import Usage
+from core.domain.errors import ConfigurationError, ModelRejected
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_client import LiteLLMClient
@@ -33,16 +31,16 @@ OPENAI_PROTOCOL_PROVIDERS = {
     "openai/": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openrouter/": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
 }
-"""Endpoints that are called without litellm: prefix of the model's name, address, the key's own variable."""
+"""Providers that are called without litellm, by prefix of the model's name: base URL and variable of the key."""
 MODEL_DEADLINE_SECONDS = 900.0
-NO_KEY_MESSAGE = "The model of this agent has no key here. Please tell whoever runs me."
+NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 
 ProviderClient = OpenAIChatClient | LiteLLMClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelClient:
-    """The model of the program: how it writes calls, how it is asked, how its connections are closed."""
+    """The configured model: its dialect of tool calls, how to call it, and how to close its connections."""
 
     dialect: Dialect
     ask_model: AskModel
@@ -50,55 +48,55 @@ class ModelClient:
 
 
 class ProviderClients:
-    """The LLM port over several adapters: each model is asked through its own, made when it is first wanted."""
+    """Satisfies the LLM port and sends each request to the client of its model's provider, built at first use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._adapters: dict[str, ProviderClient] = {}
+        self._clients: dict[str, ProviderClient] = {}
 
-    def reach(self, model: str) -> ProviderClient:
+    def client_for(self, model: str) -> ProviderClient:
         """Raises ConfigurationError for a model without its key."""
-        if model not in self._adapters:
-            self._adapters[model] = build_provider_client(model, self._settings)
-        return self._adapters[model]
+        if model not in self._clients:
+            self._clients[model] = build_provider_client(model, self._settings)
+        return self._clients[model]
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         try:
-            adapter = self.reach(request.model)
+            client = self.client_for(request.model)
         except ConfigurationError as error:
             raise ModelRejected(NO_KEY_MESSAGE, detail=str(error)) from error
-        return adapter.stream(request)
+        return client.stream(request)
 
     async def close(self) -> None:
-        for adapter in self._adapters.values():
-            await adapter.close()
+        for client in self._clients.values():
+            await client.close()
 
 
 def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) -> tuple[str, ...]:
-    """A sentence for the operator for each agent whose model has no key."""
-    told: list[str] = []
+    """Returns a sentence for the operator about each agent whose model has no key."""
+    warnings: list[str] = []
     for agent in agents:
         try:
             if agent.model:
                 build_provider_client(agent.model, settings)
         except ConfigurationError as error:
-            told.append(f"The agent {agent.agent_id} cannot work yet: {error}")
-    return tuple(told)
+            warnings.append(f"The agent {agent.agent_id} cannot work yet: {error}")
+    return tuple(warnings)
 
 
 def build_model_client(settings: Settings, figures: Figures = NO_FIGURES) -> ModelClient:
-    """Raises ConfigurationError where no model is set, or one has no key."""
+    """Raises ConfigurationError if no model is set, or one has no key."""
     if not settings.model:
         raise ConfigurationError(
             "No model is set: put THREADHAND_MODEL=<provider>/<model> and the provider's key into .env "
             "(threadhand setup asks for them), or try scripts/demo, which needs none."
         )
     models = (settings.model, *settings.fallback_models)
-    router = ProviderClients(settings)
+    clients = ProviderClients(settings)
     for model in models:
-        router.reach(model)
+        clients.client_for(model)
 
-    watched = InstrumentedModel(router, figures)
+    watched = InstrumentedModel(clients, figures)
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(
@@ -109,13 +107,16 @@ def build_model_client(settings: Settings, figures: Figures = NO_FIGURES) -> Mod
         )
 
     return ModelClient(
-        dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=router.close
+        dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=clients.close
     )
 
 
 def shared_key_for(model: str, settings: Settings) -> str:
-    """THREADHAND_LLM_API_KEY, which goes before a provider's own key for the models of the settings, and behind it for
-    those of agents: they may be another provider's."""
+    """Returns THREADHAND_LLM_API_KEY if the model should use it, else an empty string.
+
+    It takes precedence over the provider's own key for the models in the settings, but not for those of agents, which
+    may belong to another provider.
+    """
     is_set = model in (settings.model, *settings.fallback_models)
     has_named = provider_key_name(model) in settings.provider_keys
     if has_named and not is_set and not settings.llm_base_url:
@@ -143,20 +144,20 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
 
 
 COST_REPORTING_PROVIDER = "openrouter"
-"""Says with each answer what it cost."""
+"""The provider that reports the cost with each answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpecs:
-    """`lacks` are sentences for the operator."""
+    """Limits and prices of models. `warnings` are sentences for the operator."""
 
     context_policy: ContextPolicy
     price_of: PriceOf
-    lacks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 async def load_model_specs(settings: Settings) -> ModelSpecs:
-    """The settings' own word first, then the table of known models. Raises ConfigurationError."""
+    """Reads the settings first, then the table of known models. Raises ConfigurationError."""
     window, answer = settings.context_tokens, settings.answer_tokens
     if window is not None and answer is not None and answer >= window:
         raise ConfigurationError(
@@ -165,9 +166,9 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
     own, table = _own_price(settings), await asyncio.to_thread(load_model_table)
 
     def price_of(model: str) -> Price | None:
-        # an endpoint of somebody's own has prices of its own, whatever its models are called
+        # a custom endpoint has its own prices, whatever its models are called
         listed = None if settings.llm_base_url else table.prices.get(model)
-        # the price that is set is that of models that write; vectors cost a fraction of it
+        # the configured price applies to language models; embeddings cost a fraction of it
         return listed if model == settings.embedding_model else own or listed
 
     return ModelSpecs(
@@ -175,92 +176,64 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
             limits=table.limits, window_tokens=window, answer_tokens=answer
         ),
         price_of=price_of,
-        lacks=_lacks(settings, price_of),
+        warnings=_warnings(settings, price_of),
     )
 
 
 def _own_price(settings: Settings) -> Price | None:
-    read, written = settings.price_input_per_million_usd, settings.price_output_per_million_usd
-    if read is None and written is None:
+    input_price, output_price = (
+        settings.price_input_per_million_usd,
+        settings.price_output_per_million_usd,
+    )
+    if input_price is None and output_price is None:
         return None
-    if read is None or written is None:
+    if input_price is None or output_price is None:
         raise ConfigurationError(
             "A price has two parts: set both THREADHAND_PRICE_INPUT_PER_MILLION_USD and"
             " THREADHAND_PRICE_OUTPUT_PER_MILLION_USD."
         )
     return Price(
-        input_per_million_usd=read,
-        cached_per_million_usd=read,
-        output_per_million_usd=written,
+        input_per_million_usd=input_price,
+        cached_per_million_usd=input_price,
+        output_per_million_usd=output_price,
         is_set=True,
     )
 
 
-def _lacks(settings: Settings, price_of: PriceOf) -> tuple[str, ...]:
+def _warnings(settings: Settings, price_of: PriceOf) -> tuple[str, ...]:
     if not settings.budget.is_in_dollars:
         return ()
     return tuple(
-        f"A budget in US dollars is set, but it is not known what {model} costs, so its calls count as free: set"
+        f"A budget in US dollars is set, but the price of {model} is unknown, so its calls count as free: set"
         " THREADHAND_PRICE_INPUT_PER_MILLION_USD and THREADHAND_PRICE_OUTPUT_PER_MILLION_USD, or a budget in tokens."
         for model in dict.fromkeys((settings.model, *settings.fallback_models))
-        if model and price_of(model) is None and not _tells_cost(model, settings)
+        if model and price_of(model) is None and not _reports_cost(model, settings)
     )
 
 
-def _tells_cost(model: str, settings: Settings) -> bool:
+def _reports_cost(model: str, settings: Settings) -> bool:
     if settings.llm_base_url:
         return COST_REPORTING_PROVIDER in (urlsplit(settings.llm_base_url).hostname or "")
     return model.startswith(f"{COST_REPORTING_PROVIDER}/")
 
 
 EMBEDDING_DEADLINE_SECONDS = 60.0
-TRIAL_SECONDS = 20.0
 
 
 @asynccontextmanager
 async def open_semantic_search(
     settings: Settings, database: Database
 ) -> AsyncGenerator[SemanticSearch | None, None]:
-    """None without THREADHAND_EMBEDDING_MODEL. Raises ConfigurationError where the model has no key."""
+    """Yields None without THREADHAND_EMBEDDING_MODEL. Raises ConfigurationError if the model has no key."""
     model = settings.embedding_model
     if not model:
         yield None
         return
-    source = build_embedding_client(model, settings)
+    client = build_embedding_client(model, settings)
     try:
-        yield SemanticSearch(ModelEmbedder(source, model), SqlKnowledgeVectors(database))
+        yield SemanticSearch(ModelEmbedder(client, model), SqlKnowledgeVectors(database))
     finally:
-        await source.close()
-
-
-async def tried(settings: Settings) -> tuple[Literal["ok", "fail"], str, str, str] | None:
-    """State, subject, fact and remedy for the doctor: whether the model of embeddings makes a vector of one word. None
-    where no model is set."""
-    model = settings.embedding_model
-    if not model:
-        return None
-    remedy = (
-        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
-    )
-    try:
-        source = build_embedding_client(model, settings)
-    except ConfigurationError as error:
-        return "fail", "meaning", str(error), ""
-    try:
-        async with asyncio.timeout(TRIAL_SECONDS):
-            (vector,) = await ModelEmbedder(source, model).embed(["word"], spent=_nobody)
-    except TimeoutError:
-        return "fail", "meaning", f"{model} did not answer in {TRIAL_SECONDS:g} s.", remedy
-    except ModelError as error:
-        fact = " ".join((error.detail or str(error)).split())
-        return "fail", "meaning", f"{model} makes no vectors: {fact}.", remedy
-    finally:
-        await source.close()
-    return "ok", "meaning", f"{model} makes vectors of {len(vector)} numbers.", ""
-
-
-def _nobody(_model: str, _usage: Usage) -> None:
-    """The doctor has no ledger."""
+        await client.close()
 
 
 def build_embedding_client(model: str, settings: Settings) -> OpenAIEmbeddingClient | LiteLLMClient:

@@ -1,40 +1,213 @@
-"""Everything that watches this process, put together."""
+"""Builds what observes this process: metrics, traces, health checks, and the wrappers that measure calls."""
 
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
 
-from bots.bootstrap.instrumentation import ObservabilityDeps
+import aiohttp
+from yarl import URL
+
 from bots.bootstrap.messaging import Messaging
-from bots.bootstrap.platforms import Platforms
-from bots.bootstrap.readiness import database_check, discord_check, messaging_checks, slack_check
+from bots.delivery.content import Content
+from bots.delivery.poster import DeliverySurface
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
 from bots.web.app import monitoring_app, serve_app
-from bots.web.health import MonitoringDeps
+from bots.web.health import MonitoringDeps, ReadinessCheck
+from core.domain.threads import Address
 from core.observability import Figures
+from core.ports import (
+    LLM,
+    ModelDelta,
+    ModelFinished,
+    ModelRequest,
+    OutgoingFile,
+    Precondition,
+    Reaction,
+)
+from core.run.worker import Worker
+from core.stores import Conversations
 from core.tasks import cancel, spawn
 from core.tools.catalogue import catalogue
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlBacklogs
 
+RecordPlatformCall = Callable[[str, str, int, float], None]
+"""Records one HTTP call: the platform, the method, the status (0: no response) and the duration in seconds."""
+
+_SLACK_METHOD = re.compile(r"/api/([a-z][A-Za-z.]{2,60})")
+_DISCORD_PATH = re.compile(r"/api/v\d+((?:/[^/]+){1,9})")
+_PROBE_ADDRESS = Address(
+    platform="api", workspace_id="api", channel_id="api", thread_key="readiness"
+)
+_WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservabilityDeps:
+    """`figures` receives measurements, `health` answers for this process, `limiter` delays calls to the platforms."""
+
+    figures: Figures
+    health: MonitoringDeps
+    limiter: RateLimiter
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.health.metrics
+
+
+class InstrumentedModel:
+    """Wraps a model client and times each of its calls."""
+
+    def __init__(self, llm: LLM, figures: Figures) -> None:
+        self._llm = llm
+        self._figures = figures
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        last: ModelFinished | None = None
+        start = time.monotonic()
+        with self._figures.timed("model", model=request.model) as timing:
+            async with aclosing(self._llm.stream(request)) as deltas:
+                async for delta in deltas:
+                    if timing.first_seconds is None:
+                        timing.first_seconds = time.monotonic() - start
+                    if isinstance(delta, ModelFinished):
+                        last = delta
+                        break
+                    yield delta
+        # Yielded outside the timer: the consumer closes the generator now, which would count as an abandoned call.
+        if last is not None:
+            yield last
+
+
+class InstrumentedSurface:
+    """Wraps a chat surface and times its posts, edits, uploads, lookups and reactions."""
+
+    def __init__(self, platform: str, surface: DeliverySurface, figures: Figures) -> None:
+        self._platform = platform
+        self._surface = surface
+        self._figures = figures
+
+    @property
+    def answer_limit(self) -> int:
+        return self._surface.answer_limit
+
+    @property
+    def file_bytes_max(self) -> int:
+        return self._surface.file_bytes_max
+
+    @property
+    def edit_interval_seconds(self) -> float:
+        return self._surface.edit_interval_seconds
+
+    async def post(
+        self, address: Address, content: Content, *, delivery_id: str, precondition: Precondition
+    ) -> str:
+        with self._figures.timed("delivery", platform=self._platform, action="post"):
+            return await self._surface.post(
+                address, content, delivery_id=delivery_id, precondition=precondition
+            )
+
+    async def edit(
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition
+    ) -> None:
+        with self._figures.timed("delivery", platform=self._platform, action="edit"):
+            await self._surface.edit(address, message_ref, content, precondition=precondition)
+
+    async def upload(
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition
+    ) -> str:
+        with self._figures.timed("delivery", platform=self._platform, action="upload"):
+            return await self._surface.upload(
+                address, file, delivery_id=delivery_id, precondition=precondition
+            )
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        with self._figures.timed("delivery", platform=self._platform, action="find"):
+            return await self._surface.find(address, delivery_id)
+
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        with self._figures.timed("delivery", platform=self._platform, action="react"):
+            await self._surface.react(address, message_ref, reaction, precondition=precondition)
+
+    def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
+        return self._surface.typing(address)
+
+
+def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.TraceConfig:
+    """For the HTTP client of a platform: records every attempt, including the SDK's own retries."""
+
+    def record(url: URL, method: str, status: int, context: SimpleNamespace) -> None:
+        seconds = time.monotonic() - getattr(context, "start", time.monotonic())
+        record_call(platform, platform_call_label(platform, method, url), status, seconds)
+
+    async def on_start(
+        _session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        _params: aiohttp.TraceRequestStartParams,
+    ) -> None:
+        context.start = time.monotonic()
+
+    async def on_end(
+        _session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        params: aiohttp.TraceRequestEndParams,
+    ) -> None:
+        record(params.url, params.method, params.response.status, context)
+
+    async def on_error(
+        _session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        params: aiohttp.TraceRequestExceptionParams,
+    ) -> None:
+        record(params.url, params.method, 0, context)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(on_start)
+    trace.on_request_end.append(on_end)
+    trace.on_request_exception.append(on_error)
+    return trace
+
+
+def platform_call_label(platform: str, method: str, url: URL) -> str:
+    """Names a call without ids: Slack's method, Discord's route with `*` for ids and tokens, or `other` for files."""
+    if platform == "slack":
+        found = _SLACK_METHOD.fullmatch(url.path)
+        return found[1] if found else "other"
+    found = _DISCORD_PATH.fullmatch(url.path)
+    if found is None:
+        return "other"
+    parts = found[1].split("/")[1:]
+    return f"{method} /" + "/".join(part if _WORD.fullmatch(part) else "*" for part in parts)
+
 
 @asynccontextmanager
 async def open_observability(
-    settings: Settings, database: Database, signals: Messaging
+    settings: Settings, database: Database, messaging: Messaging
 ) -> AsyncGenerator[ObservabilityDeps]:
-    """Measures while entered. Raises ConfigurationError where traces are wanted and cannot be made."""
+    """Context manager: measures inside the block. Raises ConfigurationError if tracing is not installed."""
     metrics = Metrics(
         models=(settings.model, *settings.fallback_models, settings.embedding_model),
         tools=catalogue(),
     )
     checks = {
         "database": database_check(SqlConversations(database)),
-        **messaging_checks(signals),
+        **messaging_checks(messaging),
     }
-    watch = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
+    health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
         lag = spawn(metrics.watch_loop(), name="loop lag")
         stack.push_async_callback(cancel, lag)
@@ -43,25 +216,19 @@ async def open_observability(
             figures = CombinedMetrics(
                 metrics, await stack.enter_async_context(open_tracing(settings.otel_endpoint))
             )
-        limiter = RateLimiter(signals.rates, waited=metrics.waited)
-        yield ObservabilityDeps(figures=figures, watch=watch, limiter=limiter)
-
-
-def add_platform_checks(tower: ObservabilityDeps, platforms: Platforms) -> None:
-    """This process listens to them: it is ready only while it hears them."""
-    if platforms.slack is not None:
-        tower.watch.checks["slack"] = slack_check(platforms.slack)
-    if platforms.discord is not None:
-        tower.watch.checks["discord"] = discord_check(platforms.discord)
+        limiter = RateLimiter(messaging.rates, waited=metrics.waited)
+        yield ObservabilityDeps(figures=figures, health=health, limiter=limiter)
 
 
 @asynccontextmanager
-async def serve_worker_health(tower: ObservabilityDeps, settings: Settings) -> AsyncGenerator[int]:
-    """A worker tells its health and figures where a port is set; yields the port, or 0. Raises ConfigurationError."""
+async def serve_worker_health(
+    observability: ObservabilityDeps, settings: Settings
+) -> AsyncGenerator[int]:
+    """Serves a worker's health and metrics if a port is set. Yields the port, or 0. Raises ConfigurationError."""
     if settings.worker_http_port is None:
         yield 0
         return
-    app = monitoring_app(tower.watch, settings.api_token.get_secret_value())
+    app = monitoring_app(observability.health, settings.api_token.get_secret_value())
     async with serve_app(
         app,
         host=settings.http_host,
@@ -69,3 +236,30 @@ async def serve_worker_health(tower: ObservabilityDeps, settings: Settings) -> A
         setting="THREADHAND_WORKER_HTTP_PORT",
     ) as port:
         yield port
+
+
+def database_check(conversations: Conversations) -> ReadinessCheck:
+    async def check() -> str:
+        await conversations.find(_PROBE_ADDRESS)
+        return ""
+
+    return check
+
+
+def messaging_checks(messaging: Messaging) -> dict[str, ReadinessCheck]:
+    ping = messaging.ping
+    if ping is None:
+        return {}
+
+    async def check() -> str:
+        await ping()
+        return ""
+
+    return {"redis": check}
+
+
+def worker_check(worker: Worker) -> ReadinessCheck:
+    async def check() -> str:
+        return worker.ailment()
+
+    return check

@@ -1,110 +1,149 @@
-"""The chat platforms of the settings, and what the rest of the program has of them."""
+"""Builds the chat platforms that the settings configure, and their health checks."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from bots.bootstrap.inbound import build_access_policy
-from bots.bootstrap.instrumentation import InstrumentedSurface, ObservabilityDeps, build_http_trace
+from bots.bootstrap.observability import InstrumentedSurface, ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
 from bots.delivery.poster import DeliverySurface
-from bots.discord.app import DiscordApp
-from bots.discord.gateway.cursors import CursorStore
 from bots.inbound.receiver import Receive
 from bots.settings import Settings
 from bots.settings.discord import parse_shards
-from bots.slack.app import OnWorkspaceUninstall, SlackApp
-from bots.slack.install.flow import InstallFlow
-from bots.slack.install.oauth import OAuthClient
-from bots.slack.install.tokens import TokenCipher, TokenStore
-from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.files import FileRefSigner
+from bots.web.health import ReadinessCheck
 from core.ports import FileSource, ThreadTalk
+
+if TYPE_CHECKING:
+    from bots.discord.app import DiscordApp
+    from bots.discord.gateway.cursors import CursorStore
+    from bots.slack.app import OnWorkspaceUninstall, SlackApp
+    from bots.slack.install.flow import InstallFlow
+    from bots.slack.install.tokens import TokenStore
+    from bots.slack.web_api.client import SlackClient
 
 
 @dataclass(slots=True)
 class Platforms:
-    """Filled before anything starts; by platform name."""
+    """The chat platforms; the mappings are by platform name and complete before anything starts."""
 
-    sources: dict[str, FileSource]
+    file_sources: dict[str, FileSource]
     surfaces: dict[str, DeliverySurface] = field(default_factory=dict[str, DeliverySurface])
-    talks: dict[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
-    slack: SlackApp | None = None
-    discord: DiscordApp | None = None
+    thread_talks: dict[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
+    slack: "SlackApp | None" = None
+    discord: "DiscordApp | None" = None
 
 
 def add_slack(
     platforms: Platforms,
     settings: Settings,
     receive: Receive,
-    tower: ObservabilityDeps,
+    observability: ObservabilityDeps,
     stores: Stores,
-    on_uninstall: OnWorkspaceUninstall,
+    on_uninstall: "OnWorkspaceUninstall",
 ) -> None:
-    """Nothing where the settings name no Slack. `on_uninstall`: told of a workspace that took the bot away."""
+    """Adds Slack if it is configured. Raises ConfigurationError."""
     if settings.slack_mode == "off":
         return
-    desk = SlackInstallDeps(settings, stores) if settings.slack_client_id else None
+    # imported only if Slack is configured: the SDK costs 0.3 s
+    from bots.slack.app import SlackApp
+
+    installs = SlackInstallDeps(settings, stores) if settings.slack_client_id else None
     app = platforms.slack = SlackApp(
         bot_token=settings.slack_bot_token.get_secret_value(),
         app_token=settings.slack_app_token.get_secret_value() or None,
         signing_secret=settings.slack_signing_secret.get_secret_value() or None,
         api_url=settings.slack_api_url,
         receive=receive,
-        trace=build_http_trace("slack", tower.metrics.called),
+        trace=build_http_trace("slack", observability.metrics.called),
         groups=settings.allowed_roles,
-        tokens=desk.tokens if desk else None,
-        install=desk.install if desk else None,
-        limiter=tower.limiter,
+        tokens=installs.tokens if installs else None,
+        install=installs.install if installs else None,
+        limiter=observability.limiter,
         on_uninstall=on_uninstall,
         inbox=stores.inbox,
     )
-    platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, tower.figures)
-    platforms.sources["slack"] = app.files
-    platforms.talks["slack"] = app.thread_history
+    platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, observability.figures)
+    platforms.file_sources["slack"] = app.files
+    platforms.thread_talks["slack"] = app.thread_history
 
 
 def add_discord(
     platforms: Platforms,
     settings: Settings,
     receive: Receive,
-    cursors: CursorStore,
+    cursors: "CursorStore",
     agents: Mapping[str, str],
-    tower: ObservabilityDeps,
-    on_uninstall: OnWorkspaceUninstall,
+    observability: ObservabilityDeps,
+    on_uninstall: "OnWorkspaceUninstall",
 ) -> None:
-    """Nothing where the settings name no Discord. `agents` are offered in menus, by name."""
+    """Adds Discord if it is configured. `agents` are descriptions by agent id, for the menus of commands."""
     if not settings.discord_token.get_secret_value():
         return
+    # imported only if Discord is configured: the SDK costs 0.3 s
+    from bots.discord.app import DiscordApp
+
     app = platforms.discord = DiscordApp(
         token=settings.discord_token.get_secret_value(),
         receive=receive,
         cursors=cursors,
         api_url=settings.discord_api_url,
         agents=agents,
-        trace=build_http_trace("discord", tower.metrics.called),
+        trace=build_http_trace("discord", observability.metrics.called),
         needs_roles=bool(settings.allowed_roles),
         on_uninstall=on_uninstall,
         shards=parse_shards(settings.discord_shards) if settings.discord_shards else None,
     )
-    app.client.rest.call_limiter.limiter = tower.limiter
-    platforms.surfaces["discord"] = InstrumentedSurface("discord", app.surface, tower.figures)
-    platforms.sources["discord"] = app.files
-    platforms.talks["discord"] = app.thread_history
+    app.client.rest.call_limiter.limiter = observability.limiter
+    platforms.surfaces["discord"] = InstrumentedSurface(
+        "discord", app.surface, observability.figures
+    )
+    platforms.file_sources["discord"] = app.files
+    platforms.thread_talks["discord"] = app.thread_history
+
+
+def add_platform_checks(observability: ObservabilityDeps, platforms: Platforms) -> None:
+    """Makes the readiness of this process depend on its connections to the platforms."""
+    if platforms.slack is not None:
+        observability.health.checks["slack"] = slack_check(platforms.slack)
+    if platforms.discord is not None:
+        observability.health.checks["discord"] = discord_check(platforms.discord)
+
+
+def slack_check(slack: "SlackApp") -> ReadinessCheck:
+    async def check() -> str:
+        return "" if await slack.is_connected() else "It is not connected just now."
+
+    return check
+
+
+def discord_check(discord: "DiscordApp") -> ReadinessCheck:
+    async def check() -> str:
+        return "" if discord.is_ready else "It is not connected just now."
+
+    return check
 
 
 class SlackInstallDeps:
-    """`tokens` are those that are stored, `install` is how they come there. Raises ConfigurationError."""
+    """What a Slack app needs that workspaces install themselves: `install` obtains tokens, `tokens` stores them."""
+
+    tokens: "TokenStore"
+    install: "InstallFlow"
 
     def __init__(self, settings: Settings, stores: Stores) -> None:
+        from bots.slack.install.flow import InstallFlow
+        from bots.slack.install.oauth import OAuthClient
+        from bots.slack.install.tokens import TokenCipher, TokenStore
+        from bots.slack.web_api.files import FileRefSigner
+
         self._api_url = settings.slack_api_url
         oauth = OAuthClient(
-            client=self._client(""),
+            client=self._build_client(""),
             client_id=settings.slack_client_id,
             client_secret=settings.slack_client_secret.get_secret_value(),
         )
         token_cipher = TokenCipher(settings.token_keys)
-        policy = build_access_policy(settings)
         self.tokens = TokenStore(
             installations=stores.installations,
             token_cipher=token_cipher,
@@ -118,9 +157,11 @@ class SlackInstallDeps:
             claim_store=stores.inbox,
             public_url=settings.public_url,
             secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
-            is_allowed=policy.admits_workspace,
-            new_client=self._client,
+            is_allowed=build_access_policy(settings).admits_workspace,
+            new_client=self._build_client,
         )
 
-    def _client(self, token: str) -> SlackClient:
+    def _build_client(self, token: str) -> "SlackClient":
+        from bots.slack.web_api.client import SlackClient
+
         return SlackClient(bot_token=token, api_url=self._api_url)

@@ -1,4 +1,4 @@
-"""The one place that names adapters: puts the program together from its settings, starts it, and takes it down."""
+"""Builds the program from its settings, starts it and stops it. Only this package names adapters."""
 
 import asyncio
 import gc
@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from yarl import URL
 
@@ -14,27 +15,23 @@ from bots.bootstrap import background_jobs
 from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
 from bots.bootstrap.engine import EngineDeps, build_engine
 from bots.bootstrap.inbound import build_reception, handle_uninstall
-from bots.bootstrap.instrumentation import ObservabilityDeps
 from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.model_clients import build_model_client, load_model_specs, missing_key_warnings
 from bots.bootstrap.observability import (
-    add_platform_checks,
+    ObservabilityDeps,
     open_observability,
     serve_worker_health,
+    worker_check,
 )
-from bots.bootstrap.platforms import Platforms, add_discord, add_slack
-from bots.bootstrap.readiness import worker_check
+from bots.bootstrap.platforms import Platforms, add_discord, add_platform_checks, add_slack
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import open_stores
 from bots.bootstrap.worker_locks import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
-from bots.discord.app import DiscordApp
 from bots.inbound.agents import new_roster
-from bots.inbound.receiver import ActionReceiver
 from bots.settings import Settings
-from bots.slack.app import SlackApp
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
 from bots.web.links import SignedLinks, link_secret, local_url
@@ -48,55 +45,98 @@ from core.tasks import cancel, spawn
 from core.web_access.guard import is_loopback
 from storage.sql.database import migrate
 
+if TYPE_CHECKING:
+    from bots.discord.app import DiscordApp
+    from bots.slack.app import SlackApp
+
 log = logging.getLogger(__name__)
 
+Jobs = dict[str, Coroutine[object, object, None]]
+
 HTTP_API_PERSON = Person(person_id="api", name="HTTP API")
+NO_LINKS = (
+    "This worker creates no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to the address of the"
+    " bot's HTTP server."
+)
+UNSHARED = (
+    "Links are signed with a secret in this data folder, so other processes that do not share the folder refuse them:"
+    " set THREADHAND_LINK_SECRET to the same text for every process."
+)
+OPEN_BEHIND_A_PROXY = (
+    "The proxy in front of THREADHAND_PUBLIC_URL may hide where requests come from: set THREADHAND_API_TOKEN, or let"
+    " the proxy block paths that begin with /api/ or /metrics."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProgram:
-    """The program as it runs. `sandbox` names the provider in use; `lacks` says in sentences what is off."""
+    """The running program. `sandbox` names the provider; `warnings` are sentences about what is off and why."""
 
     http_port: int
     sandbox: str
-    lacks: tuple[str, ...]
-    slack: SlackApp | None
-    discord: DiscordApp | None
+    warnings: tuple[str, ...]
+    slack: "SlackApp | None"
+    discord: "DiscordApp | None"
     worker_id: str
 
 
 async def serve(settings: Settings, *, with_worker: bool) -> None:
-    """Serves whatever is configured until it is cancelled. Raises ConfigurationError."""
+    """Serves everything that is configured until it is cancelled. Raises ConfigurationError."""
     if not with_worker:
         require_shared_servers(settings)
     async with run_program(settings, with_worker=with_worker) as program:
-        for sentence in (*program.lacks, *startup_warnings(settings)):
+        for sentence in (*program.warnings, *startup_warnings(settings)):
             log.warning(sentence)
-        _spare_collections()
+        _freeze_startup_objects()
         if program.discord is not None:
             await program.discord.wait()
         await asyncio.Event().wait()
 
 
-def _spare_collections() -> None:
-    """Takes what the start has made out of later garbage collections: each would hold up everything for 0.1 s."""
-    gc.collect()
-    gc.freeze()
-
-
 async def serve_worker(settings: Settings) -> None:
-    """Executes runs that other processes take in and show, until it is cancelled. Raises ConfigurationError."""
+    """Executes runs for bots in other processes until it is cancelled. Raises ConfigurationError."""
     require_shared_servers(settings)
-    async with run_program(settings, with_front=False) as program:
-        for sentence in (*program.lacks, *worker_startup_warnings(settings)):
+    async with run_program(settings, with_chat=False) as program:
+        for sentence in (*program.warnings, *worker_startup_warnings(settings)):
             log.warning(sentence)
-        _spare_collections()
+        _freeze_startup_objects()
         await asyncio.Event().wait()
 
 
 async def migrate_database(settings: Settings) -> None:
-    """Brings the database up to this version."""
+    """Migrates the database to this version's schema. Raises ConfigurationError."""
     await migrate(settings.storage_url)
+
+
+def startup_warnings(settings: Settings) -> list[str]:
+    """Sentences about settings that admit no one, or expose the program to too many."""
+    has_chat = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
+    access = (
+        settings.no_access_warning
+        if has_chat
+        else "Neither Slack nor Discord is set up: only the HTTP API serves."
+    )
+    is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
+    is_open = is_public and not settings.api_token.get_secret_value()
+    warnings = (access, OPEN_BEHIND_A_PROXY if is_open else "", _link_secret_warning(settings))
+    return [one for one in warnings if one]
+
+
+def worker_startup_warnings(settings: Settings) -> list[str]:
+    """The same for a process that only executes runs."""
+    no_links = "" if settings.public_url else NO_LINKS
+    return [one for one in (no_links, _link_secret_warning(settings)) if one]
+
+
+def _link_secret_warning(settings: Settings) -> str:
+    is_shared = settings.redis_url and not settings.link_secret.get_secret_value()
+    return UNSHARED if is_shared else ""
+
+
+def _freeze_startup_objects() -> None:
+    """Freezes start-up objects so that full collections skip them (saves 0.1 s pauses)."""
+    gc.collect()
+    gc.freeze()
 
 
 @asynccontextmanager
@@ -104,11 +144,14 @@ async def run_program(
     settings: Settings,
     *,
     with_worker: bool = True,
-    with_front: bool = True,
+    with_chat: bool = True,
     queue: RunQueue | None = None,
 ) -> AsyncGenerator[RunningProgram, None]:
-    """The program while entered: what executes runs, and what takes them in and shows them.
-    `queue`: not that of the settings. Raises ConfigurationError with one sentence for what keeps it from starting.
+    """Context manager: the program runs inside the block.
+
+    `with_worker`: this process executes runs. `with_chat`: it receives messages, delivers results and serves HTTP.
+    `queue` replaces the queue that the settings choose. Raises ConfigurationError with one sentence for each problem
+    that keeps it from starting.
     """
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
@@ -117,130 +160,155 @@ async def run_program(
         sandboxes = await build_sandboxes(settings, stores.sandboxes)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
-        tower = await stack.enter_async_context(
-            open_observability(settings, stores.database, stores.wires)
+        observability = await stack.enter_async_context(
+            open_observability(settings, stores.database, stores.messaging)
         )
-        mind = build_model_client(settings, tower.figures)
-        stack.push_async_callback(mind.close)
-        servers = build_mcp_tools(settings)
-        stack.push_async_callback(servers.close)
-        known = await load_model_specs(settings)
-        roster = new_roster(settings, stores.agents, servers.names)
-        charge = till(known.price_of, tower.figures)
+        model_client = build_model_client(settings, observability.figures)
+        stack.push_async_callback(model_client.close)
+        mcp_tools = build_mcp_tools(settings)
+        stack.push_async_callback(mcp_tools.close)
+        model_specs = await load_model_specs(settings)
+        roster = new_roster(settings, stores.agents, mcp_tools.server_names)
+        charge = till(model_specs.price_of, observability.figures)
         agent_knowledge = AgentKnowledgeSync(
             roster.files, stores.library.reporting_usage_to(charge)
         )
         stack.push_async_callback(agent_knowledge.close)
-        parts = EngineDeps(
+        deps = EngineDeps(
             settings=settings,
             stores=stores,
             sandboxes=sandboxes,
-            mind=mind,
-            servers=servers,
-            known=known,
+            model_client=model_client,
+            model_specs=model_specs,
+            mcp_tools=mcp_tools,
             roster=roster,
             agent_knowledge=agent_knowledge,
-            figures=tower.figures,
+            figures=observability.figures,
         )
-        program = _ProgramBuilder(parts, tower)
-        yield await program.start(stack, with_worker=with_worker, with_front=with_front)
+        builder = _ProgramBuilder(deps, observability)
+        yield await builder.start(stack, with_worker=with_worker, with_chat=with_chat)
 
 
 class _ProgramBuilder:
-    """Puts reception, delivery, worker and platforms together, in the order in which they may start."""
+    """Builds inbound handling, delivery, worker and platforms, and starts them in a safe order."""
 
-    def __init__(self, parts: EngineDeps, tower: ObservabilityDeps) -> None:
-        self._parts = parts
-        self._tower = tower
-        self._settings = settings = parts.settings
-        self._stores = parts.stores
-        self._sandboxes = parts.sandboxes
+    def __init__(self, deps: EngineDeps, observability: ObservabilityDeps) -> None:
+        self._deps = deps
+        self._observability = observability
+        self._settings = settings = deps.settings
+        self._stores = deps.stores
+        self._sandboxes = deps.sandboxes
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
-        self._platforms = Platforms(sources={"api": UploadSource(self._spool)})
+        self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
         secret = link_secret(settings.data_dir, settings.link_secret.get_secret_value())
         self._links = SignedLinks(secret, settings.public_url, settings.expose_domain)
-        self._delivery = RunDelivery(self._showroom())
-        self._reception = self._front()
+        self._delivery = RunDelivery(self._delivery_deps())
+        self._reception = build_reception(
+            settings,
+            deps.stores,
+            sandboxes=deps.sandboxes.provider,
+            file_sources=self._platforms.file_sources,
+            roster=deps.roster,
+            wake_delivery=self._delivery.wake,
+            charge=till(deps.model_specs.price_of, deps.figures),
+        )
 
     async def start(
-        self, stack: AsyncExitStack, *, with_worker: bool, with_front: bool
+        self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool
     ) -> RunningProgram:
-        """What speaks to people starts last and ends first, so that nothing comes in that nobody could keep."""
+        """Starts the platforms last and stops them first, so that no input arrives that could not be stored."""
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
         await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
-        platforms = self._connect_platforms()
-        if with_front:
-            add_platform_checks(self._tower, platforms)
-            port = await self._serve(stack, platforms.slack)
+        platforms = self._build_platforms()
+        if with_chat:
+            add_platform_checks(self._observability, platforms)
+            port = await self._serve_http(stack, platforms.slack)
         else:
-            port = await stack.enter_async_context(serve_worker_health(self._tower, self._settings))
-        self._execute(stack, with_worker=with_worker)
+            port = await stack.enter_async_context(
+                serve_worker_health(self._observability, self._settings)
+            )
+        if with_worker:
+            self._start_worker(stack)
+        else:
+            self._start_jobs(stack, self._jobs_without_worker())
         for platform in (platforms.slack, platforms.discord):
             if platform is not None:
-                await (platform.start() if with_front else platform.sign_in())
+                await (platform.start() if with_chat else platform.sign_in())
                 stack.push_async_callback(platform.close)
-        if with_front:
+        if with_chat:
             self._delivery.start()
             drain_seconds = self._settings.drain_seconds
             stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
-        asks, patience_hours = self._stores.asks, self._settings.approval_hours
-        self._ever(stack, background_jobs.delete_old_events(self._stores.journal), "event sweeper")
-        audit, days = self._stores.audit, self._settings.audit_days
-        self._ever(stack, background_jobs.delete_old_audit_entries(audit, days), "audit sweeper")
-        self._ever(
-            stack, background_jobs.delete_old_dedupe_keys(self._stores.inbox), "sweeper of keys"
-        )
-        left = build_mcp_sessions(self._settings, self._stores, self._sandboxes.provider)
-        self._ever(stack, background_jobs.delete_dead_mcp_sessions(left), "sweeper of sessions")
-        self._ever(
-            stack, background_jobs.expire_old_approvals(asks, patience_hours), "approval sweeper"
-        )
+        self._start_jobs(stack, self._jobs())
         return RunningProgram(
             http_port=port,
             sandbox=self._sandboxes.name,
-            lacks=self._lacks(),
+            warnings=self._warnings(),
             slack=platforms.slack,
             discord=platforms.discord,
             worker_id=self._worker_id,
         )
 
-    def _execute(self, stack: AsyncExitStack, *, with_worker: bool) -> None:
-        if with_worker:
-            runs = self._worker()
-            self._tower.watch.checks["worker"] = worker_check(runs)
-            runs.start()
-            stack.push_async_callback(runs.close, drain_seconds=self._settings.drain_seconds)
-            return
-        stores = self._stores
-        self._ever(
-            stack, background_jobs.send_heartbeats(stores.claims, self._worker_id), "heartbeat"
+    def _start_worker(self, stack: AsyncExitStack) -> None:
+        self._deps.mcp_tools.start_connecting()
+        self._deps.agent_knowledge.start()
+        engine = build_engine(
+            self._deps,
+            worker_id=self._worker_id,
+            file_sources=self._platforms.file_sources,
+            thread_talks=self._platforms.thread_talks,
+            preview_url=self._links.preview,
+            port_url=self._links.port,
+            takeover_url=self._links.takeover,
         )
-        if self._settings.modal_worker_app:
-            self._ever(
-                stack,
-                background_jobs.requeue_orphaned_runs(stores.claims, stores.queue),
-                "look for runs",
-            )
+        worker = Worker(engine, self._stores.queue)
+        self._observability.health.checks["worker"] = worker_check(worker)
+        worker.start()
+        stack.push_async_callback(worker.close, drain_seconds=self._settings.drain_seconds)
 
-    def _connect_platforms(self) -> Platforms:
+    def _jobs(self) -> Jobs:
+        settings, stores = self._settings, self._stores
+        sessions = build_mcp_sessions(settings, stores, self._sandboxes.provider)
+        return {
+            "delete old events": background_jobs.delete_old_events(stores.journal),
+            "delete old audit entries": background_jobs.delete_old_audit_entries(
+                stores.audit, settings.audit_days
+            ),
+            "delete old dedupe keys": background_jobs.delete_old_dedupe_keys(stores.inbox),
+            "delete dead MCP sessions": background_jobs.delete_dead_mcp_sessions(sessions),
+            "expire old approvals": background_jobs.expire_old_approvals(
+                stores.asks, settings.approval_hours
+            ),
+        }
+
+    def _jobs_without_worker(self) -> Jobs:
+        """A worker sends heartbeats and finds orphaned runs itself; functions at Modal find none."""
+        claims, queue = self._stores.claims, self._stores.queue
+        jobs: Jobs = {"heartbeat": background_jobs.send_heartbeats(claims, self._worker_id)}
+        if self._settings.modal_worker_app:
+            jobs["requeue orphaned runs"] = background_jobs.requeue_orphaned_runs(claims, queue)
+        return jobs
+
+    def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
+        for name, job in jobs.items():
+            stack.push_async_callback(cancel, spawn(job, name=name))
+
+    def _build_platforms(self) -> Platforms:
         settings, receive, platforms = self._settings, self._reception.receive, self._platforms
-        latest = self._parts.roster.files.latest
+        latest = self._deps.roster.files.latest
         agents = {agent_id: agent.description for agent_id, agent in latest.items()}
-        left = partial(handle_uninstall, reception=self._reception, stores=self._stores)
-        add_slack(platforms, settings, receive, self._tower, self._stores, left)
-        inbox = self._stores.inbox
-        add_discord(platforms, settings, receive, inbox, agents, self._tower, left)
+        on_uninstall = partial(handle_uninstall, reception=self._reception, stores=self._stores)
+        add_slack(platforms, settings, receive, self._observability, self._stores, on_uninstall)
+        cursors = self._stores.inbox
+        add_discord(
+            platforms, settings, receive, cursors, agents, self._observability, on_uninstall
+        )
         return platforms
 
-    def _ever(
-        self, stack: AsyncExitStack, chore: Coroutine[object, object, None], name: str
-    ) -> None:
-        stack.push_async_callback(cancel, spawn(chore, name=name))
-
-    async def _serve(self, stack: AsyncExitStack, slack: SlackApp | None) -> int:
+    async def _serve_http(self, stack: AsyncExitStack, slack: "SlackApp | None") -> int:
         host = self._settings.http_host
-        web = web_app(self._web_ports(), self._tower.watch)
+        web = web_app(self._web_ports(), self._observability.health)
         if slack is not None:
             web.add_routes(slack.http_routes())
         port = await stack.enter_async_context(
@@ -249,27 +317,12 @@ class _ProgramBuilder:
         self._links.public_url = self._links.public_url or local_url(host, port)
         return port
 
-    def _worker(self) -> Worker:
-        parts = self._parts
-        parts.servers.warm()
-        parts.agent_knowledge.warm()
-        engine = build_engine(
-            parts,
-            worker_id=self._worker_id,
-            file_sources=self._platforms.sources,
-            thread_talks=self._platforms.talks,
-            preview_url=self._links.preview,
-            port_url=self._links.port,
-            takeover_url=self._links.takeover,
-        )
-        return Worker(engine, self._stores.queue)
+    def _warnings(self) -> tuple[str, ...]:
+        deps = self._deps
+        missing_keys = missing_key_warnings(deps.roster.files.latest.values(), self._settings)
+        return (*deps.sandboxes.warnings, *deps.model_specs.warnings, *missing_keys)
 
-    def _lacks(self) -> tuple[str, ...]:
-        parts = self._parts
-        agents = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
-        return (*parts.sandboxes.lacks, *parts.known.lacks, *agents)
-
-    def _showroom(self) -> DeliveryDeps:
+    def _delivery_deps(self) -> DeliveryDeps:
         stores = self._stores
         return DeliveryDeps(
             worker_id=self._worker_id,
@@ -280,17 +333,6 @@ class _ProgramBuilder:
             bus=stores.bus,
             sandboxes=self._sandboxes.provider,
             link_for=self._links.file,
-        )
-
-    def _front(self) -> ActionReceiver:
-        return build_reception(
-            self._settings,
-            self._stores,
-            sandboxes=self._sandboxes.provider,
-            sources=self._platforms.sources,
-            roster=self._parts.roster,
-            wake_delivery=self._delivery.wake,
-            charge=till(self._parts.known.price_of, self._parts.figures),
         )
 
     def _web_ports(self) -> WebDeps:
@@ -311,44 +353,3 @@ class _ProgramBuilder:
 
     async def _stop(self, run_id: str) -> bool:
         return not (await self._reception.stop(run_id, by=HTTP_API_PERSON)).is_ignored
-
-
-NO_LINKS = (
-    "This worker makes no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to where people reach"
-    " the bot's HTTP server."
-)
-UNSHARED = (
-    "Links are signed with the secret of this data folder and open only where it is shared: set THREADHAND_LINK_SECRET"
-    " to the same text for every process."
-)
-OPEN_BEHIND_A_PROXY = (
-    "What leads people to THREADHAND_PUBLIC_URL may hide who asks: set THREADHAND_API_TOKEN, or let the proxy pass"
-    " nothing on that begins with /api/ or /metrics."
-)
-
-
-def startup_warnings(settings: Settings) -> list[str]:
-    """Settings that leave the program without people, or open to too many."""
-    is_live = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
-    told = [
-        settings.no_access_warning
-        if is_live
-        else "Neither Slack nor Discord is set up: only the HTTP API serves."
-    ]
-    return [one for one in (*told, _proxy_remark(settings), _secret_remark(settings)) if one]
-
-
-def worker_startup_warnings(settings: Settings) -> list[str]:
-    """The same for a process that only works."""
-    no_links = "" if settings.public_url else NO_LINKS
-    return [one for one in (no_links, _secret_remark(settings)) if one]
-
-
-def _proxy_remark(settings: Settings) -> str:
-    is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
-    return OPEN_BEHIND_A_PROXY if is_public and not settings.api_token.get_secret_value() else ""
-
-
-def _secret_remark(settings: Settings) -> str:
-    shares = settings.redis_url and not settings.link_secret.get_secret_value()
-    return UNSHARED if shares else ""

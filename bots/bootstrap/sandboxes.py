@@ -1,4 +1,5 @@
-"""Choosing the sandbox: what the settings name, tried once at the start, never weaker in silence."""
+"""Builds the sandbox provider that the settings choose. It is tried once; it is never silently replaced by a weaker
+one."""
 
 import hashlib
 from collections.abc import Callable
@@ -48,36 +49,34 @@ IDLE_MARGIN_SECONDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxDeps:
-    """The provider in use, or None. `lacks` are sentences for the operator, `for_the_model` one for the prompt.
+    """The provider in use, or None. `warnings` are sentences for the operator, `prompt_text` is for the model.
 
-    `has_browser`: a browser was found for its sandboxes, or their image is not made without one. `found` says in
-    sentences what else was found in them, empty as long as nobody has looked.
+    `has_browser`: sandboxes have a browser, as far as is known before the first one starts. `found_text()` describes
+    the programs found in the sandboxes; it is empty until one has started.
     """
 
     name: str
     provider: SandboxProvider | None
-    lacks: tuple[str, ...] = ()
-    for_the_model: str = NO_SANDBOX
+    warnings: tuple[str, ...] = ()
+    prompt_text: str = NO_SANDBOX
     has_browser: bool = False
-    found: Callable[[], str] = str
+    found_text: Callable[[], str] = str
 
 
 async def build_sandboxes(settings: Settings, records: SandboxRecords) -> SandboxDeps:
-    """`records` is where sandboxes that outlive this process are remembered.
-
-    Raises ConfigurationError for a sandbox that this version does not have."""
+    """`records` remembers sandboxes that outlive this process. Raises ConfigurationError."""
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
-            egress = _egress(settings)
-            jails = LocalSandboxProvider(folder, egress=egress, patience=_patience(settings))
+            egress = _build_egress(settings)
+            jails = LocalSandboxProvider(folder, egress=egress, patience=_idle_limits(settings))
             tried = await jails.probe()
             if tried.ok:
                 jails.life.begin()
                 return _local(jails, egress.policy)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-            return SandboxDeps(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+            return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
         case "unsafe-process":
             warning = (
                 "THE SANDBOX IS OFF: commands of the model run as plain processes of this machine, "
@@ -86,11 +85,11 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             return SandboxDeps(
                 name="unsafe-process",
                 provider=UnsafeProcessProvider(folder),
-                lacks=(warning,),
-                for_the_model=IN_SANDBOX.format(network=OF_THE_MACHINE),
+                warnings=(warning,),
+                prompt_text=IN_SANDBOX.format(network=OF_THE_MACHINE),
             )
         case "none":
-            return SandboxDeps(name="none", provider=None, for_the_model=NO_SANDBOX)
+            return SandboxDeps(name="none", provider=None, prompt_text=NO_SANDBOX)
         case "modal":
             return await _modal(settings, records)
         case "docker":
@@ -98,13 +97,13 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
 
 
 def _local(jails: LocalSandboxProvider, policy: EgressPolicy) -> SandboxDeps:
-    told = IN_SANDBOX.format(network=_way_out(policy))
+    text = IN_SANDBOX.format(network=_proxy_text(policy))
     if not jails.browser_lack:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
-        told = f"{told} {browser}"
-        return SandboxDeps(name="local", provider=jails, for_the_model=told, has_browser=True)
+        text = f"{text} {browser}"
+        return SandboxDeps(name="local", provider=jails, prompt_text=text, has_browser=True)
     off = f"The browser tools are off: {jails.browser_lack}"
-    return SandboxDeps(name="local", provider=jails, lacks=(off,), for_the_model=told)
+    return SandboxDeps(name="local", provider=jails, warnings=(off,), prompt_text=text)
 
 
 async def _docker(settings: Settings) -> SandboxDeps:
@@ -112,21 +111,21 @@ async def _docker(settings: Settings) -> SandboxDeps:
     tried = await provider.probe()
     if tried.ok:
         await provider.begin()
-        told = IN_SANDBOX.format(network=NO_WAY_OUT)
-        return SandboxDeps(name="docker", provider=provider, for_the_model=told)
+        text = IN_SANDBOX.format(network=NO_WAY_OUT)
+        return SandboxDeps(name="docker", provider=provider, prompt_text=text)
     await provider.close()
     off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-    return SandboxDeps(name="none", provider=None, lacks=(off,), for_the_model=NO_SANDBOX)
+    return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
 
 
 def build_docker_sandboxes(settings: Settings) -> DockerSandboxProvider:
-    """The provider `docker`; nothing is started."""
+    """Builds the provider `docker` without starting anything."""
     plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
-    return DockerSandboxProvider(plan, folder, patience=_patience(settings))
+    return DockerSandboxProvider(plan, folder, patience=_idle_limits(settings))
 
 
-def _egress(settings: Settings) -> EgressConfig:
+def _build_egress(settings: Settings) -> EgressConfig:
     """Raises ConfigurationError."""
     try:
         policy = parse_egress_policy(settings.sandbox_egress)
@@ -136,7 +135,7 @@ def _egress(settings: Settings) -> EgressConfig:
     return EgressConfig(policy=policy, guard=AddressGuard(allowed))
 
 
-def _way_out(policy: EgressPolicy) -> str:
+def _proxy_text(policy: EgressPolicy) -> str:
     if not policy.is_open:
         return NO_WAY_OUT
     places = "the internet"
@@ -146,8 +145,10 @@ def _way_out(policy: EgressPolicy) -> str:
 
 
 async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
-    """Stays on where Modal does not answer just now: it may at the first need."""
-    from sandbox.modal.provider import ModalSandboxProvider  # half a second, for those who use it
+    """Keeps the provider even if Modal does not answer now, because it may answer when the first sandbox starts."""
+    from sandbox.modal.provider import (
+        ModalSandboxProvider,  # imported only if it is used: it costs 0.5 s
+    )
 
     provider = ModalSandboxProvider(build_modal_plan(settings), records)
     add_log_secrets(provider.secrets)
@@ -158,21 +159,21 @@ async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     return SandboxDeps(
         name="modal",
         provider=provider,
-        lacks=() if tried.ok else (lack,),
-        for_the_model=AT_MODAL.format(network=_network(settings.modal_egress)),
+        warnings=() if tried.ok else (lack,),
+        prompt_text=AT_MODAL.format(network=_modal_network_text(settings.modal_egress)),
         has_browser=True,
-        found=lambda: " ".join(
-            _listed(provider.found.programs, provider.found.modules)
-            + _browser(provider.found.has_browser, settings.modal_egress)
+        found_text=lambda: " ".join(
+            _programs_text(provider.found.programs, provider.found.modules)
+            + _browser_text(provider.found.has_browser, settings.modal_egress)
         ),
     )
 
 
 def build_modal_plan(settings: Settings) -> ModalConfig:
-    """What the settings want of Modal's sandboxes."""
+    """Translates the settings into the plan for sandboxes at Modal."""
     return ModalConfig(
         app=settings.modal_app,
-        home=_home(settings.storage_url),
+        home=_database_hash(settings.storage_url),
         cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
         memory_mebibytes=(
             settings.modal_memory_mebibytes,
@@ -182,25 +183,25 @@ def build_modal_plan(settings: Settings) -> ModalConfig:
         start_seconds=settings.modal_start_seconds,
         snapshot_days=settings.modal_snapshot_days,
         idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,
-        patience=replace(_patience(settings), lifetime_seconds=LIFETIME_SECONDS),
+        patience=replace(_idle_limits(settings), lifetime_seconds=LIFETIME_SECONDS),
     )
 
 
-def _patience(settings: Settings) -> LifecyclePolicy:
+def _idle_limits(settings: Settings) -> LifecyclePolicy:
     return LifecyclePolicy(
         stop_after_seconds=settings.sandbox_stop_minutes * 60,
         archive_after_seconds=settings.sandbox_archive_minutes * 60,
     )
 
 
-def _home(storage_url: str) -> str:
-    """The same for all processes that share the database, and without its password."""
-    place = urlsplit(storage_url)
-    told = f"{place.hostname} {place.port} {place.path} {place.query}"
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+def _database_hash(storage_url: str) -> str:
+    """Returns a hash that is the same for all processes that share the database. The password is not part of it."""
+    url = urlsplit(storage_url)
+    text = f"{url.hostname} {url.port} {url.path} {url.query}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _network(egress: tuple[str, ...]) -> str:
+def _modal_network_text(egress: tuple[str, ...]) -> str:
     if not egress:
         return NO_WAY_OUT
     if "*" in egress:
@@ -208,12 +209,12 @@ def _network(egress: tuple[str, ...]) -> str:
     return f"of the internet it can reach {', '.join(egress)} alone"
 
 
-def _listed(programs: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
-    told = [f"It has {', '.join(programs)}."] if programs else []
-    return [*told, f"Python has {', '.join(modules)}."] if modules else told
+def _programs_text(programs: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
+    text = [f"It has {', '.join(programs)}."] if programs else []
+    return [*text, f"Python has {', '.join(modules)}."] if modules else text
 
 
-def _browser(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
+def _browser_text(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
     if has_browser is None:
         return []
     pages = ALL_PAGES if egress else PAGES_INSIDE
@@ -221,6 +222,6 @@ def _browser(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
 
 
 def render_system_prompt(sandboxes: SandboxDeps) -> str:
-    """The system prompt as of today."""
-    told = f"{sandboxes.for_the_model} {sandboxes.found()}".strip()
-    return system_prompt(today=datetime.now(UTC).date(), sandbox=told)
+    """Returns the system prompt with today's date."""
+    sandbox_text = f"{sandboxes.prompt_text} {sandboxes.found_text()}".strip()
+    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandbox_text)

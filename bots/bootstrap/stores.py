@@ -1,4 +1,4 @@
-"""The adapters behind the stores."""
+"""Opens the database, builds its stores, and connects the messaging between processes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,16 +25,13 @@ from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
 
 class Stores:
-    """Every role of the database, and the wires beside it."""
+    """All stores of the database, and the messaging between processes."""
 
     def __init__(
-        self,
-        database: Database,
-        open_messaging: Messaging,
-        open_semantic_search: SemanticSearch | None = None,
+        self, database: Database, messaging: Messaging, semantics: SemanticSearch | None = None
     ) -> None:
         self.database = database
-        self.wires = open_messaging
+        self.messaging = messaging
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
         self.claims = SqlRunClaims(database)
@@ -49,18 +46,21 @@ class Stores:
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
-        self.library = KnowledgeBase(store=SqlKnowledge(database), semantics=open_semantic_search)
-        self.bus = open_messaging.bus
-        self.queue = open_messaging.queue
-        self.signals = open_messaging.signals
+        self.library = KnowledgeBase(store=SqlKnowledge(database), semantics=semantics)
+        self.bus = messaging.bus
+        self.queue = messaging.queue
+        self.signals = messaging.signals
 
 
 @asynccontextmanager
 async def open_stores(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
-    """`queue`: not that of the settings. Raises ConfigurationError."""
+    """Context manager: the stores are open inside the block. `queue` replaces the queue that the settings choose.
+
+    Raises ConfigurationError.
+    """
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
-        carrying = await stack.enter_async_context(open_messaging(settings, queue))
-        meaning = await stack.enter_async_context(open_semantic_search(settings, database))
-        yield Stores(database, carrying, meaning)
+        messaging = await stack.enter_async_context(open_messaging(settings, queue))
+        semantics = await stack.enter_async_context(open_semantic_search(settings, database))
+        yield Stores(database, messaging, semantics)

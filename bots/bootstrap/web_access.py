@@ -1,7 +1,6 @@
-"""The services outside that the settings name, put together."""
+"""Builds the external web services, and the set of tools that they and the sandbox allow."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 from bots.settings import Settings
 from bots.settings.validation import parse_endpoint
@@ -21,40 +20,20 @@ DRAWING_SECONDS = 300.0
 
 
 def build_web_services(settings: Settings) -> WebServices:
-    """Those whose key is there, and those that need none."""
+    """Builds the services that have a key, and those that need none."""
     guard = AddressGuard(frozenset(map(parse_endpoint, settings.fetch_allow)))
     return WebServices(
         guard=guard,
         search=_search(settings),
         pages=_pages(settings, guard),
-        image_generator=_drawer(settings, guard),
+        image_generator=_build_image_generator(settings, guard),
         providers=_providers(settings),
         sites=_sites(settings),
     )
 
 
-def in_words(settings: Settings) -> tuple[Literal["ok", "note"], str, str, str]:
-    """State, subject, fact and remedy for the doctor: which services there are, and what turns on the others."""
-    search = "by Tavily" if settings.tavily_api_key else "without a key"
-    reader = "by Firecrawl" if settings.firecrawl_api_key else "by itself"
-    wanted = {
-        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
-        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
-        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
-        "deployments to an account": (
-            "CLOUDFLARE_ACCOUNT_ID",
-            bool(settings.cloudflare_account_id),
-        ),
-    }
-    fact = f"searches the web {search} and reads pages {reader}."
-    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in wanted.items() if not is_set]
-    if not off:
-        return "ok", "outside", fact, ""
-    return "note", "outside", fact, f"For more set {', '.join(off)}."
-
-
 def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
-    """The tools of a program that has these services."""
+    """Returns the tools that work with these services."""
     return toolbox(
         disabled=unserved(outside),
         needs_sandbox=has_sandbox,
@@ -82,9 +61,8 @@ def _pages(settings: Settings, guard: AddressGuard) -> PageReader:
     return LocalReader(guard)
 
 
-def _drawer(settings: Settings, guard: AddressGuard) -> ImageGenerator | None:
-    """The model's own key and address, else those that its provider is known by; the key of another endpoint is sent
-    to none but that endpoint."""
+def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGenerator | None:
+    """Uses the image model's own key and address, else its provider's. A custom endpoint's key is sent only there."""
     if not settings.image_model:
         return None
     shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()

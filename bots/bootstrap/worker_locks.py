@@ -1,7 +1,7 @@
-"""Which workers of this machine are dead for certain: each holds a lock on a file of its own as long as it lives.
+"""Finds dead workers on this machine by the lock that each worker holds on a file of its own.
 
-The kernel lets go of the lock when the process ends, however it ends, and never before. A folder may be shared by
-several machines over a file system that does not share locks, so only workers of this machine and boot are judged.
+The kernel releases the lock when the process ends, however it ends, and never before. Several machines may share the
+folder over a file system that does not share locks, so this applies only to workers of this machine and boot.
 """
 
 import fcntl
@@ -23,12 +23,12 @@ BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def new_worker_id() -> str:
-    """Unique for ever; it starts with what all workers of this machine and boot share."""
-    return f"{_machine()}-{os.getpid()}-{new_id()[-6:]}"
+    """Returns a unique id; ids of the same machine and boot share a prefix."""
+    return f"{_machine_prefix()}-{os.getpid()}-{new_id()[-6:]}"
 
 
 def is_from_this_host(name: str) -> bool:
-    """Whether such an id was made on this machine, at this boot or an earlier one."""
+    """Whether the worker id was created on this machine, at this boot or an earlier one."""
     return name.rsplit("-", 3)[0] == socket.gethostname() and name.count("-") >= 3
 
 
@@ -36,33 +36,37 @@ def is_from_this_host(name: str) -> bool:
 async def register_worker(
     folder: Path, worker_id: str, claims: RunClaims
 ) -> AsyncGenerator[None, None]:
-    """While entered the worker counts as alive. What dead ones of this machine held is free at once, not in seconds.
+    """Context manager: the worker counts as alive inside the block.
 
-    Where files cannot be locked, heartbeats alone tell. Raises ConfigurationError where the database is away.
+    Releases the leases of dead workers on this machine at once, without waiting for their heartbeats to expire. If
+    files cannot be locked, only heartbeats count. Raises ConfigurationError if the database cannot be used.
     """
-    with _dead(folder) as names:
+    with _lock_dead_workers(folder) as names:
         for name in names:
-            log.info("worker %s ended without a farewell; its work goes on here", name)
+            log.info("worker %s was killed; its runs continue here", name)
             try:
                 await claims.remove_worker(name)
             except StorageUnavailable as error:
                 raise ConfigurationError(f"The database cannot be used: {error}") from error
-    with _locked(folder, worker_id):
+    with _hold_lock(folder, worker_id):
         yield
     try:
         await claims.remove_worker(worker_id)
     except StorageUnavailable as error:
-        log.warning("the end of this worker is not on record: %s", error)
+        log.warning("the end of this worker could not be recorded: %s", error)
 
 
 @contextmanager
-def _locked(folder: Path, worker_id: str) -> Generator[None, None, None]:
+def _hold_lock(folder: Path, worker_id: str) -> Generator[None, None, None]:
     path = folder / worker_id
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        log.warning("workers are told apart by their heartbeats alone: %s", error.strerror)
+        log.warning(
+            "files cannot be locked, so a dead worker is noticed by its heartbeat only: %s",
+            error.strerror,
+        )
         yield
         return
     try:
@@ -74,10 +78,12 @@ def _locked(folder: Path, worker_id: str) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _dead(folder: Path) -> Generator[tuple[str, ...], None, None]:
-    """Names of dead workers. Their locks are held meanwhile: one that is only just starting waits for the verdict."""
+def _lock_dead_workers(folder: Path) -> Generator[tuple[str, ...], None, None]:
+    """Yields the ids of dead workers and holds their locks, so that a worker that is just starting waits."""
     locks = {
-        name: lock for name in _names(folder) if (lock := acquire_stale_lock(folder / name)) >= 0
+        name: lock
+        for name in _worker_ids(folder)
+        if (lock := acquire_stale_lock(folder / name)) >= 0
     }
     try:
         yield tuple(locks)
@@ -88,8 +94,8 @@ def _dead(folder: Path) -> Generator[tuple[str, ...], None, None]:
             os.close(lock)
 
 
-def _names(folder: Path) -> list[str]:
-    prefix = f"{_machine()}-"
+def _worker_ids(folder: Path) -> list[str]:
+    prefix = f"{_machine_prefix()}-"
     try:
         return sorted(path.name for path in folder.iterdir() if path.name.startswith(prefix))
     except OSError:
@@ -97,7 +103,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def acquire_stale_lock(path: Path) -> int:
-    """The lock of a process that is gone, now ours; -1 while it lives."""
+    """Takes over the lock of a process that has ended. Returns its file descriptor, or -1 if the process lives."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -110,7 +116,7 @@ def acquire_stale_lock(path: Path) -> int:
     return lock
 
 
-def _machine() -> str:
+def _machine_prefix() -> str:
     name = socket.gethostname()
     try:
         boot = BOOT_ID_PATH.read_text("ascii").strip()

@@ -85,7 +85,7 @@ async def start_demo(
             program=program,
             script=script,
             skipped=ground.skipped if ground.has_browser else (*ground.skipped, "browser"),
-            notes=(*ground.notes, *program.lacks),
+            notes=(*ground.notes, *program.warnings),
             board=board,
             has_browser=ground.has_browser,
         )

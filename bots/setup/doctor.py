@@ -1,4 +1,4 @@
-"""Looks at everything that is configured, and names the remedy for what cannot work."""
+"""`threadhand doctor`: checks everything that is configured, and names a remedy for each problem."""
 
 import asyncio
 import secrets
@@ -14,20 +14,21 @@ from urllib.parse import urlsplit
 
 from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.bootstrap.messaging import check_worker_settings
-from bots.bootstrap.model_clients import missing_key_warnings, tried
+from bots.bootstrap.model_clients import build_embedding_client, missing_key_warnings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan
-from bots.bootstrap.web_access import in_words
 from bots.inbound.agents import read_agents
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.settings.models import provider_key_name
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, ModelError
+from core.domain.threads import Usage
+from core.llm.embeddings import ModelEmbedder
 from core.mcp.settings import McpServerConfig
 from sandbox.local.probe import ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `remedy` is empty when there is nothing to do."""
+    """One line of the report. `remedy` is empty if there is nothing to do."""
 
     state: Literal["ok", "note", "fail"]
     subject: str
@@ -40,13 +41,14 @@ class Finding:
 
 
 def print_findings(findings: tuple[Finding, ...]) -> int:
-    """Prints the findings; 1 if one of them fails."""
+    """Prints the findings and returns the exit code: 1 if one of them failed, else 0."""
     sys.stdout.write("".join(f"{finding}\n" for finding in findings))
     return int(any(finding.state == "fail" for finding in findings))
 
 
 FREE_BYTES_MIN = 1024**3
-_CONNECT_SECONDS = 5
+CONNECT_SECONDS = 5
+EMBEDDING_SECONDS = 20.0
 
 
 class _Connection(Protocol):
@@ -54,9 +56,9 @@ class _Connection(Protocol):
 
 
 async def run_checks(env_file: Path) -> tuple[Finding, ...]:
-    """All findings; nothing is changed. Asked are the database, Redis, Modal, the tool servers for their lists, and the
-    model of embeddings for one word."""
-    findings = [_python()]
+    """Returns all findings. Changes nothing; connects to the database, Redis, Modal, the MCP servers and the embedding
+    model."""
+    findings = [_check_python()]
     try:
         settings = load_process_settings(env_file)
     except ConfigurationError as error:
@@ -64,56 +66,52 @@ async def run_checks(env_file: Path) -> tuple[Finding, ...]:
         return (*findings, *(Finding("fail", "settings", line) for line in lines))
     findings += [
         Finding("ok", "settings", "are all known and well formed."),
-        _data_dir(settings),
-        await _database(settings),
-        *await _redis(settings),
-        _model(settings),
-        *[
-            Finding(*describe_sdk_error)
-            for describe_sdk_error in (await tried(settings),)
-            if describe_sdk_error
-        ],
-        _slack(settings),
-        _discord(settings),
-        *_allowed(settings),
-        *await _agents_with_tools(settings),
+        _check_data_dir(settings),
+        await _check_database(settings),
+        *await _check_redis(settings),
+        _check_model(settings),
+        *await _check_embedding_model(settings),
+        _check_slack(settings),
+        _check_discord(settings),
+        *_check_access(settings),
+        *await _check_agents_and_tools(settings),
         await check_sandbox(settings),
         *await check_modal_functions(settings),
-        Finding(*in_words(settings)),
-        await asyncio.to_thread(_http, settings),
+        _check_web_access(settings),
+        await asyncio.to_thread(_check_http, settings),
     ]
     return tuple(findings)
 
 
 def list_settings() -> tuple[str, ...]:
-    """The name of every setting with its default; a secret has none."""
+    """Returns each setting as NAME=default. Secrets have no default."""
     defaults = {
         f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()
     }
-    return tuple(f"{name}={_shown(defaults[name])}" for name in VARIABLE_NAMES)
+    return tuple(f"{name}={_format_default(defaults[name])}" for name in VARIABLE_NAMES)
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return default if isinstance(default, str) else str(default) if isinstance(default, int) else ""
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     return Finding("ok", "python", f"is {'.'.join(map(str, sys.version_info[:3]))}.")
 
 
-async def _agents_with_tools(settings: Settings) -> tuple[Finding, ...]:
-    """Without the list of tool servers, what agents say of them cannot be judged."""
+async def _check_agents_and_tools(settings: Settings) -> tuple[Finding, ...]:
+    """Checks agents only if the list of MCP servers is readable, because agents refer to them."""
     try:
         servers = load_mcp_server_configs(settings)
     except ConfigurationError as error:
         return (Finding("fail", "mcp", str(error)),)
     tools = await asyncio.gather(*(check_tool_server(one, settings) for one in servers))
-    return (*_agents(settings, [one.name for one in servers]), *tools)
+    return (*_check_agents(settings, [one.name for one in servers]), *tools)
 
 
-def _agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
+def _check_agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
     try:
         files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
@@ -124,7 +122,7 @@ def _agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
         yield Finding("fail", "agents", sentence)
 
 
-def _data_dir(settings: Settings) -> Finding:
+def _check_data_dir(settings: Settings) -> Finding:
     folder = settings.data_dir
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -144,14 +142,14 @@ def _data_dir(settings: Settings) -> Finding:
     return Finding("ok", "data", f"{folder} can be written.")
 
 
-async def _database(settings: Settings) -> Finding:
+async def _check_database(settings: Settings) -> Finding:
     scheme = settings.storage_url.partition(":")[0].partition("+")[0]
     try:
         if scheme == "sqlite":
             await asyncio.to_thread(_open_sqlite, settings.storage_url)
         else:
             await _open_postgresql(settings.storage_url)
-    except Exception as error:  # noqa: BLE001,RUF100 - a driver's errors are many; each is a finding
+    except Exception as error:  # noqa: BLE001,RUF100 - drivers raise many errors; each is a finding
         return Finding(
             "fail",
             "database",
@@ -178,17 +176,17 @@ async def _open_postgresql(url: str) -> None:
     address = url.replace("+asyncpg", "", 1)
     connection = cast(
         _Connection,
-        await asyncpg.connect(address, timeout=_CONNECT_SECONDS),  # pyright: ignore[reportUnknownMemberType] - untyped
+        await asyncpg.connect(address, timeout=CONNECT_SECONDS),  # pyright: ignore[reportUnknownMemberType] - untyped
     )
     await connection.close()
 
 
-async def _redis(settings: Settings) -> tuple[Finding, ...]:
+async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
     if not settings.redis_url:
         return ()
     parts = urlsplit(settings.redis_url)
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_SECONDS):
             if parts.scheme == "unix":
                 _, writer = await asyncio.open_unix_connection(parts.path)
             else:
@@ -202,7 +200,7 @@ async def _redis(settings: Settings) -> tuple[Finding, ...]:
     return (Finding("ok", "redis", "answers."),)
 
 
-def _model(settings: Settings) -> Finding:
+def _check_model(settings: Settings) -> Finding:
     if not settings.model:
         remedy = "Set THREADHAND_MODEL; until then only the demo's story works."
         return Finding("fail", "model", "is not chosen.", remedy)
@@ -217,7 +215,56 @@ def _model(settings: Settings) -> Finding:
     return Finding("fail", "model", f"{settings.model} has no key.", remedy)
 
 
-def _slack(settings: Settings) -> Finding:
+async def _check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
+    """Asks the embedding model, if one is set, for the vector of one word."""
+    model = settings.embedding_model
+    if not model:
+        return ()
+    remedy = (
+        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
+    )
+    try:
+        client = build_embedding_client(model, settings)
+    except ConfigurationError as error:
+        return (Finding("fail", "meaning", str(error)),)
+    try:
+        async with asyncio.timeout(EMBEDDING_SECONDS):
+            (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
+    except TimeoutError:
+        fact = f"{model} did not answer in {EMBEDDING_SECONDS:g} s."
+        return (Finding("fail", "meaning", fact, remedy),)
+    except ModelError as error:
+        fact = " ".join((error.detail or str(error)).split())
+        return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", remedy),)
+    finally:
+        await client.close()
+    return (Finding("ok", "meaning", f"{model} makes vectors of {len(vector)} numbers."),)
+
+
+def _ignore_usage(_model: str, _usage: Usage) -> None:
+    """The doctor has no ledger."""
+
+
+def _check_web_access(settings: Settings) -> Finding:
+    search = "by Tavily" if settings.tavily_api_key else "without a key"
+    reader = "by Firecrawl" if settings.firecrawl_api_key else "by itself"
+    services = {
+        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
+        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
+        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
+        "deployments to an account": (
+            "CLOUDFLARE_ACCOUNT_ID",
+            bool(settings.cloudflare_account_id),
+        ),
+    }
+    fact = f"searches the web {search} and reads pages {reader}."
+    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in services.items() if not is_set]
+    if not off:
+        return Finding("ok", "outside", fact)
+    return Finding("note", "outside", fact, f"For more set {', '.join(off)}.")
+
+
+def _check_slack(settings: Settings) -> Finding:
     try:
         mode = settings.slack_mode
     except ConfigurationError as error:
@@ -228,7 +275,7 @@ def _slack(settings: Settings) -> Finding:
     return Finding("ok", "slack", f"is set up for {name}.")
 
 
-def _discord(settings: Settings) -> Finding:
+def _check_discord(settings: Settings) -> Finding:
     token = settings.discord_token.get_secret_value()
     if not token:
         return Finding("note", "discord", "is not set up.", "`threadhand setup` does it.")
@@ -238,14 +285,14 @@ def _discord(settings: Settings) -> Finding:
     return Finding("ok", "discord", "has a token.")
 
 
-def _allowed(settings: Settings) -> tuple[Finding, ...]:
+def _check_access(settings: Settings) -> tuple[Finding, ...]:
     has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
     if has_platform and settings.no_access_warning:
         return (Finding("fail", "access", settings.no_access_warning),)
     return ()
 
 
-def _http(settings: Settings) -> Finding:
+def _check_http(settings: Settings) -> Finding:
     from bots.web.app import explain_bind_error
     from bots.web.auth import check_exposure
 
@@ -269,7 +316,7 @@ HOW_TO_DEPLOY = "See docs/operators/modal.md."
 
 
 async def check_sandbox(settings: Settings) -> Finding:
-    """Tries what the settings name; nothing of it is left."""
+    """Tries the sandbox that the settings choose, and removes all traces of it."""
     match settings.sandbox:
         case "local":
             return await _check_jail(settings.data_dir)
@@ -285,7 +332,7 @@ async def check_sandbox(settings: Settings) -> Finding:
 
 
 async def _check_jail(data_dir: Path) -> Finding:
-    """Tries a jail with all its flags, in a folder that is gone afterwards."""
+    """Tries a jail with all its flags in a temporary folder."""
     from sandbox.local.provider import LocalSandboxProvider
 
     folder = data_dir / f".doctor-{secrets.token_hex(4)}"
@@ -304,7 +351,7 @@ async def _check_jail(data_dir: Path) -> Finding:
 
 
 async def _check_modal(settings: Settings) -> Finding:
-    """Asks Modal whether the token opens the app; makes neither image nor sandbox."""
+    """Asks Modal whether the token opens the app; creates neither image nor sandbox."""
     from sandbox.memory_records import MemorySandboxRecords
     from sandbox.modal.provider import ModalSandboxProvider
 
@@ -323,7 +370,7 @@ def _probe_finding(result: ProbeResult, good: str) -> Finding:
 
 
 async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
-    """Whether the runs can be handed over to functions, where the settings want that."""
+    """Checks whether functions at Modal can execute runs, if the settings want that."""
     if not settings.modal_worker_app:
         return ()
     try:
@@ -336,8 +383,8 @@ async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
 
 
 async def _look_up_modal_function(app: str) -> None:
-    """Raises ConfigurationError also for a Modal that does not answer."""
-    # only where it is set: its import costs a second
+    """Raises ConfigurationError, also if Modal does not answer."""
+    # imported only if it is set: it costs 1 s
     from bots.bootstrap.modal_queue import look_up_worker_function
     from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
 
@@ -354,8 +401,8 @@ NAMES_SHOWN_MAX = 6
 
 
 async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
-    """What a run would get of it now, or why nothing."""
-    # only where there is a server: the import of the SDK takes a second
+    """Reports the tools that a run would get from the server now, or why it gets none."""
+    # imported only if there is a server: the SDK costs 1 s
     from core.mcp.connection import trial
 
     seen = await trial(server, process_environment())
@@ -364,12 +411,12 @@ async def check_tool_server(server: McpServerConfig, settings: Settings) -> Find
         remedy = f"Start it, or correct it in {place}."
         return Finding("fail", "mcp", f"{server.name}: {seen.problem}.", remedy)
     if not seen.tools:
-        fact = f"{server.name} answers, and none of its {seen.listed} tools can be used."
+        fact = f"{server.name} answers, but none of its {seen.listed} tools can be used."
         return Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}.")
-    return Finding("ok", "mcp", f"{server.name} answers with {_listed(seen.tools)}.")
+    return Finding("ok", "mcp", f"{server.name} answers with {_format_tool_names(seen.tools)}.")
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _format_tool_names(names: tuple[str, ...]) -> str:
     rest = len(names) - NAMES_SHOWN_MAX
     more = f" and {rest} more" if rest > 0 else ""
     noun = "tool" if len(names) == 1 else "tools"

@@ -174,15 +174,15 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
     router = ProviderClients(here)
     with pytest.raises(ModelRejected) as refused:
         router.stream(ModelRequest(model="anthropic/claude-x", messages=()))
-    assert str(refused.value).startswith("The model of this agent has no key here.")
+    assert str(refused.value).startswith("This agent's model has no API key.")
     assert "ANTHROPIC" not in str(refused.value)
     assert "ANTHROPIC_API_KEY" in refused.value.detail
 
     keyed = settings(MODEL="openai/gpt-x", LLM_API_KEY="k")
     assert missing_key_warnings([agent], keyed) == ()
     router = ProviderClients(keyed)
-    assert router.reach("anthropic/claude-x") is router.reach("anthropic/claude-x")
-    assert router.reach("openai/gpt-y") is not router.reach("anthropic/claude-x")
+    assert router.client_for("anthropic/claude-x") is router.client_for("anthropic/claude-x")
+    assert router.client_for("openai/gpt-y") is not router.client_for("anthropic/claude-x")
     await router.close()
 
 
@@ -194,7 +194,7 @@ async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World
     assert run is not None
     assert (run.status, run.error) == (
         "failed",
-        "The model of this agent has no key here. Please tell whoever runs me.",
+        "This agent's model has no API key. Please tell the person who runs this bot.",
     )
     world.with_engine(ask_model=world.model.stream).model.turns.append(text("ok"))
     await world.run("again")

@@ -107,7 +107,7 @@ async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> Non
         tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])}
     )
     assert finding.state == "note"
-    assert finding.fact.startswith("child answers, and none of its ")
+    assert finding.fact.startswith("child answers, but none of its ")
     assert "enabled_tools" in finding.remedy
 
 

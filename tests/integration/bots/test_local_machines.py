@@ -23,7 +23,7 @@ async def found_with(**named: str) -> AsyncGenerator[SandboxDeps]:
         values = {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}
         found = await build_sandboxes(load_settings(values, None), MemorySandboxRecords())
         if found.provider is None:
-            lacking("jail", found.lacks[0])
+            lacking("jail", found.warnings[0])
         try:
             yield found
         finally:
@@ -70,5 +70,5 @@ async def test_docker_that_does_not_answer_turns_the_tools_off_with_a_reason(
     values = {"THREADHAND_DATA_DIR": str(tmp_path), "THREADHAND_SANDBOX": "docker"}
     found = await build_sandboxes(load_settings(values, None), MemorySandboxRecords())
     assert found.provider is None
-    assert found.lacks == ("The sandbox tools are off: docker is not installed. Install it.",)
+    assert found.warnings == ("The sandbox tools are off: docker is not installed. Install it.",)
     assert "no sandbox" in render_system_prompt(found)

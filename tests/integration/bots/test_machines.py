@@ -25,7 +25,7 @@ async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path
         found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
-        assert found.lacks == ()
+        assert found.warnings == ()
         assert "can reach the internet" in render_system_prompt(found)
         assert "It has" not in render_system_prompt(found)
         await found.provider.open("thread", fence=1)
@@ -62,7 +62,7 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
         found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
-        (lack,) = found.lacks
+        (lack,) = found.warnings
         assert "MODAL_TOKEN_ID" in lack
 
 

@@ -77,7 +77,7 @@ def alive(path: Path) -> Iterator[None]:
 
 
 async def test_a_session_leaves_nothing_behind(sessions: McpSessions) -> None:
-    async with sessions.begun() as thread_id:
+    async with sessions.open_session() as thread_id:
         assert await is_there(sessions, thread_id)
         assert len(list(sessions.folder.iterdir())) == 1
     assert not await is_there(sessions, thread_id)
@@ -87,7 +87,7 @@ async def test_a_session_leaves_nothing_behind(sessions: McpSessions) -> None:
 
 async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: McpSessions) -> None:
     thread_id = await left(sessions, new_worker_id())
-    async with sessions.begun() as own:
+    async with sessions.open_session() as own:
         assert destroyed(sessions) == [thread_id]
         assert not await is_there(sessions, thread_id)
         assert await is_there(sessions, own)
@@ -98,7 +98,7 @@ async def test_sessions_before_the_machine_started_anew_are_cleared_away(
 ) -> None:
     host, _, pid, last = new_worker_id().rsplit("-", 3)
     thread_id = await left(sessions, f"{host}-00000000-{pid}-{last}")
-    await sessions.bury()
+    await sessions.delete_dead()
     assert not await is_there(sessions, thread_id)
 
 
@@ -107,11 +107,11 @@ async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(
 ) -> None:
     foreign = await left(sessions, "elsewhere-00000000-1-abcdef")
     longer = await left(sessions, f"x{new_worker_id()}")
-    async with sessions.begun() as own:
+    async with sessions.open_session() as own:
         other = new_worker_id()
         thread_id = await left(sessions, other)
         with alive(sessions.folder / other):
-            await sessions.bury()
+            await sessions.delete_dead()
         for one in (foreign, longer, own, thread_id):
             assert await is_there(sessions, one)
     assert destroyed(sessions) == [own]
@@ -124,11 +124,11 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(
     thread_id = await left(sessions, name)
     assert isinstance(sessions.sandboxes, Destroyed)
     sessions.sandboxes.is_away = True
-    await sessions.bury()
+    await sessions.delete_dead()
     assert await is_there(sessions, thread_id)
     assert "was not deleted: away" in caplog.text
     sessions.sandboxes.is_away = False
-    await sessions.bury()
+    await sessions.delete_dead()
     assert not await is_there(sessions, thread_id)
 
 
@@ -136,10 +136,12 @@ async def test_without_a_folder_for_locks_a_session_works_all_the_same(
     sessions: McpSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     (sessions.folder.parent / "file").touch()
-    async with replace(sessions, folder=sessions.folder.parent / "file").begun() as thread_id:
+    async with replace(
+        sessions, folder=sessions.folder.parent / "file"
+    ).open_session() as thread_id:
         assert await is_there(sessions, thread_id)
     assert not await is_there(sessions, thread_id)
-    assert "will stay" in caplog.text
+    assert "will not be deleted" in caplog.text
 
 
 async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.bootstrap.instrumentation import InstrumentedModel, build_http_trace, platform_call_label
+from bots.bootstrap.observability import InstrumentedModel, build_http_trace, platform_call_label
 from bots.observability.metrics import Metrics
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from bots.bootstrap.messaging import Messaging, open_messaging
-from bots.bootstrap.readiness import discord_check, messaging_checks, slack_check, worker_check
+from bots.bootstrap.observability import messaging_checks, worker_check
+from bots.bootstrap.platforms import discord_check, slack_check
 from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings

@@ -59,7 +59,7 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
         load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file"))
     )
     try:
-        held.warm()
+        held.start_connecting()
         while not (tools := await held.tools()):
             pass
         world.model.turns = [calls(("mcp_fake_leak", "{}")), text("done")]

@@ -69,7 +69,7 @@ async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     world.with_engine(
         roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
         library=library,
-        learn=knowledge.learn,
+        learn=knowledge.wait_until_read,
         more_tools=bench.more_tools,
         toolbox=Toolbox({**world.bench.toolbox().tools, **own}),
     )

@@ -72,7 +72,7 @@ async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
         await second.say("carol", general, "@threadhand Talk to me.")
         await stage.until(lambda: stage.runs() == ["stopped", "completed"], "the other goes on")
         assert stage.rows("SELECT workspace_id FROM workspace") == [(second_id,)]
-        assert f"the bot was taken out of {first_id}; 1 runs stopped" in stage.program.log()
+        assert f"the bot was uninstalled from {first_id}; 1 runs stopped" in stage.program.log()
         assert "xoxb" not in stage.program.log()
 
 
@@ -104,6 +104,6 @@ async def test_the_runs_of_an_organisation_end_in_all_its_workspaces() -> None:
         await stage.until(lambda: "stopped" in stage.runs(), "the organisation's run is stopped")
         assert sorted(stage.runs()) == ["completed", "running", "stopped"]
         assert stage.rows("SELECT workspace_id FROM workspace") == [(slack.workspace.team_id,)]
-        told = f"the bot was taken out of {organisation.organisation_id}; 1 runs stopped"
+        told = f"the bot was uninstalled from {organisation.organisation_id}; 1 runs stopped"
         await stage.until(lambda: told in stage.program.log(), "the operator is told")
         assert "xoxb" not in stage.program.log()

@@ -142,7 +142,7 @@ async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -
     await account.settle_and_check()
 
     assert log().count("runs wait: ") == 1
-    assert "Modal takes runs again" in log()
+    assert "Modal accepts runs again" in log()
 
 
 @pytest.mark.slow

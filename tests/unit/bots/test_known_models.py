@@ -76,13 +76,13 @@ async def test_a_budget_in_dollars_without_a_price_is_told(
     variables: dict[str, str], unknown: list[str]
 ) -> None:
     known = await load_model_specs(settings(BUDGET_RUN_USD="1", **variables))
-    assert [sentence.split(" costs")[0].split()[-1] for sentence in known.lacks] == unknown
-    assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.lacks)
+    assert [sentence.split(" is unknown")[0].split()[-1] for sentence in known.warnings] == unknown
+    assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.warnings)
 
 
 async def test_a_budget_in_tokens_needs_no_price() -> None:
     known = await load_model_specs(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN))
-    assert known.lacks == ()
+    assert known.warnings == ()
 
 
 @pytest.mark.parametrize(

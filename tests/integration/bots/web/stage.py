@@ -1,4 +1,4 @@
-"""A served API over real stores, with a sandbox in memory."""
+"""A serve_app API over real stores, with a sandbox in memory."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from bots.bootstrap.readiness import database_check
+from bots.bootstrap.observability import database_check
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.receiver import arrival_of
 from bots.web.app import serve_app, web_app
