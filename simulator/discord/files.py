@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from aiohttp import BodyPartReader, web
 
-from simulator.discord.refusals import BROKEN_JSON, TOO_LARGE, Refused, invalid
+from simulator.discord.rest.errors import BROKEN_JSON, TOO_LARGE, Refused, invalid
 from simulator.discord.world import Attachment, World
 
 FILES_MAX = 10

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 
-from simulator.discord import calling, people
-from simulator.discord.calls import CallRecord
-from simulator.discord.events import GUILDS
 from simulator.discord.files import serve_attachment, serve_page_file
-from simulator.discord.founding import build_world, found_guild
-from simulator.discord.gateway import Gateway
-from simulator.discord.guild import guild_create_json
-from simulator.discord.rest.door import API_PATH, Door
-from simulator.discord.seen import view_of
+from simulator.discord.gateway.connection import Gateway
+from simulator.discord.gateway.events import GUILDS
+from simulator.discord.gateway.guild_payloads import guild_create_json
+from simulator.discord.initial_world import build_world, found_guild
+from simulator.discord.people import actions as people
+from simulator.discord.people import slash_commands
+from simulator.discord.people.view import view_of
+from simulator.discord.rest.call import CallRecord
+from simulator.discord.rest.handler import API_PATH, Door
 from simulator.discord.settings import DiscordSettings
 from simulator.discord.world import Event, Guild, Message, World
 from simulator.serving import HOST, start_listening, stop_server
@@ -186,7 +187,9 @@ class DiscordSimulator:
     ) -> str:
         user = people.find_person(self.world, person)
         place = people.find_place(self.world, user, channel_id, thread_id)
-        return await calling.call_command(self.world, user, place, name, options, files or {})
+        return await slash_commands.call_command(
+            self.world, user, place, name, options, files or {}
+        )
 
     def misbehave(self, fault: str, **settings: str | float | int) -> None:
         """Those that concern the connection itself bite at once; the others wait for what they fit."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulator.discord.payload import Json, snowflake
-from simulator.discord.refusals import MISSING_ACCESS, UNKNOWN_CHANNEL, UNKNOWN_MESSAGE, Refused
+from simulator.discord.json_reading import Json, snowflake
+from simulator.discord.rest.errors import MISSING_ACCESS, UNKNOWN_CHANNEL, UNKNOWN_MESSAGE, Refused
 from simulator.discord.settings import DiscordSettings
 from simulator.faults import Faults
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from simulator.slack.dispatch import Handle
 from simulator.slack.tenants import Tenants
+from simulator.slack.web_api.dispatch import Handle
 from simulator.slack.world import StoredFile
 
 _LOGIN_PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in</body></html>"

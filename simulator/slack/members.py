@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from simulator.slack.events.payloads import Payload
 from simulator.slack.organisation import Organisation
-from simulator.slack.payloads import Payload
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from simulator.slack.arguments import read_arguments
-from simulator.slack.deliveries import Outbox
-from simulator.slack.installed import event_callback, organisation_callback
+from simulator.slack.events.delivery import Outbox
+from simulator.slack.events.payloads import Payload, Refused
+from simulator.slack.events.recipients import event_callback, organisation_callback
 from simulator.slack.organisation import Organisation
-from simulator.slack.payloads import Payload, Refused
 from simulator.slack.settings import APP_ID
 from simulator.slack.tenants import Tenants
+from simulator.slack.web_api.arguments import read_arguments
 from simulator.slack.world import Workspace
 
 CODE_SECONDS = 600.0

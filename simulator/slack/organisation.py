@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from simulator.slack.payloads import Payload
+from simulator.slack.events.payloads import Payload
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

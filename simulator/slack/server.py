@@ -11,18 +11,18 @@ from aiohttp import web
 
 from simulator.faults import Faults
 from simulator.serving import HOST, start_listening, stop_server
-from simulator.slack.deliveries import Outbox
-from simulator.slack.dispatch import ApiCall, WebApi
+from simulator.slack.events.delivery import Outbox
+from simulator.slack.events.http_events import HttpEvents
+from simulator.slack.events.socket_mode import SocketMode
 from simulator.slack.files import FileServer
-from simulator.slack.http_events import HttpEvents
-from simulator.slack.interactions import BusyPeople
 from simulator.slack.oauth import OAuth
 from simulator.slack.organisation import Organisation
-from simulator.slack.rates import Rates
-from simulator.slack.responses import ResponseServer
+from simulator.slack.people.interactions import BusyPeople
+from simulator.slack.people.responses import ResponseServer
 from simulator.slack.settings import APP_ID, SlackSettings
-from simulator.slack.socket import SocketMode
 from simulator.slack.tenants import Tenants
+from simulator.slack.web_api.dispatch import ApiCall, WebApi
+from simulator.slack.web_api.rate_limits import Rates
 from simulator.slack.world import Workspace
 
 _SHUTDOWN_SECONDS = 0.5

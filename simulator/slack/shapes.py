@@ -3,8 +3,8 @@
 from typing import Final
 from urllib.parse import quote
 
+from simulator.slack.events.payloads import Payload
 from simulator.slack.members import standing_form
-from simulator.slack.payloads import Payload
 from simulator.slack.world import Channel, Member, Message, OpenView, StoredFile, Workspace
 
 _FILE_TYPES: Final = {

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from simulator.slack.events.payloads import Payload, Refused, as_payloads
 from simulator.slack.organisation import Organisation
-from simulator.slack.payloads import Payload, Refused, as_payloads
 from simulator.slack.world import Workspace
 
 NO_ACCESS = "team_access_not_granted"

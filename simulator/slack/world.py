@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from simulator.slack.events.payloads import Payload
 from simulator.slack.members import Member
 from simulator.slack.organisation import Organisation
-from simulator.slack.payloads import Payload
 from simulator.slack.sessions import AgentSession
 from simulator.slack.settings import APP_ID, SlackSettings
 from simulator.view import SeenMessage

@@ -13,8 +13,8 @@ from core.llm.scripted.scenario import (
     Step,
     TextCondition,
 )
-from simulator.slack.dispatch import ApiCall
 from simulator.slack.server import SlackSimulator
+from simulator.slack.web_api.dispatch import ApiCall
 from tests.bench.program import PERSON, Program, until
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and nobody is any the wiser for it. "

@@ -19,8 +19,8 @@ from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
-from simulator.slack.deliveries import Delivery, Transport
-from simulator.slack.payloads import Payload
+from simulator.slack.events.delivery import Delivery, Transport
+from simulator.slack.events.payloads import Payload
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from storage.sql.database import Database, migrate, open_database

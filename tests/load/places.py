@@ -7,7 +7,7 @@ import aiohttp
 from yarl import URL
 
 from simulator.discord.server import DiscordSimulator
-from simulator.slack.interactions import BusyPeople
+from simulator.slack.people.interactions import BusyPeople
 from simulator.slack.server import SlackSimulator
 
 PERSON = "alice"

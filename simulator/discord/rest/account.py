@@ -1,16 +1,16 @@
 """Who the bot is, and where the gateway is."""
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.guild import application_json, guild_json, roles_json
-from simulator.discord.payload import Json
-from simulator.discord.refusals import (
+from simulator.discord.gateway.guild_payloads import application_json, guild_json, roles_json
+from simulator.discord.json_reading import Json
+from simulator.discord.payloads import channel_json, member_json, user_json
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     CANNOT_MESSAGE_USER,
     UNKNOWN_GUILD,
     UNKNOWN_MEMBER,
     UNKNOWN_USER,
     Refused,
 )
-from simulator.discord.wire import channel_json, member_json, user_json
 from simulator.discord.world import TEXT_CHANNEL, Guild, World
 
 

@@ -2,11 +2,11 @@
 
 import time
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.events import tell_channel, tell_thread_deleted
-from simulator.discord.payload import Json
-from simulator.discord.refusals import WRONG_CHANNEL_TYPE, FormErrors, Refused
-from simulator.discord.wire import channel_json
+from simulator.discord.gateway.events import tell_channel, tell_thread_deleted
+from simulator.discord.json_reading import Json
+from simulator.discord.payloads import channel_json
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import WRONG_CHANNEL_TYPE, FormErrors, Refused
 from simulator.discord.world import THREAD, Channel, World
 
 ARCHIVE_MINUTES = (60, 1440, 4320, 10080)

@@ -1,9 +1,8 @@
 """Application commands: global and of the guild."""
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.command_rules import check_command
-from simulator.discord.payload import Json, as_list, as_object, snowflake, text_of
-from simulator.discord.refusals import (
+from simulator.discord.json_reading import Json, as_list, as_object, snowflake, text_of
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     TOO_MANY_COMMANDS,
     UNKNOWN_APPLICATION,
     UNKNOWN_COMMAND,
@@ -12,6 +11,7 @@ from simulator.discord.refusals import (
     Refused,
     invalid,
 )
+from simulator.discord.rules.commands import check_command
 from simulator.discord.world import World
 
 GLOBAL = ""

@@ -1,20 +1,26 @@
 """The first answer to an interaction: the callback."""
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.component_tree import complete
-from simulator.discord.drafts import Scope, draft, revise
-from simulator.discord.events import tell_message
-from simulator.discord.interactions import COMMAND, COMPONENT, MODAL_SUBMIT, is_answerable, metadata
-from simulator.discord.modals import check_modal
-from simulator.discord.payload import Json, int_of, object_of, objects_of, snowflake, text_of
-from simulator.discord.refusals import (
+from simulator.discord.gateway.events import tell_message
+from simulator.discord.json_reading import Json, int_of, object_of, objects_of, snowflake, text_of
+from simulator.discord.payloads import message_json
+from simulator.discord.people.interactions import (
+    COMMAND,
+    COMPONENT,
+    MODAL_SUBMIT,
+    is_answerable,
+    metadata,
+)
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     ALREADY_ANSWERED,
     UNKNOWN_INTERACTION,
     UNKNOWN_MESSAGE,
     FormErrors,
     Refused,
 )
-from simulator.discord.wire import message_json
+from simulator.discord.rules.component_tree import complete
+from simulator.discord.rules.message_drafts import Scope, draft, revise
+from simulator.discord.rules.modals import check_modal
 from simulator.discord.world import EPHEMERAL, LOADING, Form, Interaction, Message, World
 
 MESSAGE, DEFERRED, DEFERRED_UPDATE, UPDATE, CHOICES, MODAL = 4, 5, 6, 7, 8, 9

@@ -2,11 +2,11 @@
 
 import time
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.drafts import Scope, draft, revise
-from simulator.discord.events import tell_channel, tell_deleted, tell_message
-from simulator.discord.payload import Json, is_snowflake, list_of
-from simulator.discord.refusals import (
+from simulator.discord.gateway.events import tell_channel, tell_deleted, tell_message
+from simulator.discord.json_reading import Json, is_snowflake, list_of
+from simulator.discord.payloads import blank, is_readable_without_intent, message_json
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     ARCHIVED,
     MISSING_PERMISSIONS,
     NOT_YOURS,
@@ -15,7 +15,7 @@ from simulator.discord.refusals import (
     Refused,
     invalid,
 )
-from simulator.discord.wire import blank, is_readable_without_intent, message_json
+from simulator.discord.rules.message_drafts import Scope, draft, revise
 from simulator.discord.world import THREAD, Channel, Message, World
 
 _NONCES_KEPT = 1000

@@ -4,9 +4,10 @@ import asyncio
 import time
 import unicodedata
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.events import tell_reaction, tell_typing
-from simulator.discord.refusals import (
+from simulator.discord.gateway.events import tell_reaction, tell_typing
+from simulator.discord.payloads import user_json
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     MISSING_PERMISSIONS,
     TOO_MANY_REACTIONS,
     UNKNOWN_EMOJI,
@@ -14,7 +15,6 @@ from simulator.discord.refusals import (
     Refused,
 )
 from simulator.discord.rest.messages import refuse_archived
-from simulator.discord.wire import user_json
 from simulator.discord.world import TYPING_SECONDS, Channel, Message, User, World
 
 _REACTIONS_MAX = 20

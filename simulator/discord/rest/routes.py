@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from simulator.discord.calls import Act
-from simulator.discord.rate_limits import Limit
-from simulator.discord.refusals import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
 from simulator.discord.rest import (
     account,
     channels,
@@ -16,6 +13,9 @@ from simulator.discord.rest import (
     threads,
     webhooks,
 )
+from simulator.discord.rest.call import Act
+from simulator.discord.rest.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
+from simulator.discord.rest.rate_limits import Limit
 
 _POST = Limit("message-create", 5, 5.0)
 _EDIT = Limit("message-edit", 5, 5.0)

@@ -2,10 +2,12 @@
 
 import time
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.events import tell_channel, tell_message, tell_thread_members
-from simulator.discord.payload import Json, int_of, snowflake, text_of
-from simulator.discord.refusals import (
+from simulator.discord.gateway.events import tell_channel, tell_message, tell_thread_members
+from simulator.discord.json_reading import Json, int_of, snowflake, text_of
+from simulator.discord.payloads import channel_json, thread_member_json
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.channels import ARCHIVE_MINUTES
+from simulator.discord.rest.errors import (
     ARCHIVED,
     HAS_THREAD,
     TOO_MANY_THREADS,
@@ -17,8 +19,6 @@ from simulator.discord.refusals import (
     FormErrors,
     Refused,
 )
-from simulator.discord.rest.channels import ARCHIVE_MINUTES
-from simulator.discord.wire import channel_json, thread_member_json
 from simulator.discord.world import TEXT_CHANNEL, THREAD, Channel, Message, User, World
 
 _THREAD_CREATED, _THREAD_STARTER = 18, 21

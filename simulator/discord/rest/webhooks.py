@@ -1,10 +1,10 @@
 """What follows the first answer to an interaction: follow-up messages and changes, by its token."""
 
-from simulator.discord.calls import Call, Reply
-from simulator.discord.drafts import Scope, draft, revise
-from simulator.discord.events import tell_message
-from simulator.discord.interactions import is_token_alive
-from simulator.discord.refusals import (
+from simulator.discord.gateway.events import tell_message
+from simulator.discord.payloads import message_json
+from simulator.discord.people.interactions import is_token_alive
+from simulator.discord.rest.call import Call, Reply
+from simulator.discord.rest.errors import (
     INVALID_WEBHOOK_TOKEN,
     UNKNOWN_MESSAGE,
     UNKNOWN_WEBHOOK,
@@ -12,7 +12,7 @@ from simulator.discord.refusals import (
 )
 from simulator.discord.rest.interactions import place
 from simulator.discord.rest.messages import remove
-from simulator.discord.wire import message_json
+from simulator.discord.rules.message_drafts import Scope, draft, revise
 from simulator.discord.world import LOADING, Interaction, Message, World
 
 

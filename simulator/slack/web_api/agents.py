@@ -1,6 +1,6 @@
 """assistant.threads.* and agents.sessions.*: what the app is doing, and the names of its threads."""
 
-from simulator.slack.payloads import Payload, Refused, as_payloads, as_texts
+from simulator.slack.events.payloads import Payload, Refused, as_payloads, as_texts
 from simulator.slack.sessions import AgentSession
 from simulator.slack.web_api.call import Call, Method, invalid_argument
 from simulator.slack.world import Channel

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from simulator.slack.payloads import Payload, Refused
+from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.tenants import Tenants
 from simulator.slack.world import Channel, Message, Workspace
 

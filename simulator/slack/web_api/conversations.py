@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from simulator.slack.payloads import Payload, Refused
+from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.shapes import channel_form, message_form
 from simulator.slack.web_api.call import Call, Method, missing_scope, paged
 from simulator.slack.world import Channel, Message

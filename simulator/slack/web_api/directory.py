@@ -1,6 +1,6 @@
 """auth.test, auth.revoke, team.info, bots.info, usergroups.users.list and users.*."""
 
-from simulator.slack.payloads import Payload, Refused
+from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.shapes import user_form
 from simulator.slack.web_api.call import Call, Method, paged
 

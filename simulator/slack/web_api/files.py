@@ -4,9 +4,9 @@ import mimetypes
 import secrets
 import time
 
-from simulator.slack import happenings
-from simulator.slack.blocks import check_message_blocks
-from simulator.slack.payloads import Payload, Refused, as_payloads
+from simulator.slack.block_kit.message_rules import check_message_blocks
+from simulator.slack.events import message_events
+from simulator.slack.events.payloads import Payload, Refused, as_payloads
 from simulator.slack.shapes import file_form
 from simulator.slack.web_api.call import Call, Method, invalid_argument, whole
 from simulator.slack.web_api.messages import thread_of
@@ -93,7 +93,7 @@ def _share(call: Call, channel: Channel, files: list[StoredFile]) -> None:
     for stored in files:
         stored.shares.setdefault(channel.channel_id, []).append(message.ts)
     workspace.add_message(message)
-    happenings.tell_posted(workspace, message)
+    message_events.tell_posted(workspace, message)
 
 
 def _known(call: Call) -> StoredFile:

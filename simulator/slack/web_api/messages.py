@@ -2,9 +2,9 @@
 
 import json
 
-from simulator.slack import happenings
-from simulator.slack.blocks import check_message_blocks
-from simulator.slack.payloads import Payload, Refused, as_payload, as_payloads
+from simulator.slack.block_kit.message_rules import check_message_blocks
+from simulator.slack.events import message_events
+from simulator.slack.events.payloads import Payload, Refused, as_payload, as_payloads
 from simulator.slack.shapes import message_form
 from simulator.slack.web_api.call import Call, Method, invalid_argument
 from simulator.slack.world import Channel, Message
@@ -24,7 +24,7 @@ def post_message(call: Call) -> Payload:
         message.subtype = "thread_broadcast"
         channel.top[message.ts] = message
     call.workspace.add_message(message)
-    happenings.tell_posted(call.workspace, message)
+    message_events.tell_posted(call.workspace, message)
     form = message_form(call.workspace, message, has_metadata=True)
     return {"channel": channel.channel_id, "ts": message.ts, "message": form}
 
@@ -180,7 +180,7 @@ def mark_edited(call: Call, message: Message, previous: Payload) -> None:
     if not message.blocks:
         message.edited_ts = call.workspace.new_ts()
     call.workspace.changed(message)
-    happenings.tell_changed(call.workspace, message, previous)
+    message_events.tell_changed(call.workspace, message, previous)
 
 
 def delete_message(call: Call) -> Payload:
@@ -188,7 +188,7 @@ def delete_message(call: Call) -> Payload:
     message = own_message(call, channel, "cant_delete_message")
     previous = message_form(call.workspace, message, has_metadata=True)
     call.workspace.remove_message(message)
-    happenings.tell_deleted(call.workspace, message, previous)
+    message_events.tell_deleted(call.workspace, message, previous)
     return {"channel": channel.channel_id, "ts": message.ts}
 
 

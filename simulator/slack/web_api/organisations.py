@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from simulator.slack.events.payloads import Payload
 from simulator.slack.organisation import Organisation
-from simulator.slack.payloads import Payload
 from simulator.slack.tenants import Tenants
 
 Answer = Callable[[Tenants, Organisation, Payload], Payload]

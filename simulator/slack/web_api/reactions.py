@@ -1,8 +1,8 @@
 """reactions.add, remove and get."""
 
-from simulator.slack import happenings
 from simulator.slack.emoji import is_emoji
-from simulator.slack.payloads import Payload, Refused
+from simulator.slack.events import message_events
+from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.shapes import message_form
 from simulator.slack.web_api.call import Call, Method
 from simulator.slack.world import Message
@@ -38,7 +38,9 @@ def add_reaction(call: Call) -> Payload:
         raise Refused("too_many_reactions")
     message.reactions.setdefault(name, []).append(bot_id)
     call.workspace.changed(message)
-    happenings.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=False)
+    message_events.tell_reaction(
+        call.workspace, message, user_id=bot_id, name=name, is_removed=False
+    )
     return {}
 
 
@@ -51,7 +53,9 @@ def remove_reaction(call: Call) -> Payload:
     if not users:
         del message.reactions[name]
     call.workspace.changed(message)
-    happenings.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=True)
+    message_events.tell_reaction(
+        call.workspace, message, user_id=bot_id, name=name, is_removed=True
+    )
     return {}
 
 

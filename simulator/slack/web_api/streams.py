@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-from simulator.slack import happenings
-from simulator.slack.block_types import MARKDOWN_CHARS_MAX
-from simulator.slack.blocks import check_message_blocks
-from simulator.slack.payloads import Payload, Refused, as_payload, as_payloads
+from simulator.slack.block_kit.block_types import MARKDOWN_CHARS_MAX
+from simulator.slack.block_kit.message_rules import check_message_blocks
+from simulator.slack.events import message_events
+from simulator.slack.events.payloads import Payload, Refused, as_payload, as_payloads
 from simulator.slack.sessions import AgentSession
 from simulator.slack.shapes import message_form
 from simulator.slack.web_api.call import Call, Method
@@ -39,7 +39,7 @@ def start_stream(call: Call) -> Payload:
     workspace.add_message(message)
     session = AgentSession(status="processing")
     workspace.sessions.setdefault((channel.channel_id, thread_ts or ""), session)
-    happenings.tell_posted(workspace, message)
+    message_events.tell_posted(workspace, message)
     return {"channel": channel.channel_id, "ts": message.ts}
 
 

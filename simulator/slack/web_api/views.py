@@ -3,10 +3,10 @@
 import secrets
 import time
 
-from simulator.slack.blocks import check_view_blocks
-from simulator.slack.elements import plain_text
-from simulator.slack.payloads import Payload, Refused, as_payload
-from simulator.slack.schema import Flaw, anything, boolean, string, table
+from simulator.slack.block_kit.elements import plain_text
+from simulator.slack.block_kit.message_rules import check_view_blocks
+from simulator.slack.block_kit.schema import Flaw, anything, boolean, string, table
+from simulator.slack.events.payloads import Payload, Refused, as_payload
 from simulator.slack.shapes import view_form
 from simulator.slack.web_api.call import Call, Method, invalid_argument
 from simulator.slack.world import OpenView, Trigger, Workspace

@@ -7,7 +7,7 @@ import time
 import aiohttp
 import pytest
 
-from simulator.slack.http_events import sign
+from simulator.slack.events.http_events import sign
 from simulator.slack.server import SlackSimulator
 from simulator.view import SentFile
 from tests.chaos import report_story

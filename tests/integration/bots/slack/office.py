@@ -19,7 +19,7 @@ from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Decision, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.happenings import posted_event, subscription_of
+from simulator.slack.events.message_events import posted_event, subscription_of
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.scene import WAIT_SECONDS, channel_of, eventually
 

@@ -21,7 +21,7 @@ from bots.slack.app import SlackApp
 from core import server_shutdown
 from core.domain.threads import Address, Arrival
 from simulator.slack import SlackSimulator
-from simulator.slack.interactions import BusyPeople
+from simulator.slack.people.interactions import BusyPeople
 from storage.sql.database import Database, open_database
 from tests.contracts.stores import accept
 from tests.integration.bots.slack.scene import Desk, eventually

@@ -19,7 +19,7 @@ from bots.slack.workspaces import Workspaces
 from core import failpoints
 from core.domain.threads import Ignore
 from simulator.slack import SlackSimulator
-from simulator.slack.happenings import posted_event
+from simulator.slack.events.message_events import posted_event
 from tests.integration.bots.slack.office import (
     UNHEARD,
     Office,

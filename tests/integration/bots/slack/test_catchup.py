@@ -11,7 +11,7 @@ from bots.slack.app import SlackApp
 from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.interactions import BusyPeople
+from simulator.slack.people.interactions import BusyPeople
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.office import (
     UNHEARD,

@@ -13,7 +13,7 @@ from bots.inbound.actions import IncomingMessage
 from bots.slack.install.tokens import TokenCipher
 from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator
-from simulator.slack.interactions import BusyPeople
+from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
 from tests.integration.bots.slack.scene import Desk, eventually
 from tests.integration.bots.slack.shop import KEY, Shop, new_browser, opened

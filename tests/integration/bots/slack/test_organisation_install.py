@@ -14,7 +14,7 @@ from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVE
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.interactions import BusyPeople
+from simulator.slack.people.interactions import BusyPeople
 from simulator.view import Button, SentFile
 from tests.integration.bots.slack.scene import Desk, eventually
 from tests.integration.bots.slack.shop import Shop, general, new_browser, opened

@@ -16,7 +16,7 @@ from core import server_shutdown
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
-from simulator.slack.blocks import check_message_blocks
+from simulator.slack.block_kit.message_rules import check_message_blocks
 
 THREAD = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.000001")
 ANSWER = AnswerPart(markdown="# Sales\n**Up** by 3 & [more](https://example.com/a?b=1&c=2) <!here>")

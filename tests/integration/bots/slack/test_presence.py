@@ -9,7 +9,7 @@ from bots.slack.app import SlackApp
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.payloads import Payload, Refused
+from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.web_api import METHODS, Call
 from tests.integration.bots.slack.scene import Desk, channel_of, eventually, general, running
 

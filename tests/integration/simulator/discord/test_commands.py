@@ -3,7 +3,7 @@
 import pytest
 
 from core.tasks import spawn
-from simulator.discord.payload import Json
+from simulator.discord.json_reading import Json
 from tests.integration.simulator.discord.bot import Rest
 from tests.integration.simulator.discord.socket import opened
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.discord.payload import Json
+from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, EPHEMERAL
 from simulator.view import SentFile
 from tests.integration.simulator.discord.bot import Rest

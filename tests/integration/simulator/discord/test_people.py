@@ -6,7 +6,7 @@ import pytest
 
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.discord.files import FILES_MAX
-from simulator.discord.payload import Json
+from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, clean_filename
 from simulator.view import (
     Button,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.discord.payload import Json
+from simulator.discord.json_reading import Json
 from tests.integration.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001"

@@ -10,8 +10,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
 from simulator.slack import SlackSimulator
-from simulator.slack.interactions import BusyPeople
 from simulator.slack.organisation import Organisation
+from simulator.slack.people.interactions import BusyPeople
 from tests.integration.simulator.slack.conftest import Recorder
 from tests.integration.simulator.slack.waiting import until
 

@@ -14,8 +14,8 @@ from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
 from core.domain.threads import Ask, Person
-from simulator.discord.components import check_components
-from simulator.discord.refusals import FormErrors
+from simulator.discord.rest.errors import FormErrors
+from simulator.discord.rules.components import check_components
 
 TEXT = st.text(max_size=400) | st.sampled_from(
     [

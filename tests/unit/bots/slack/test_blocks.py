@@ -20,7 +20,7 @@ from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask, Person
-from simulator.slack.blocks import check_message_blocks
+from simulator.slack.block_kit.message_rules import check_message_blocks
 from tests.unit.bots.slack.test_parse import KNOWN, fixture
 
 words = st.text(max_size=60) | st.sampled_from(

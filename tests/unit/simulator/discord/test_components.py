@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from simulator.discord.components import check_components
-from simulator.discord.modals import check_modal
-from simulator.discord.payload import Json
-from simulator.discord.refusals import FormErrors
+from simulator.discord.json_reading import Json
+from simulator.discord.rest.errors import FormErrors
+from simulator.discord.rules.components import check_components
+from simulator.discord.rules.modals import check_modal
 
 
 def codes(tree: object) -> list[str]:

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.discord import DiscordSettings
-from simulator.discord.calls import Act, Call
-from simulator.discord.founding import build_world
-from simulator.discord.payload import Json
-from simulator.discord.refusals import Refused
+from simulator.discord.initial_world import build_world
+from simulator.discord.json_reading import Json
 from simulator.discord.rest import channels, commands, messages, threads
+from simulator.discord.rest.call import Act, Call
+from simulator.discord.rest.errors import Refused
 from simulator.discord.world import COMPONENTS_V2, Message, World
 
 KEYS = (

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slack_sdk.models import blocks as kit
 
-from simulator.slack.blocks import check_message_blocks
-from simulator.slack.payloads import Refused
+from simulator.slack.block_kit.message_rules import check_message_blocks
+from simulator.slack.events.payloads import Refused
 
 
 def plain(text: str) -> dict[str, Any]:

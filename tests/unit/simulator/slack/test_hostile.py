@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.payloads import Refused
+from simulator.slack.events.payloads import Refused
 from simulator.slack.web_api import METHODS
 
 WORDS = st.sampled_from(

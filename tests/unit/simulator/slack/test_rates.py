@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.slack.rates import TIERS, Rates
+from simulator.slack.web_api.rate_limits import TIERS, Rates
 
 STEPS = st.lists(st.floats(min_value=0, max_value=5), min_size=1, max_size=200)
 

@@ -1,0 +1,201 @@
+"""What people do in a simulated Discord."""
+
+import re
+from collections.abc import Sequence
+
+from simulator.discord.gateway.events import tell_message
+from simulator.discord.json_reading import Json, objects_of, snowflake, text_of
+from simulator.discord.payloads import member_json, user_json
+from simulator.discord.people.interactions import (
+    COMPONENT,
+    MODAL_SUBMIT,
+    start_interaction,
+    wait_for_answer,
+)
+from simulator.discord.rest.errors import Refused
+from simulator.discord.rest.messages import remove, unarchive
+from simulator.discord.rest.reactions import is_emoji, react, unreact
+from simulator.discord.rest.threads import add_member
+from simulator.discord.rules.component_tree import find
+from simulator.discord.rules.components import BUTTON, SELECTS, STRING_SELECT
+from simulator.discord.rules.message_drafts import CONTENT_MAX
+from simulator.discord.rules.modals import refuse_unfit, submitted
+from simulator.discord.world import THREAD, Attachment, Channel, Message, User, World
+from simulator.view import SentFile
+
+FILES_MAX = 10
+_LINK_STYLE = 5
+_USER_SELECT = 5
+
+
+def find_person(world: World, name: str) -> User:
+    person = world.people.get(name)
+    if person is None:
+        raise ValueError(f"there is no person named {name!r}")
+    return person
+
+
+def find_place(world: World, person: User, channel_id: str, thread_id: str | None) -> Channel:
+    """The channel or the thread, where the person may write."""
+    channel = world.channels.get(thread_id or channel_id)
+    if channel is None or (thread_id is not None and channel.parent_id != channel_id):
+        raise ValueError(f"there is no channel or thread {thread_id or channel_id!r}")
+    if person not in world.everybody(channel) or channel.recipient not in (None, person):
+        raise ValueError(f"{channel.name} is no channel of {person.name}")
+    return channel
+
+
+def find_message(world: World, person: User, channel_id: str, message_id: str) -> Message:
+    """A message of the channel or of one of its threads that the person can see."""
+    find_place(world, person, channel_id, None)
+    for channel in world.channels.values():
+        if channel_id not in (channel.channel_id, channel.parent_id):
+            continue
+        message = channel.messages.get(message_id)
+        if message is not None and message.visible_to in (None, person.user_id):
+            return message
+    raise ValueError(f"there is no message {message_id!r} in this channel")
+
+
+def say(
+    world: World, person: User, place: Channel, text: str, files: Sequence[SentFile]
+) -> Message:
+    if len(text) > CONTENT_MAX:
+        raise ValueError(f"a message holds at most {CONTENT_MAX} characters")
+    if not text.strip() and not files:
+        raise ValueError("a message needs a text or a file")
+    attachments = attach(world, place, files)
+    if place.is_locked:
+        raise ValueError("the thread is locked")
+    unarchive(world, place)
+    message = Message(
+        message_id=snowflake(), channel_id=place.channel_id, author=person, attachments=attachments
+    )
+    _write(world, message, text)
+    if place.kind == THREAD:
+        for user in (person, *message.mentions):
+            add_member(world, place, user)
+    world.add(message)
+    tell_message(world, "MESSAGE_CREATE", message)
+    return message
+
+
+def attach(world: World, place: Channel, files: Sequence[SentFile]) -> list[Attachment]:
+    if len(files) > FILES_MAX:
+        raise ValueError(f"a message holds at most {FILES_MAX} files")
+    for file in files:
+        if len(file.content) > world.settings.file_bytes_max:
+            mib = world.settings.file_bytes_max // 1024 // 1024
+            raise ValueError(f"{file.name} is larger than {mib} MiB, the limit of this server")
+    return [
+        world.add_attachment(place.channel_id, file.name, file.content, file.mime_type)
+        for file in files
+    ]
+
+
+def _write(world: World, message: Message, text: str) -> None:
+    """Turns `@name` into a mention, as Discord's own box does."""
+    message.mentions = []
+    present = world.everybody(world.channels[message.channel_id])
+    names = sorted(present, key=lambda user: len(user.name), reverse=True)
+    for user in names:
+        pattern = rf"(?<![\w<])@{re.escape(user.name)}(?!\w)"
+        text, count = re.subn(pattern, f"<@{user.user_id}>", text, flags=re.IGNORECASE)
+        if count or f"<@{user.user_id}>" in text:
+            message.mentions.append(user)
+    message.content = text.strip()
+    message.is_everyone_mentioned = re.search(r"@(everyone|here)\b", text) is not None
+
+
+def edit(world: World, message: Message, person: User, text: str, now: float) -> None:
+    if message.author is not person:
+        raise ValueError("only the author can edit a message")
+    if len(text) > CONTENT_MAX or not text.strip():
+        raise ValueError(f"a message holds 1 to {CONTENT_MAX} characters")
+    _write(world, message, text)
+    message.edited_at = now
+    message.edits += 1
+    tell_message(world, "MESSAGE_UPDATE", message)
+
+
+def delete(world: World, message: Message, person: User) -> None:
+    """A person deletes what they wrote, and dismisses what only they can see."""
+    if message.author is not person and message.visible_to != person.user_id:
+        raise ValueError("only the author can delete a message")
+    remove(world, message)
+
+
+def set_reaction(
+    world: World, message: Message, person: User, emoji: str, *, is_removed: bool
+) -> None:
+    if not is_emoji(emoji):
+        raise ValueError(f"{emoji!r} is no emoji")
+    if message.visible_to is not None:
+        raise ValueError("a message that only you can see takes no reactions")
+    try:
+        (unreact if is_removed else react)(world, message, person, emoji)
+    except Refused as refused:
+        raise ValueError(refused.message) from None
+
+
+async def press(world: World, message: Message, person: User, control_id: str, value: str) -> None:
+    component = find(message.components, control_id)
+    if component is None:
+        raise ValueError("this control is gone")
+    if component.get("disabled"):
+        raise ValueError("this control is disabled")
+    payload: Json = {
+        "custom_id": control_id,
+        "component_type": component.get("type"),
+        "id": component.get("id"),
+    }
+    if component.get("type") in SELECTS:
+        payload |= _chosen(world, world.channels[message.channel_id], component, value)
+    elif component.get("type") != BUTTON or component.get("style") == _LINK_STYLE:
+        raise ValueError("this is nothing to press")
+    channel = world.channels[message.channel_id]
+    interaction = start_interaction(world, COMPONENT, person, channel, payload, source=message)
+    await wait_for_answer(world, interaction)
+
+
+def _chosen(world: World, channel: Channel, select: Json, value: str) -> Json:
+    """Several values are parted by commas."""
+    values = [part.strip() for part in value.split(",") if part.strip()]
+    if not values:
+        raise ValueError("choose an option")
+    if select.get("type") == STRING_SELECT:
+        known = {text_of(option, "value") for option in objects_of(select, "options")}
+        values = [value] if value in known else values
+        if unknown := set(values) - known:
+            raise ValueError(f"there is no option {', '.join(sorted(unknown))}")
+        return {"values": values}
+    if select.get("type") != _USER_SELECT:
+        raise ValueError("the simulator offers no roles or channels to choose")
+    users = [user for user in world.everybody(channel) if user.user_id in values]
+    if len(users) != len(values):
+        raise ValueError("there is no such person")
+    resolved: Json = {"users": {user.user_id: user_json(user) for user in users}}
+    if (guild := world.guild_of(channel)) is not None:
+        resolved["members"] = {
+            user.user_id: member_json(guild, user, with_user=False) for user in users
+        }
+    return {"values": values, "resolved": resolved}
+
+
+async def submit(world: World, person: User, form_id: str, values: dict[str, str]) -> None:
+    """The form stays open where the bot does not answer."""
+    form = world.forms.get(form_id)
+    if form is None or form.person is not person:
+        raise ValueError("this form is gone")
+    refuse_unfit(form.components, values)
+    payload: Json = {
+        "custom_id": form.custom_id,
+        "components": submitted(form.components, values),
+    }
+    channel = world.channels[form.channel_id]
+    interaction = start_interaction(
+        world, MODAL_SUBMIT, person, channel, payload, source=form.source
+    )
+    await wait_for_answer(world, interaction)
+    if world.forms.pop(form_id, None) is not None:
+        world.touch()
