@@ -1,4 +1,4 @@
-"""A pytest plugin that replaces the dots of passed tests by a line of progress with an estimate of the time left."""
+"""A pytest plugin: names each failed test at once, and shows progress with the time left instead of a dot a test."""
 
 import time
 
@@ -26,10 +26,13 @@ class Progress:
         self._started_at = self._written_at = time.monotonic()
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        is_passed = report.when == "call" and report.passed
-        return ("passed", "", "PASSED") if is_passed else None
+        if report.when == "call" and report.passed:
+            return ("passed", "", "PASSED")
+        return ("failed", "", "FAILED") if report.failed else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"FAILED {report.nodeid}", red=True)
         if report.when != "teardown":
             return
         self._ended += 1
