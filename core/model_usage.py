@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from core.context.tokens import count_message, count_text, count_tools
-from core.domain.budget import PriceOf, priced
+from core.domain.budget import PriceOf, price_usage
 from core.domain.threads import Usage
-from core.observability import Figures
+from core.observability import RunMetrics
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -17,7 +17,7 @@ from core.ports import (
 )
 
 
-async def metered(
+async def record_model_usage(
     deltas: AsyncGenerator[ModelDelta, None],
     request: ModelRequest,
     charge: Callable[[str, Usage], None],
@@ -43,21 +43,21 @@ async def metered(
         if usage is not None:
             charge(model, usage)
         elif read:
-            charge(model, estimated(request, "".join(read)))
+            charge(model, estimate_usage(request, "".join(read)))
 
 
-def till(price_of: PriceOf, figures: Figures) -> Callable[[str, Usage], Usage]:
+def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str, Usage], Usage]:
     """Prices what a model has used, and counts it."""
 
     def charge(model: str, usage: Usage) -> Usage:
-        dear = priced(usage, price_of(model))
+        dear = price_usage(usage, price_of(model))
         figures.used(model, dear)
         return dear
 
     return charge
 
 
-def estimated(request: ModelRequest, answer: str) -> Usage:
+def estimate_usage(request: ModelRequest, answer: str) -> Usage:
     """Tokens only: what they cost is not known here."""
     sent = sum(count_message(message) for message in request.messages)
     return Usage(input_tokens=sent + count_tools(request.tools), output_tokens=count_text(answer))

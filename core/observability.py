@@ -19,7 +19,7 @@ class Timing:
     first_seconds: float | None = None
 
 
-class Figures(Protocol):
+class RunMetrics(Protocol):
     """Neither raises nor waits. Labels are words of the program and ids, never text of people."""
 
     def timed(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
@@ -31,7 +31,7 @@ class Figures(Protocol):
         ...
 
 
-class NoFigures:
+class NoRunMetrics:
     """Where nobody watches."""
 
     @contextmanager
@@ -41,7 +41,7 @@ class NoFigures:
     def used(self, model: str, usage: Usage) -> None: ...
 
 
-NO_FIGURES = NoFigures()
+NO_METRICS = NoRunMetrics()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class Backlogs(Protocol):
 _marks: ContextVar[Mapping[str, str]] = ContextVar("log_marks", default={})  # noqa: B039 - it is never changed in place
 
 
-def mark(**marks: str) -> None:
+def set_log_context(**log_context: str) -> None:
     """From here on the lines of this task, and of those that it starts, bear these marks: ids, never text of people."""
-    _marks.set({**_marks.get(), **marks})
+    _marks.set({**_marks.get(), **log_context})
 
 
-def marks() -> Mapping[str, str]:
+def log_context() -> Mapping[str, str]:
     return _marks.get()

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeVar
 
 from core.domain.events import RunEvent
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Heard, IncomingFile, Usage
+from core.domain.threads import Address, ChatMessage, IncomingFile, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class PageState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BrowserResult:
     """What an action came to. With `error` it was not done; there may be a state all the same.
 
     `happened`: sentences about dialogs, tabs and downloads on the way.
@@ -91,7 +91,7 @@ class Seen:
     state: PageState | None = None
 
 
-class Hands(Protocol):
+class BrowserTakeover(Protocol):
     """A person's connection to the browser. What comes from there was made by pages and is not trusted."""
 
     async def send(self, message: JsonObject) -> None: ...
@@ -104,11 +104,13 @@ class Hands(Protocol):
 class Browser(Protocol):
     """The thread's browser, started at the first need. Its profile lives in the workspace."""
 
-    async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> Seen:
+    async def act(
+        self, action: str, arguments: JsonObject, *, timeout_seconds: float
+    ) -> BrowserResult:
         """Does one thing. Raises ToolError where there is no browser, it does not start or does not answer."""
         ...
 
-    def take_over(self) -> AbstractAsyncContextManager[Hands]:
+    def take_over(self) -> AbstractAsyncContextManager[BrowserTakeover]:
         """Gives the browser to a person while entered; every `act` is an error then."""
         ...
 
@@ -366,12 +368,12 @@ class FileSource(Protocol):
         ...
 
 
-class ThreadTalk(Protocol):
+class ChatHistory(Protocol):
     """What is said in a chat thread beside the agent."""
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[Heard, ...]:
+    ) -> tuple[ChatMessage, ...]:
         """The newest messages between the two moments, at most `limit`, oldest first; none that the agent wrote.
 
         Raises SurfaceError: the run then goes on without them.

@@ -7,7 +7,7 @@ from aiohttp import web
 _TURNS_OF_AN_ACCEPT = 5
 
 
-async def end(runner: web.BaseRunner) -> None:
+async def shut_down_server(runner: web.BaseRunner) -> None:
     """As `cleanup`, but whoever comes at the last moment is refused or served and closed."""
     listening = (getattr(site, "_server", None) for site in runner.sites)
     await stop_accepting(*(each for each in listening if isinstance(each, asyncio.Server)))

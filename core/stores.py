@@ -14,10 +14,10 @@ from core.domain.events import Cursor, RunEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import (
     Address,
-    Arrival,
     Ask,
     Decision,
     FinishReason,
+    InboxItem,
     Lease,
     Person,
     Receipt,
@@ -36,7 +36,7 @@ Decide = Callable[[ThreadSnapshot | None], Decision]
 class Inbox(Protocol):
     """Everything that comes in, claimed before the platform is acknowledged."""
 
-    async def accept(self, arrival: Arrival, decide: Decide) -> Receipt:
+    async def accept(self, arrival: InboxItem, decide: Decide) -> Receipt:
         """Claims the key, decides on the snapshot (None: no such thread yet) and carries the decision out.
 
         `Accept` stores the input, makes the thread where there is none, answers the ask, and makes a queued run unless
@@ -141,7 +141,7 @@ NOTHING_NEW = JournalEntry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnding:
+class RunResult:
     """How a run ended, and what it leaves to deliver. An ask leaves the thread waiting."""
 
     status: Literal["completed", "failed", "stopped"]
@@ -191,7 +191,7 @@ class RunJournal(Protocol):
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         """Ends the run, unless an input is waiting that the entry does not take: then writes nothing, answers False,
         and the run goes on. Stopped and failed runs end all the same; a new queued run is then made for the input."""
         ...
@@ -256,7 +256,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class DeliveryLease:
     """The right to show a run, fenced like a lease."""
 
     run_id: str
@@ -272,22 +272,22 @@ class Deliveries(Protocol):
         `for_worker` none that another living worker shows."""
         ...
 
-    async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
+    async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
         """None: another living worker shows it, or there is nothing left to show."""
         ...
 
     async def plan(
-        self, rendering: Rendering, drafts: Sequence[DeliveryDraft]
+        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
         """Inserts the drafts that are not there yet (the others stay as they are) and answers all of the run's, in
         the order status, answer, ask, file, notice and then ordinal."""
         ...
 
-    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
         """Stores state, message_ref, error and body. LeaseLost when another shows the run now."""
         ...
 
-    async def close(self, rendering: Rendering) -> bool:
+    async def close(self, rendering: DeliveryLease) -> bool:
         """Everything is shown. False, and nothing done, if a delivery is not delivered or failed, or the run is on."""
         ...
 

@@ -91,7 +91,7 @@ class Stoppable:
             self._task.cancel()
 
 
-async def first_leaf(work: Awaitable[None]) -> None:
+async def unwrap_exception_group(work: Awaitable[None]) -> None:
     """Awaits the work; raises the first error out of an ExceptionGroup, as TaskGroups wrap what is raised."""
     try:
         await work

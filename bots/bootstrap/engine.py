@@ -13,9 +13,9 @@ from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core.agents.roster import Roster
 from core.loop.run_context import LoopPolicy
-from core.observability import NO_FIGURES, Figures
-from core.ports import FileSource, ThreadTalk
-from core.run.deps import Engine
+from core.observability import NO_METRICS, RunMetrics
+from core.ports import ChatHistory, FileSource
+from core.run.deps import RunDeps
 from core.tools.tool import Toolbox
 
 
@@ -31,7 +31,7 @@ class EngineDeps:
     mcp_tools: McpTools
     roster: Roster
     agent_knowledge: AgentKnowledgeSync
-    figures: Figures = NO_FIGURES
+    figures: RunMetrics = NO_METRICS
 
 
 def no_takeover_url(_thread_id: str) -> str | None:
@@ -44,11 +44,11 @@ def build_engine(
     *,
     worker_id: str,
     file_sources: Mapping[str, FileSource],
-    thread_talks: Mapping[str, ThreadTalk],
+    thread_talks: Mapping[str, ChatHistory],
     preview_url: Callable[[str, str], str | None],
     takeover_url: Callable[[str], str | None] = no_takeover_url,
     port_url: Callable[[str, int], str | None],
-) -> Engine:
+) -> RunDeps:
     """Platforms may still be added to `file_sources` and `thread_talks` afterwards."""
     settings, stores, sandbox = deps.settings, deps.stores, deps.sandboxes.provider
     outside = build_web_services(settings)
@@ -78,10 +78,10 @@ def build_engine(
 
 def _bare_engine(
     deps: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
-) -> Engine:
+) -> RunDeps:
     """The engine with only its required fields."""
     settings, stores = deps.settings, deps.stores
-    return Engine(
+    return RunDeps(
         worker_id=worker_id,
         claims=stores.claims,
         journal=stores.journal,

@@ -21,7 +21,7 @@ from bots.bootstrap.stores import Stores
 from bots.bootstrap.worker_locks import acquire_stale_lock, is_from_this_host, new_worker_id
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
-from core.domain.approval import described
+from core.domain.approval import describe_call
 from core.domain.errors import AgentError, StorageUnavailable
 from core.domain.threads import Address
 from core.mcp.client import McpServers
@@ -57,7 +57,7 @@ class McpTools:
 
 def _approval_question(tool: Tool[Any], params: BaseModel) -> str:
     """Shows the arguments too, because the name does not say what would be done."""
-    return described(tool.title(params), params.model_dump(mode="json"))
+    return describe_call(tool.title(params), params.model_dump(mode="json"))
 
 
 def build_mcp_tools(settings: Settings) -> McpTools:

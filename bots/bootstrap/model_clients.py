@@ -22,7 +22,7 @@ from core.llm.model_table import load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
 from core.llm.retry import stream_with_retries
 from core.loop.turn import AskModel
-from core.observability import NO_FIGURES, Figures
+from core.observability import NO_METRICS, RunMetrics
 from core.ports import ModelDelta, ModelRequest
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
@@ -84,7 +84,7 @@ def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) 
     return tuple(warnings)
 
 
-def build_model_client(settings: Settings, figures: Figures = NO_FIGURES) -> ModelClient:
+def build_model_client(settings: Settings, figures: RunMetrics = NO_METRICS) -> ModelClient:
     """Raises ConfigurationError if no model is set, or one has no key."""
     if not settings.model:
         raise ConfigurationError(

@@ -20,7 +20,7 @@ from bots.settings import Settings
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address
-from core.observability import Figures
+from core.observability import RunMetrics
 from core.ports import (
     LLM,
     ModelDelta,
@@ -53,7 +53,7 @@ _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 class ObservabilityDeps:
     """`figures` receives measurements, `health` answers for this process, `limiter` delays calls to the platforms."""
 
-    figures: Figures
+    figures: RunMetrics
     health: MonitoringDeps
     limiter: RateLimiter
 
@@ -65,7 +65,7 @@ class ObservabilityDeps:
 class InstrumentedModel:
     """Wraps a model client and times each of its calls."""
 
-    def __init__(self, llm: LLM, figures: Figures) -> None:
+    def __init__(self, llm: LLM, figures: RunMetrics) -> None:
         self._llm = llm
         self._figures = figures
 
@@ -89,7 +89,7 @@ class InstrumentedModel:
 class InstrumentedSurface:
     """Wraps a chat surface and times its posts, edits, uploads, lookups and reactions."""
 
-    def __init__(self, platform: str, surface: DeliverySurface, figures: Figures) -> None:
+    def __init__(self, platform: str, surface: DeliverySurface, figures: RunMetrics) -> None:
         self._platform = platform
         self._surface = surface
         self._figures = figures
@@ -211,7 +211,7 @@ async def open_observability(
     async with AsyncExitStack() as stack:
         lag = spawn(metrics.watch_loop(), name="loop lag")
         stack.push_async_callback(cancel, lag)
-        figures: Figures = metrics
+        figures: RunMetrics = metrics
         if settings.otel_endpoint:
             figures = CombinedMetrics(
                 metrics, await stack.enter_async_context(open_tracing(settings.otel_endpoint))

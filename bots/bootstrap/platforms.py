@@ -13,7 +13,7 @@ from bots.inbound.receiver import Receive
 from bots.settings import Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
-from core.ports import FileSource, ThreadTalk
+from core.ports import ChatHistory, FileSource
 
 if TYPE_CHECKING:
     from bots.discord.app import DiscordApp
@@ -30,7 +30,7 @@ class Platforms:
 
     file_sources: dict[str, FileSource]
     surfaces: dict[str, DeliverySurface] = field(default_factory=dict[str, DeliverySurface])
-    thread_talks: dict[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
+    thread_talks: dict[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])
     slack: "SlackApp | None" = None
     discord: "DiscordApp | None" = None
 

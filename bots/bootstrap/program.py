@@ -38,7 +38,7 @@ from bots.web.links import SignedLinks, link_secret, local_url
 from bots.web.upload_spool import UploadSource
 from core import failpoints
 from core.domain.threads import Person
-from core.model_usage import till
+from core.model_usage import build_usage_pricer
 from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
@@ -169,7 +169,7 @@ async def run_program(
         stack.push_async_callback(mcp_tools.close)
         model_specs = await load_model_specs(settings)
         roster = new_roster(settings, stores.agents, mcp_tools.server_names)
-        charge = till(model_specs.price_of, observability.figures)
+        charge = build_usage_pricer(model_specs.price_of, observability.figures)
         agent_knowledge = AgentKnowledgeSync(
             roster.files, stores.library.reporting_usage_to(charge)
         )
@@ -211,7 +211,7 @@ class _ProgramBuilder:
             file_sources=self._platforms.file_sources,
             roster=deps.roster,
             wake_delivery=self._delivery.wake,
-            charge=till(deps.model_specs.price_of, deps.figures),
+            charge=build_usage_pricer(deps.model_specs.price_of, deps.figures),
         )
 
     async def start(

@@ -25,7 +25,7 @@ from core.ports import (
     Reaction,
     SandboxProvider,
 )
-from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, Rendering
+from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, DeliveryLease
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Poster:
 
     address: Address
     surface: DeliverySurface
-    rendering: Rendering
+    rendering: DeliveryLease
     deliveries: Deliveries
     sure_seconds: float = SURE_SECONDS
 

@@ -11,7 +11,7 @@ from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
 from bots.delivery.run_view import RunView, apply
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.threads import Address, Run
-from core.observability import mark
+from core.observability import set_log_context
 from core.ports import Reaction
 from core.run.event_stream import follow
 from core.stores import Delivery, DeliveryDraft
@@ -123,7 +123,7 @@ class _Show:
         address = snapshot.thread.address
         if (surface := showroom.surfaces.get(address.platform)) is None:
             return
-        mark(run_id=self.run_id, thread_id=run.thread_id, worker=showroom.worker_id)
+        set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=showroom.worker_id)
         rendering = await showroom.deliveries.claim(self.run_id, showroom.worker_id)
         if rendering is None:
             return

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, cast
 
 from core.agents.definition import AgentDefinition
-from core.agents.roster import unknown_agent
+from core.agents.roster import unknown_agent_message
 from core.domain.threads import (
     Accept,
     Address,
@@ -232,7 +232,7 @@ def decide_message(
     if message.agent_id is not None:
         if message.agent_id not in (agents or {}):
             return Ignore(
-                reason="no such agent", notice=unknown_agent(message.agent_id, agents or {})
+                reason="no such agent", notice=unknown_agent_message(message.agent_id, agents or {})
             )
         active = snapshot.active_run if snapshot else None
         if active is not None and active.agent_id != message.agent_id:

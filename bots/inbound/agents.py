@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.settings import Settings
-from core.agents.definition import DEFAULT_AGENT, Known
+from core.agents.definition import DEFAULT_AGENT, KnownNames
 from core.agents.files import AgentFiles
-from core.agents.roster import AgentVersions, Roster, unknown_agent
+from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
 from core.stores import Conversations
 from core.tools.catalogue import catalogue
@@ -26,14 +26,14 @@ def new_roster(settings: Settings, versions: AgentVersions, servers: Iterable[st
 def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles, Mapping[str, str]]:
     """The definitions, and who works in which channel; `servers` are the names of the tool servers. Raises
     ConfigurationError with a sentence for each thing that is wrong."""
-    known = Known(tools=frozenset(catalogue()), servers=frozenset(servers))
+    known = KnownNames(tools=frozenset(catalogue()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
     by_channel = dict(_channel_agent(pair) for pair in settings.channel_agents)
     for channel_id, agent_id in by_channel.items():
         if agent_id not in files.latest:
             raise ConfigurationError(
-                f"THREADHAND_CHANNEL_AGENTS: for {channel_id}: {unknown_agent(agent_id, files.latest)}"
+                f"THREADHAND_CHANNEL_AGENTS: for {channel_id}: {unknown_agent_message(agent_id, files.latest)}"
             )
     return files, by_channel
 
@@ -65,7 +65,7 @@ async def answer_use(
         ]
         return Outcome(notice="\n".join([*lines, _HOW]))
     if name not in agents:
-        return Outcome(notice=unknown_agent(name, agents))
+        return Outcome(notice=unknown_agent_message(name, agents))
     if snapshot is None and address.platform == "discord" and address.thread_key != "dm":
         return Outcome(notice=NO_THREAD_YET)
     await roster.versions.choose(address, name, by=called.person)

@@ -29,7 +29,7 @@ from bots.inbound.commands.admin import audit_entry_for
 from bots.inbound.commands.dispatch import CommandDeps, answer_command
 from core.agents.definition import AgentDefinition
 from core.domain.pairing import Pairings
-from core.domain.threads import Arrival, Ignore, InputKind, Person, Receipt, StopRun
+from core.domain.threads import Ignore, InboxItem, InputKind, Person, Receipt, StopRun
 from core.ports import RunQueue, StopSignals
 from core.stores import Decide, Inbox, StopRequests
 
@@ -196,7 +196,7 @@ Receive = Callable[[UserAction], Awaitable[Outcome]]
 
 def arrival_of(
     inbound: Storable, agents: Mapping[str, AgentDefinition] | None = None
-) -> tuple[Arrival, Decide]:
+) -> tuple[InboxItem, Decide]:
     """The row to store, and the rule that decides about it. `agents` are those that can be asked for by name."""
     match inbound:
         case IncomingMessage():
@@ -217,10 +217,10 @@ def arrival_of(
             assert_never(inbound)
 
 
-def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = "") -> Arrival:
+def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = "") -> InboxItem:
     message_ref = "" if isinstance(inbound, AskAnswered) else inbound.message_ref
     sent_at = datetime.now(UTC) if isinstance(inbound, StopRequested) else inbound.sent_at
-    return Arrival(
+    return InboxItem(
         dedupe_key=inbound.dedupe_key,
         address=inbound.address,
         kind=kind,

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Literal, TextIO
 
 from bots.observability.log_redaction import format_traceback, redact_library_message
-from core.observability import marks
+from core.observability import log_context
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The whole entry on one line, redacted last so that no part of it is missed."""
         text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
-        text += "".join(f" {name}={value}" for name, value in marks().items())
+        text += "".join(f" {name}={value}" for name, value in log_context().items())
         if trace := self._trace(record):
             text += "\n" + trace
         return self._clean(text).replace("\r", "").replace("\n", " ⏎ ")
@@ -111,7 +111,7 @@ class JsonFormatter(TextFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._message(record),
-            **marks(),
+            **log_context(),
         }
         if trace := self._trace(record):
             entry["trace"] = trace

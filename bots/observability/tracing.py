@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bots.observability.metrics import error_label
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
-from core.observability import Figures, Step, Timing
+from core.observability import RunMetrics, Step, Timing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -83,7 +83,7 @@ class RunTracing:
 class CombinedMetrics:
     """Two `Figures` that are told the same."""
 
-    def __init__(self, one: Figures, other: Figures) -> None:
+    def __init__(self, one: RunMetrics, other: RunMetrics) -> None:
         self._one = one
         self._other = other
 

@@ -19,7 +19,7 @@ from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.files import FileRefSigner, SlackFiles
 from bots.slack.web_api.history import SlackThreadHistory
 from core.domain.errors import AgentError, SurfaceRefused
-from core.domain.threads import Address, Heard, IncomingFile
+from core.domain.threads import Address, ChatMessage, IncomingFile
 from core.ports import OutgoingFile, Precondition, Reaction
 
 TOKEN_RECHECK_SECONDS = 30.0
@@ -306,6 +306,6 @@ class MultiWorkspaceThreadHistory:
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[Heard, ...]:
+    ) -> tuple[ChatMessage, ...]:
         workspace = await self._workspaces.get_for_address(address)
         return await workspace.thread_history.read(address, before=before, limit=limit, after=after)

@@ -102,7 +102,7 @@ async def serve_app(
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def explain_bind_error(

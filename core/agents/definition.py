@@ -124,14 +124,14 @@ class AgentVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownNames:
     """What definitions may name."""
 
     tools: frozenset[str]
     servers: frozenset[str] = frozenset()
 
 
-def parse_definition(text: str, *, file: str, agent_id: str, known: Known) -> AgentDefinition:
+def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) -> AgentDefinition:
     """Raises ConfigurationError with a sentence for each problem, naming the file and the key."""
     if len(text) > FILE_BYTES_MAX:
         raise ConfigurationError(f"The agent file {file} has more than {FILE_BYTES_MAX} bytes.")
@@ -195,7 +195,7 @@ def _problem(problem: ErrorDetails) -> str:
     return f"{place}: {said}." if place else f"{said}."
 
 
-def _strangers(definition: AgentDefinition, known: Known) -> Iterator[str]:
+def _strangers(definition: AgentDefinition, known: KnownNames) -> Iterator[str]:
     tools = definition.tools
     for key, names in (("enabled", tools.enabled or ()), ("disabled", tools.disabled)):
         for name in names:

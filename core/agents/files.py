@@ -11,7 +11,7 @@ from core.agents.definition import (
     FILE_BYTES_MAX,
     LIST_MAX,
     AgentDefinition,
-    Known,
+    KnownNames,
     parse_definition,
 )
 from core.domain.errors import ConfigurationError
@@ -30,7 +30,7 @@ class _File:
     problem: str = ""
 
 
-def shipped(known: Known) -> dict[str, AgentDefinition]:
+def load_shipped_definitions(known: KnownNames) -> dict[str, AgentDefinition]:
     """The definitions that come with the program."""
     found: dict[str, AgentDefinition] = {}
     for file in files("core.agents").joinpath("shipped").iterdir():
@@ -46,7 +46,7 @@ class AgentFiles:
     """The agents there are. Files are read again when they have changed; of one that became broken the last good
     content stays, and the operator is told once."""
 
-    known: Known
+    known: KnownNames
     folder: Path | None = None
     _files: dict[Path, _File] = field(default_factory=dict[Path, _File])
     _shipped: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
@@ -55,7 +55,7 @@ class AgentFiles:
 
     def load(self) -> None:
         """The first reading. Raises ConfigurationError with a sentence for each thing that is wrong."""
-        self._shipped = shipped(self.known)
+        self._shipped = load_shipped_definitions(self.known)
         if problems := self._refresh():
             raise ConfigurationError("\n".join(sorted(problems)))
 

@@ -89,7 +89,7 @@ class Roster:
         return version
 
 
-def unknown_agent(name: str, known: Mapping[str, AgentDefinition]) -> str:
+def unknown_agent_message(name: str, known: Mapping[str, AgentDefinition]) -> str:
     """What a person is told who named an agent that is not there."""
     shown = "".join(sign for sign in name if sign.isalnum() or sign in "-_.")[:40] or "of that name"
     return f"There is no agent {shown}. There are: {', '.join(sorted(known))}."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from core.context.untrusted_text import fenced
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
 
 BROWSER_MESSAGES = 3
@@ -17,7 +17,7 @@ _NOT_SHOWN = (
 )
 
 
-def passing_contents(
+def ephemeral_contents(
     passing: Sequence[Message], *, messages_since_browser: int, sees_images: bool
 ) -> tuple[JsonObject, ...]:
     """User messages for the call. `messages_since_browser`: how many messages came after the browser's state."""
@@ -38,7 +38,7 @@ def _browser(content: JsonObject, *, sees_images: bool) -> JsonObject:
         for key in ("url", "title", "tabs", "scroll", "elements")
         if content.get(key)
     ]
-    text = fenced("\n".join(facts)[:TEXT_CHARACTERS_MAX], source="the browser as it is now")
+    text = wrap_untrusted("\n".join(facts)[:TEXT_CHARACTERS_MAX], source="the browser as it is now")
     shot = content.get("screenshot_url") or content.get("screenshot")
     if not sees_images or not isinstance(shot, str):
         return {"role": "user", "content": text}

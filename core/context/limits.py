@@ -34,7 +34,7 @@ ANSWER_SHARE = 3
 """Where nobody says what an answer needs, it gets a third of the window at most."""
 
 
-def limit_of(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
+def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
     """What is known for the model by its whole name, else what holds for its family."""
     if known and (limit := known.get(model)):
         return limit
@@ -42,7 +42,7 @@ def limit_of(model: str, known: Mapping[str, ContextLimit] | None = None) -> Con
     return next((limit for family, limit in _FAMILIES if re.search(family, name)), _UNKNOWN)
 
 
-def overruled(
+def with_overrides(
     limit: ContextLimit, *, window: int | None = None, reserved: int | None = None
 ) -> ContextLimit:
     """The limit as the operator has it: a smaller window leaves an answer a third of it, if nothing else is said."""

@@ -7,17 +7,17 @@ from pydantic import JsonValue
 from core.domain.messages import Message
 
 
-def original_text(message: Message) -> str:
+def full_message_text(message: Message) -> str:
     """All of it: what was said, the calls that were made, and of a tool's result its call and its output."""
     content = message.content.get("content")
-    parts = [_result(content) if message.type == "tool" else text_of(content)]
+    parts = [_result(content) if message.type == "tool" else content_text(content)]
     calls = message.content.get("tool_calls")
     if calls:
         parts.append(json.dumps(calls, ensure_ascii=False))
     return "\n".join(part for part in parts if part)
 
 
-def text_of(content: JsonValue) -> str:
+def content_text(content: JsonValue) -> str:
     """The text of a message's content, with a word for each picture in it."""
     if isinstance(content, list):
         return "\n".join(
@@ -29,7 +29,7 @@ def text_of(content: JsonValue) -> str:
 
 def _result(content: JsonValue) -> str:
     """The output with its own line ends, which are easier to read than JSON's."""
-    text = text_of(content)
+    text = content_text(content)
     try:
         envelope: JsonValue = json.loads(text)
     except ValueError:

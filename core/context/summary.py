@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from core.context.background_messages import is_said
-from core.context.message_text import text_of
-from core.context.todo_file import TODO_KEY, todo_in
-from core.context.tokens import counted, tokens_of
-from core.context.truncation import EXPAND_TOOL, fit
-from core.context.untrusted_text import fenced
+from core.context.background_messages import is_from_person
+from core.context.message_text import content_text
+from core.context.todo_file import TODO_KEY, todo_text_in_history
+from core.context.tokens import message_tokens, with_token_count
+from core.context.truncation import EXPAND_TOOL, fit_messages
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
 from core.ports import ModelRequest
 
@@ -36,13 +36,15 @@ _LOST = (
 )
 
 
-def turning_point(messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]) -> int:
+def find_summary_boundary(
+    messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]
+) -> int:
     """Where the older part ends, so that at most the tokens stay: never between a call and its results, and never so
     that nothing stays. 0: there is nothing that could be replaced."""
     last = left = len(messages)
     room = kept_tokens
     for index in range(len(messages) - 1, -1, -1):
-        room -= sizes.get(messages[index].message_id) or tokens_of(messages[index])
+        room -= sizes.get(messages[index].message_id) or message_tokens(messages[index])
         if messages[index].type == "tool":
             continue
         if room < 0 and left < last:
@@ -53,11 +55,13 @@ def turning_point(messages: Sequence[Message], kept_tokens: int, sizes: Mapping[
     return left if any(one.type != "summary" for one in messages[:left]) else 0
 
 
-async def summarised(
+async def summarise(
     older: Sequence[Message], *, complete: Complete, model: str, room: int, run_id: str
 ) -> Message:
     """A `summary` message that stands for the older ones. Raises a ModelError, or ValueError for an empty answer."""
-    text = await asyncio.to_thread(lambda: fenced(record(older, room), source="the conversation"))
+    text = await asyncio.to_thread(
+        lambda: wrap_untrusted(transcript(older, room), source="the conversation")
+    )
     request = ModelRequest(
         model=model,
         messages=(
@@ -75,13 +79,13 @@ async def summarised(
     return _standing_for(older, f"{note}\n\n{text}", run_id)
 
 
-def left_out(older: Sequence[Message], *, run_id: str) -> Message:
+def omission_note(older: Sequence[Message], *, run_id: str) -> Message:
     """A note in place of the older messages, for when no summary could be made."""
     ids = ", ".join(one.message_id for one in older[-5:])
     return _standing_for(older, _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids), run_id)
 
 
-def since_summary(messages: Sequence[Message]) -> list[Message]:
+def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
     """A stored history as it is sent: the newest summary in front, then what it does not replace."""
     newest = next((one for one in reversed(messages) if one.type == "summary"), None)
     if newest is None:
@@ -91,15 +95,15 @@ def since_summary(messages: Sequence[Message]) -> list[Message]:
     return [newest, *(one for one in messages[place + 1 :] if one.type != "summary")]
 
 
-def record(older: Sequence[Message], room: int) -> str:
+def transcript(older: Sequence[Message], room: int) -> str:
     """The messages as one text of at most about `room` tokens; the oldest are left out where cutting is not enough."""
-    fitted = fit(older, room, {})
+    fitted = fit_messages(older, room, {})
     lines: list[str] = []
     left = room
     pairs = list(zip(older, fitted.contents, strict=True))
     for message, content in reversed(pairs):
         short = fitted.shown.get(message.message_id)
-        left -= short.tokens if short else tokens_of(message)
+        left -= short.tokens if short else message_tokens(message)
         if left < 0 and lines:
             lines.append("[What came before is left out: it is too long.]")
             break
@@ -108,10 +112,10 @@ def record(older: Sequence[Message], room: int) -> str:
 
 
 def _recorded(message: Message, content: JsonObject) -> str:
-    name = f" {message.message_id}" if tokens_of(message) >= NAMED_FROM_TOKENS else ""
+    name = f" {message.message_id}" if message_tokens(message) >= NAMED_FROM_TOKENS else ""
     calls = content.get("tool_calls")
     called = "\n" + json.dumps(calls, ensure_ascii=False) if calls else ""
-    return f"[{message.type}{name}]\n{text_of(content.get('content'))}{called}"
+    return f"[{message.type}{name}]\n{content_text(content.get('content'))}{called}"
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
@@ -122,7 +126,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
         )
     turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
     before = sum(_turns_replaced(one, run_id) for one in older)
-    return counted(
+    return with_token_count(
         Message(
             type="summary",
             content={"role": "user", "content": text},
@@ -133,7 +137,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
                 REPLACES_UP_TO: older[-1].message_id,
                 "replaces_count": len(older),
                 RUN_TURNS: turns + before,
-                TODO_KEY: todo_in(older),
+                TODO_KEY: todo_text_in_history(older),
                 REQUEST: said,
             },
         )
@@ -143,8 +147,8 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
 def _newest_request(older: Sequence[Message]) -> str:
     """What a person wrote last, also where a summary stands for it already."""
     for message in reversed(older):
-        if is_said(message):
-            return text_of(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
+        if is_from_person(message):
+            return content_text(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
         if message.type == "summary":
             return str(message.metadata.get(REQUEST) or "")
     return ""
@@ -156,7 +160,7 @@ def _turns_replaced(message: Message, run_id: str) -> int:
     return turns if is_of_run and isinstance(turns, int) else 0
 
 
-def turns_in(messages: Sequence[Message], run_id: str) -> int:
+def count_turns(messages: Sequence[Message], run_id: str) -> int:
     """How many turns of the run are in the messages, counting those that a summary stands for."""
     return sum(
         _turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id)

@@ -40,7 +40,7 @@ def writes_todo(name: str, arguments: JsonObject) -> bool:
     return posixpath.normpath(path.strip().removeprefix("/workspace/").lstrip("/")) == TODO_PATH
 
 
-def checklist_of(text: str) -> ChecklistChanged:
+def parse_checklist(text: str) -> ChecklistChanged:
     """The items in order, with their section before them where there are several. Without an item under way the first
     open one counts as active: items are worked through in order."""
     title, section, found = "", "", list[tuple[str, str, str]]()
@@ -86,7 +86,7 @@ def _outside_code(lines: Iterable[str]) -> Iterable[str]:
             yield line
 
 
-def todo_after(text: str | None, name: str, arguments: JsonObject) -> str | None:
+def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> str | None:
     """The text of todo.md after a successful call on it; None where there is none, or it is not known any more."""
     contents = arguments.get("file_contents")
     if name in ("create_file", "full_file_rewrite"):
@@ -99,7 +99,7 @@ def todo_after(text: str | None, name: str, arguments: JsonObject) -> str | None
     return None
 
 
-def todo_in(messages: Sequence[Message]) -> str | None:
+def todo_text_in_history(messages: Sequence[Message]) -> str | None:
     """The text of todo.md as far as the conversation tells it; a shell command may have changed the file since."""
     text: str | None = None
     for message in messages:
@@ -107,7 +107,7 @@ def todo_in(messages: Sequence[Message]) -> str | None:
             kept = message.metadata.get(TODO_KEY)
             text = kept if isinstance(kept, str) else None
         elif call := _todo_call(message):
-            text = todo_after(text, *call)
+            text = apply_call_to_todo(text, *call)
     return text
 
 
@@ -140,7 +140,7 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 5.0
 
 
-class TodoWatch:
+class TodoTracker:
     """Reads the file as it is, one call after the other, so that the last word is the newest. State: the lock."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class TodoWatch:
         try:
             async with self._lock, asyncio.timeout(READ_SECONDS):
                 text = await _todo_text(await sandbox())
-                emit(checklist_of(text))
+                emit(parse_checklist(text))
         except (AgentError, TimeoutError) as error:
             log.warning("todo.md was not read: %s", type(error).__name__)
 

@@ -36,19 +36,19 @@ def image_tokens(size: tuple[int, int] | None, detail: str = "auto") -> int:
     return TILE_TOKENS * tiles + LOW_TOKENS
 
 
-def size_of_url(url: str) -> tuple[int, int] | None:
+def data_url_image_size(url: str) -> tuple[int, int] | None:
     """Width and height of a picture in a data URL; None for any other address and for what cannot be read."""
     head, comma, body = url[: HEAD_CHARACTERS + 100].partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
     whole = body[: len(body) // 4 * 4]
     try:
-        return size_of(base64.b64decode(whole, validate=True))
+        return image_size(base64.b64decode(whole, validate=True))
     except binascii.Error:
         return None
 
 
-def size_of(start: bytes) -> tuple[int, int] | None:
+def image_size(start: bytes) -> tuple[int, int] | None:
     """Width and height by the first bytes of a PNG, GIF, JPEG or WebP file."""
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
         size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
@@ -155,14 +155,14 @@ def count_tools(schemas: Sequence[JsonObject]) -> int:
     return sum(MESSAGE_TOKENS + _count_value(schema) for schema in schemas)
 
 
-def counted(message: Message) -> Message:
+def with_token_count(message: Message) -> Message:
     """The message with its count. What no model is sent costs nothing."""
     if message.token_count or not message.is_llm_message:
         return message
     return replace(message, token_count=count_message(message.content))
 
 
-def tokens_of(message: Message) -> int:
+def message_tokens(message: Message) -> int:
     """The stored count; made now for a message that was stored without one."""
     return message.token_count or count_message(message.content)
 
@@ -183,7 +183,7 @@ def _count_part(part: JsonValue) -> int:
         return _count_value(part.get("text"))
     shown: JsonObject = image if isinstance(image, dict) else {"url": image}
     url, detail = shown.get("url"), shown.get("detail") or part.get("detail")
-    size = size_of_url(url) if isinstance(url, str) else None
+    size = data_url_image_size(url) if isinstance(url, str) else None
     return image_tokens(size, str(detail or "auto"))
 
 

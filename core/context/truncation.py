@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from core.context.tokens import count_message, tokens_of
+from core.context.tokens import count_message, message_tokens
 from core.domain.messages import JsonObject, Message, MessageType
 
 EXPAND_TOOL = "expand_message"
@@ -27,7 +27,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
+class TruncatedMessage:
     """A message as it is sent after the cut. `tokens` may be more than wanted where too little of it is text."""
 
     cut: Cut
@@ -35,13 +35,13 @@ class Shortened:
     tokens: int
 
 
-def shortened(message: Message, cut: Cut) -> Shortened:
+def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     """The same for the same message and cut, so that what a provider has cached stays true."""
     body = _opened(message.content)
     texts = [text for text in _texts(body) if text]
-    before = max(1, tokens_of(message))
+    before = max(1, message_tokens(message))
     characters = sum(map(len, texts))
-    aim, best = float(cut.tokens), Shortened(cut, message.content, before)
+    aim, best = float(cut.tokens), TruncatedMessage(cut, message.content, before)
     for number in range(TRIES_MAX):
         cap = _cap(texts, int(characters * aim / before))
         if number == 0:
@@ -49,7 +49,7 @@ def shortened(message: Message, cut: Cut) -> Shortened:
             aim -= _NOTE_EXCESS_TOKENS * sum(len(text) > cap for text in texts)
             cap = _cap(texts, int(characters * aim / before))
         content = _closed(_mapped(body, _Cutter(message.message_id, cut, cap)))
-        best = Shortened(cut, content, count_message(content))
+        best = TruncatedMessage(cut, content, count_message(content))
         if best.tokens <= cut.tokens or aim <= 0:
             break
         aim -= (best.tokens - cut.tokens) * 1.3 + 4
@@ -227,7 +227,7 @@ _REPLANS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedMessages:
     """What is sent. `shown` are the messages that are sent shortened, by id, those of before and the new ones alike.
 
     `made` are the cuts that are new. `is_over`: it does not fit, even with everything cut that may be.
@@ -235,24 +235,27 @@ class Fitted:
 
     contents: tuple[JsonObject, ...]
     tokens: int
-    shown: Mapping[str, Shortened]
+    shown: Mapping[str, TruncatedMessage]
     made: Mapping[str, Cut] = field(default_factory=dict[str, Cut])
     is_over: bool = False
 
 
-def fit(messages: Sequence[Message], room: int, shown: Mapping[str, Shortened]) -> Fitted:
+def fit_messages(
+    messages: Sequence[Message], room: int, shown: Mapping[str, TruncatedMessage]
+) -> FittedMessages:
     """The messages in at most `room` tokens. What was cut before stays cut; no message goes, so pairs stay together."""
     sizes = [
-        known.tokens if (known := shown.get(one.message_id)) else tokens_of(one) for one in messages
+        known.tokens if (known := shown.get(one.message_id)) else message_tokens(one)
+        for one in messages
     ]
     tokens = sum(sizes)
     if tokens <= room:
-        return Fitted(contents=_contents(messages, shown), tokens=tokens, shown=shown)
+        return FittedMessages(contents=_contents(messages, shown), tokens=tokens, shown=shown)
     now, made, spent = dict(shown), dict[str, Cut](), set[int]()
     for _ in range(_REPLANS_MAX):
         for index, cut in _planned(messages, sizes, room, spent).items():
             message = messages[index]
-            short = shortened(message, cut)
+            short = truncate_message(message, cut)
             if short.tokens > cut.tokens:
                 spent.add(index)
             if short.tokens < sizes[index]:
@@ -261,7 +264,7 @@ def fit(messages: Sequence[Message], room: int, shown: Mapping[str, Shortened]) 
         tokens = sum(sizes)
         if tokens <= room:
             break
-    return Fitted(
+    return FittedMessages(
         contents=_contents(messages, now),
         tokens=tokens,
         shown=now,
@@ -271,7 +274,7 @@ def fit(messages: Sequence[Message], room: int, shown: Mapping[str, Shortened]) 
 
 
 def _contents(
-    messages: Sequence[Message], shown: Mapping[str, Shortened]
+    messages: Sequence[Message], shown: Mapping[str, TruncatedMessage]
 ) -> tuple[JsonObject, ...]:
     if not shown:
         return tuple(one.content for one in messages)

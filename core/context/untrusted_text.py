@@ -12,7 +12,7 @@ _HIDDEN = re.compile(
 )
 
 
-def clean(text: str, characters_max: int) -> str:
+def clean_text(text: str, characters_max: int) -> str:
     """Without lone surrogates and control characters (line ends and tabs stay), cut with a mark where too long."""
     valid = text[: characters_max + 1].encode("utf-8", "replace").decode("utf-8")
     visible = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", valid.replace("\r\n", "\n"))
@@ -21,7 +21,7 @@ def clean(text: str, characters_max: int) -> str:
     return f"{visible[:characters_max]}\n[{len(text) - characters_max} characters are left out]"
 
 
-def line(text: str, characters_max: int) -> str:
+def clean_line(text: str, characters_max: int) -> str:
     """One line for a description or a log, without anything that only a machine would read."""
     valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
     words = " ".join(
@@ -30,16 +30,16 @@ def line(text: str, characters_max: int) -> str:
     return words if len(words) <= characters_max else f"{words[: characters_max - 1]}…"
 
 
-def cleaned(value: JsonValue) -> JsonValue:
+def clean_json(value: JsonValue) -> JsonValue:
     """JSON with every text and key valid."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode("utf-8")
         case list():
-            return [cleaned(one) for one in value]
+            return [clean_json(one) for one in value]
         case dict():
             return {
-                key.encode("utf-8", "replace").decode("utf-8"): cleaned(one)
+                key.encode("utf-8", "replace").decode("utf-8"): clean_json(one)
                 for key, one in value.items()
             }
         case _:
@@ -50,7 +50,7 @@ _SOURCE_CHARACTERS_MAX = 120
 _MARK_CHARACTERS = 10
 
 
-def fenced(text: str, *, source: str) -> str:
+def wrap_untrusted(text: str, *, source: str) -> str:
     """The text between marks that do not occur in it. The same text gets the same marks, which keeps caches true."""
     mark = _mark_for(text)
     name = " ".join(re.sub(r'[<>"]', "", source).split())[:_SOURCE_CHARACTERS_MAX]

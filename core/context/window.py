@@ -5,19 +5,25 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.context.ephemeral_messages import passing_contents
-from core.context.limits import ContextLimit, limit_of, overruled
+from core.context.ephemeral_messages import ephemeral_contents
+from core.context.limits import ContextLimit, find_context_limit, with_overrides
 from core.context.summary import (
     OUTPUT_TOKENS_MAX,
     PROMPT_TOKENS,
     Complete,
-    left_out,
-    since_summary,
-    summarised,
-    turning_point,
+    find_summary_boundary,
+    messages_since_summary,
+    omission_note,
+    summarise,
 )
-from core.context.tokens import count_message, counted, tokens_of
-from core.context.truncation import Cut, Fitted, Shortened, fit, shortened
+from core.context.tokens import count_message, message_tokens, with_token_count
+from core.context.truncation import (
+    Cut,
+    FittedMessages,
+    TruncatedMessage,
+    fit_messages,
+    truncate_message,
+)
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message
@@ -49,12 +55,14 @@ class ContextPolicy:
     answer_tokens: int | None = None
 
     def limit_of(self, model: str) -> ContextLimit:
-        return overruled(
-            limit_of(model, self.limits), window=self.window_tokens, reserved=self.answer_tokens
+        return with_overrides(
+            find_context_limit(model, self.limits),
+            window=self.window_tokens,
+            reserved=self.answer_tokens,
         )
 
 
-class Window:
+class ContextWindow:
     """The conversation of one run. State: its messages, what of them is sent shortened, and the room there is."""
 
     def __init__(
@@ -78,7 +86,7 @@ class Window:
         self._room_max = self._limit.room - overhead_tokens
         self._messages: list[Message] = []
         self._passing: list[Message] = []
-        self._shown: Mapping[str, Shortened] = {}
+        self._shown: Mapping[str, TruncatedMessage] = {}
         self._unnoted: dict[str, Cut] = {}
         self._summary_from = policy.summary_tokens
         self._sent_tokens = 0
@@ -88,19 +96,21 @@ class Window:
 
     async def load(self, history: Sequence[Message]) -> None:
         """Takes a stored history up, with the cuts that were made in it before."""
-        self.add(since_summary(history))
+        self.add(messages_since_summary(history))
         cuts = stored_cuts(self._messages)
         if cuts:
             known = [one for one in self._messages if one.message_id in cuts]
             self._shown = await asyncio.to_thread(
-                lambda: {one.message_id: shortened(one, cuts[one.message_id]) for one in known}
+                lambda: {
+                    one.message_id: truncate_message(one, cuts[one.message_id]) for one in known
+                }
             )
 
     def add(self, messages: Sequence[Message]) -> None:
         """What came next in the conversation; what no model is sent for good goes along where it stands."""
         for message in messages:
             if message.is_llm_message:
-                self._messages.append(counted(message))
+                self._messages.append(with_token_count(message))
             elif message.type in ("browser_state", "image_context"):
                 self._passing = [one for one in self._passing if one.type != message.type]
                 self._passing.append(message)
@@ -172,14 +182,14 @@ class Window:
         return {CUTS: {key: [cut.tokens, cut.keeps_tail] for key, cut in cuts.items()}}
 
     def _whole_tokens(self) -> int:
-        return sum(tokens_of(one) for one in self._messages)
+        return sum(message_tokens(one) for one in self._messages)
 
-    async def _fit(self, room: int) -> Fitted:
+    async def _fit(self, room: int) -> FittedMessages:
         messages = self._messages
         if self._whole_tokens() <= max(room, INLINE_TOKENS_MAX):
-            fitted = fit(messages, room, self._shown)
+            fitted = fit_messages(messages, room, self._shown)
         else:
-            fitted = await asyncio.to_thread(fit, messages, room, self._shown)
+            fitted = await asyncio.to_thread(fit_messages, messages, room, self._shown)
         self._shown = fitted.shown
         self._unnoted.update(fitted.made)
         return fitted
@@ -187,14 +197,14 @@ class Window:
     async def _summarise(self, room: int, *, percent_min: int) -> None:
         """Puts a summary in place of the older messages. One that fails changes nothing: cutting remains."""
         kept = min(self._policy.kept_tokens, room // 3)
-        place = turning_point(self._messages, kept, self._sizes())
+        place = find_summary_boundary(self._messages, kept, self._sizes())
         older, newer = self._messages[:place], self._messages[place:]
-        won = sum(tokens_of(one) for one in older)
+        won = sum(message_tokens(one) for one in older)
         if not older or won * 100 < self._whole_tokens() * percent_min:
             return
         self._emit(ActivityChanged(text="Summing up the earlier conversation"))
         try:
-            made = await summarised(
+            made = await summarise(
                 older,
                 complete=self._complete,
                 model=self._model,
@@ -210,9 +220,9 @@ class Window:
 
     def _leave_out(self, room: int) -> None:
         """The last resort: the oldest messages go, and a note says so. Nothing of it is stored."""
-        place = turning_point(self._messages, room * 2 // 3, self._sizes())
+        place = find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
         if place:
-            note = left_out(self._messages[:place], run_id=self._run_id)
+            note = omission_note(self._messages[:place], run_id=self._run_id)
             self._replace(note, self._messages[place:])
 
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:
@@ -228,7 +238,7 @@ class Window:
     def _passing_contents(self) -> tuple[JsonObject, ...]:
         if not self._passing:
             return ()
-        return passing_contents(
+        return ephemeral_contents(
             self._passing,
             messages_since_browser=len(self._messages) - self._browser_place,
             sees_images=self._sees_images,

@@ -49,7 +49,7 @@ class Approval:
         return " ".join((self.turn_id, *dict.fromkeys(self.tools)))
 
 
-def described(title: str, arguments: JsonObject) -> str:
+def describe_call(title: str, arguments: JsonObject) -> str:
     """A call with its arguments, in one line of Markdown for whoever has to allow it; long values are cut."""
     parts: list[str] = []
     room = ARGUMENTS_CHARACTERS_MAX
@@ -65,11 +65,11 @@ def described(title: str, arguments: JsonObject) -> str:
 
 def tools_always_allowed(ask: Ask) -> frozenset[str]:
     """What the answer allows for the rest of the thread."""
-    is_always = ask.kind == "approval" and choice_of(ask.answer or "") == APPROVE_ALWAYS
+    is_always = ask.kind == "approval" and parse_choice(ask.answer or "") == APPROVE_ALWAYS
     return frozenset(ask.subject.split()[1:]) if is_always else frozenset()
 
 
-def choice_of(answer: str) -> str | None:
+def parse_choice(answer: str) -> str | None:
     """The button that the words are those of; None: a no, in the person's own words."""
     said = " ".join(answer.split()).casefold()
     return next((choice for choice in CHOICES if choice.casefold() == said), None)
@@ -77,22 +77,25 @@ def choice_of(answer: str) -> str | None:
 
 def is_allowed(ask: Ask) -> bool:
     """Whether the answer is a yes."""
-    return ask.state == "answered" and choice_of(ask.answer or "") in (APPROVE_ONCE, APPROVE_ALWAYS)
+    return ask.state == "answered" and parse_choice(ask.answer or "") in (
+        APPROVE_ONCE,
+        APPROVE_ALWAYS,
+    )
 
 
-def was_asked(ask: Ask | None, turn_id: str) -> bool:
+def is_about_turn(ask: Ask | None, turn_id: str) -> bool:
     """Whether the question was about the calls of that turn."""
     return ask is not None and ask.subject.startswith(f"{turn_id} ")
 
 
-def objection(ask: Ask | None, turn_id: str) -> str | None:
+def refusal_reason(ask: Ask | None, turn_id: str) -> str | None:
     """Why the calls of the turn may not run, for the model; None: they may."""
-    if ask is None or ask.state != "answered" or not was_asked(ask, turn_id):
+    if ask is None or ask.state != "answered" or not is_about_turn(ask, turn_id):
         return NOBODY_APPROVED
     if is_allowed(ask):
         return None
     who = ask.answered_by.name if ask.answered_by else "A person"
-    if choice_of(ask.answer or "") == DENY:
+    if parse_choice(ask.answer or "") == DENY:
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."
     return f"Not run: {who} denied it, with the words: {ask.answer}"
 

@@ -88,7 +88,7 @@ PriceOf = Callable[[str], Price | None]
 """The price of a model by its name; None: it is not known."""
 
 
-def priced(usage: Usage, price: Price | None) -> Usage:
+def price_usage(usage: Usage, price: Price | None) -> Usage:
     """With a cost, marked as an estimate, where the provider told none and the price is known."""
     told = usage.cost_usd - usage.estimated_usd
     if price is None or told > 0 or (usage.cost_usd and not price.is_set):
@@ -102,12 +102,12 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     return replace(usage, cost_usd=millionths / 1e6, estimated_usd=millionths / 1e6)
 
 
-def day_start(now: datetime) -> datetime:
+def utc_day_start(now: datetime) -> datetime:
     """Midnight in UTC."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def exhausted(budget: Budget, spending: Spending) -> str | None:
+def exhausted_message(budget: Budget, spending: Spending) -> str | None:
     """A sentence with the figures for the people in the thread, once a limit is reached."""
     places = (
         (budget.run, spending.run, "This run has used up its budget", ""),

@@ -235,7 +235,7 @@ def is_terminal(event: AgentEvent) -> bool:
     return isinstance(event, RunFinished | RunFailed)
 
 
-def last_words(terminal: Terminal, open_turn_id: str | None) -> tuple[AgentEvent, ...]:
+def closing_events(terminal: Terminal, open_turn_id: str | None) -> tuple[AgentEvent, ...]:
     """What is told right before the terminal event: the error, or the limit that no turn has told; and a turn that
     had no end gets one."""
     said: list[AgentEvent] = []

@@ -8,10 +8,10 @@ from core.domain.errors import ToolError
 from core.domain.events import ChecklistChanged, ChecklistItem
 
 StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
-Stage = Literal["own", "going", "choice", "answer", "closed"]
+PlanStage = Literal["own", "going", "choice", "answer", "closed"]
 """What becomes of a plan. "own": the model keeps it itself. The others are of plans that `core.flow` carries out: it is
 worked on, people are to choose what becomes of a blocked step, a step waits for their answer, it was given up."""
-MARKS: dict[StepStatus, str] = {
+STATUS_MARKS: dict[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
     "completed": "[✓]",
@@ -50,7 +50,7 @@ class Plan:
     title: str
     steps: tuple[Step, ...]
     is_active: bool = False
-    stage: Stage = "own"
+    stage: PlanStage = "own"
     run_id: str = ""
     seen_message_id: str = ""
     members: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -73,7 +73,7 @@ class PlanStore(Protocol):
         ...
 
 
-def found(plans: Plans, plan_id: str | None) -> Plan:
+def find_plan(plans: Plans, plan_id: str | None) -> Plan:
     """The plan of that id, or the active one. Raises ToolError."""
     for plan in plans:
         if plan.plan_id == plan_id or (plan_id is None and plan.is_active):
@@ -84,19 +84,19 @@ def found(plans: Plans, plan_id: str | None) -> Plan:
     raise ToolError(f"There is no plan {plan_id!r}. The plans are: {known}.")
 
 
-def created(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) -> Plans:
+def create_plan(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) -> Plans:
     """With a new plan, which becomes the active one."""
     if any(plan.plan_id == plan_id for plan in plans):
         raise ToolError(f"There is a plan {plan_id!r} already: update it, or take another plan_id.")
     new = Plan(plan_id=plan_id, title=title, steps=tuple(Step(text=text) for text in steps))
-    return activated((*plans, new), plan_id)
+    return activate_plan((*plans, new), plan_id)
 
 
-def updated(
+def update_plan(
     plans: Plans, plan_id: str | None, title: str | None, steps: tuple[str, ...] | None
 ) -> Plans:
     """With another title or other steps; a step whose words stay keeps its state, wherever it stands now."""
-    old = found(plans, plan_id)
+    old = find_plan(plans, plan_id)
     kept = list(old.steps)
     new: list[Step] = []
     for text in [step.text for step in old.steps] if steps is None else steps:
@@ -107,7 +107,7 @@ def updated(
     return _replaced(plans, replace(old, title=title or old.title, steps=tuple(new)))
 
 
-def marked(
+def mark_step(
     plans: Plans,
     plan_id: str | None,
     step_index: int,
@@ -115,7 +115,7 @@ def marked(
     notes: str | None,
 ) -> Plans:
     """With the state of one step, counted from 0, changed."""
-    plan = found(plans, plan_id)
+    plan = find_plan(plans, plan_id)
     if not 0 <= step_index < len(plan.steps):
         raise ToolError(f"There is no step {step_index}: the steps are 0 to {len(plan.steps) - 1}.")
     old = plan.steps[step_index]
@@ -126,18 +126,18 @@ def marked(
     return _replaced(plans, replace(plan, steps=steps))
 
 
-def activated(plans: Plans, plan_id: str) -> Plans:
+def activate_plan(plans: Plans, plan_id: str) -> Plans:
     """With that plan as the active one."""
-    found(plans, plan_id)
+    find_plan(plans, plan_id)
     return tuple(replace(plan, is_active=plan.plan_id == plan_id) for plan in plans)
 
 
-def deleted(plans: Plans, plan_id: str) -> Plans:
-    found(plans, plan_id)
+def delete_plan(plans: Plans, plan_id: str) -> Plans:
+    find_plan(plans, plan_id)
     return tuple(plan for plan in plans if plan.plan_id != plan_id)
 
 
-def drawn(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     """The plan as text for the model."""
     done = sum(step.status == "completed" for step in plan.steps)
     percent = round(100 * done / len(plan.steps)) if plan.steps else 0
@@ -146,13 +146,13 @@ def drawn(plan: Plan) -> str:
         f"Progress: {done}/{len(plan.steps)} ({percent}%)",
     ]
     for index, step in enumerate(plan.steps):
-        lines.append(f"{index}. {MARKS[step.status]} {step.text}")
+        lines.append(f"{index}. {STATUS_MARKS[step.status]} {step.text}")
         if step.notes:
             lines.append(f"   Notes: {step.notes}")
     return "\n".join(lines)
 
 
-def listed(plans: Plans) -> str:
+def format_plan_list(plans: Plans) -> str:
     """All plans, one line each."""
     if not plans:
         return "There are no plans."
@@ -163,7 +163,7 @@ def listed(plans: Plans) -> str:
     )
 
 
-def checklist(plan: Plan) -> ChecklistChanged:
+def build_checklist(plan: Plan) -> ChecklistChanged:
     """The plan as people see it in the status message."""
     items = tuple(
         ChecklistItem(

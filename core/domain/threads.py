@@ -53,7 +53,7 @@ class IncomingFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ChatMessage:
     """Something that was said in a chat thread, whoever it was said to."""
 
     author: Person
@@ -63,7 +63,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class InboxItem:
     """Something that came in for a thread and must be claimed exactly once. `agent_id`: asked for by name.
 
     `dedupe_key` names the thing itself (a message, an edit, a click), never one delivery of it: two deliveries of one

@@ -6,12 +6,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from core.context.background_messages import FLOW, is_said
-from core.context.message_text import text_of
-from core.context.tokens import counted
+from core.context.background_messages import FLOW_KEY, is_from_person
+from core.context.message_text import content_text
+from core.context.tokens import with_token_count
 from core.domain.messages import Message
-from core.domain.plans import MARKS, Plan, Step
-from core.flow.steps import STEPS_MAX, number_of
+from core.domain.plans import STATUS_MARKS, Plan, Step
+from core.flow.steps import STEPS_MAX, step_number
 
 Phase = Literal["plan", "review", "step", "asked", "report"]
 Choice = Literal["again", "skip", "plan", "stop"]
@@ -39,7 +39,7 @@ SHOWN_RESULT_CHARACTERS = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class FlowMessageTag:
     """What a message of the flow is for: its phase, and the key of the one occasion. `agent` is who it speaks to."""
 
     phase: Phase
@@ -47,7 +47,7 @@ class Sign:
     agent: str = ""
 
 
-def flow_message(sign: Sign, text: str, *, thread_id: str, run_id: str) -> Message:
+def flow_message(sign: FlowMessageTag, text: str, *, thread_id: str, run_id: str) -> Message:
     """The text as the model reads it, on the users' side of the conversation."""
     message = Message(
         type="user",
@@ -55,17 +55,17 @@ def flow_message(sign: Sign, text: str, *, thread_id: str, run_id: str) -> Messa
         is_llm_message=True,
         thread_id=thread_id,
         run_id=run_id,
-        metadata={FLOW: {"phase": sign.phase, "key": sign.key, "agent": sign.agent}},
+        metadata={FLOW_KEY: {"phase": sign.phase, "key": sign.key, "agent": sign.agent}},
     )
-    return counted(message)
+    return with_token_count(message)
 
 
-def newest_sign(history: Sequence[Message]) -> Sign | None:
+def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
     """What the flow said last."""
     for message in reversed(history):
-        match message.metadata.get(FLOW):
+        match message.metadata.get(FLOW_KEY):
             case {"phase": ("plan" | "review" | "step" | "asked" | "report") as phase, **rest}:
-                return Sign(
+                return FlowMessageTag(
                     phase=phase, key=str(rest.get("key", "")), agent=str(rest.get("agent", ""))
                 )
             case _:
@@ -73,25 +73,25 @@ def newest_sign(history: Sequence[Message]) -> Sign | None:
     return None
 
 
-def unseen(history: Sequence[Message], seen_message_id: str) -> list[Message]:
+def unseen_messages(history: Sequence[Message], seen_message_id: str) -> list[Message]:
     """What people wrote since the message that was seen last; all of it where a summary stands for that one."""
     new: list[Message] = []
     for message in reversed(history):
         if message.message_id == seen_message_id:
             break
-        if is_said(message):
+        if is_from_person(message):
             new.append(message)
     return new[::-1]
 
 
-def newest_said(history: Sequence[Message]) -> str:
+def newest_person_message_id(history: Sequence[Message]) -> str:
     """The id of what a person wrote last."""
-    return next((one.message_id for one in reversed(history) if is_said(one)), "")
+    return next((one.message_id for one in reversed(history) if is_from_person(one)), "")
 
 
-def choice_in(message: Message) -> Choice | None:
+def parse_step_choice(message: Message) -> Choice | None:
     """The choice whose words these are; None: words of their own."""
-    said = text_of(message.content.get("content"))
+    said = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         said = said.partition("\n")[2]
     words = " ".join(said.split()).casefold().rstrip(".!")
@@ -104,15 +104,15 @@ def plan_text(team: Mapping[str, str]) -> str:
 
 
 def review_text(plan: Plan, team: Mapping[str, str]) -> str:
-    return _prompt("flow_review").format(plan=drawn(plan), team=_team_text(team))
+    return _prompt("flow_review").format(plan=format_numbered_plan(plan), team=_team_text(team))
 
 
 def step_text(plan: Plan, step: Step) -> str:
     """What the step's agent is told. `tries` counts the one that begins."""
     again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
     return _prompt("flow_step").format(
-        plan=drawn(plan),
-        number=number_of(plan, step),
+        plan=format_numbered_plan(plan),
+        number=step_number(plan, step),
         step=step.text,
         again=again if step.tries > 1 else "",
     )
@@ -123,9 +123,9 @@ def report_text(plan: Plan) -> str:
         f"{index}. {step.text}\n{step.result[:SHOWN_RESULT_CHARACTERS] or step.notes}"
         for index, step in enumerate(plan.steps, start=1)
     ]
-    handed = ", ".join(attachments_of(plan))
+    handed = ", ".join(plan_attachments(plan))
     return _prompt("flow_report").format(
-        plan=drawn(plan),
+        plan=format_numbered_plan(plan),
         results="\n\n".join(results),
         files=f" They are: {handed}." if handed else "",
     )
@@ -134,7 +134,7 @@ def report_text(plan: Plan) -> str:
 def asked_text(plan: Plan, step: Step) -> str:
     """The question about a blocked step."""
     return (
-        f"Step {number_of(plan, step)} of the plan did not work out: {step.text}\n\n"
+        f"Step {step_number(plan, step)} of the plan did not work out: {step.text}\n\n"
         f"What is in the way: {step.result or step.notes}\n\n"
         "What shall I do? You can also answer in your own words, with a hint or another wish."
     )
@@ -157,15 +157,15 @@ def plain_report(plan: Plan) -> str:
     return "\n\n".join(parts)
 
 
-def attachments_of(plan: Plan) -> tuple[str, ...]:
+def plan_attachments(plan: Plan) -> tuple[str, ...]:
     """The files that the steps handed over, each once."""
     return tuple(dict.fromkeys(path for step in plan.steps for path in step.attachments))
 
 
-def drawn(plan: Plan) -> str:
+def format_numbered_plan(plan: Plan) -> str:
     """The plan, counted from 1 as people see it."""
     lines = [
-        f"{index}. {MARKS[step.status]} {step.text}"
+        f"{index}. {STATUS_MARKS[step.status]} {step.text}"
         for index, step in enumerate(plan.steps, start=1)
     ]
     return "\n".join([plan.title, *lines])

@@ -11,21 +11,28 @@ from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.plans import Plan, Plans, Step
-from core.flow.messages import Sign, drawn, newest_said, newest_sign, plan_text, review_text
+from core.flow.messages import (
+    FlowMessageTag,
+    format_numbered_plan,
+    newest_person_message_id,
+    newest_tag,
+    plan_text,
+    review_text,
+)
 from core.flow.planning_flow import Flow
 from core.flow.steps import (
     DEFAULT_STEPS,
     DEFAULT_TITLE,
     STEPS_MAX,
-    changed,
+    add_plan,
+    agent_name_in,
+    change_plan,
+    find_member,
     flow_plan,
-    member_named,
-    name_in,
-    opened,
-    revised,
-    seen,
+    mark_seen,
+    revise_steps,
 )
-from core.loop.loop import Surroundings
+from core.loop.loop import RunContext
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, Toolbox, ToolContext
 
@@ -38,7 +45,7 @@ Ended = RunFinished | Approval
 
 
 @dataclass(slots=True)
-class Draft:
+class PlanDraft:
     """The planning tool while one plan is made or changed. State: whether it was."""
 
     flow: Flow
@@ -52,7 +59,7 @@ class Draft:
             raise ToolError("Only create and update are for you: the program marks the steps.")
         if not params.steps:
             raise ToolError(f"{params.command} needs steps.")
-        steps = checked(params.steps, tuple(self.flow.team))
+        steps = validate_steps(params.steps, tuple(self.flow.team))
         after = await self.flow.plans.change(
             context.thread_id, lambda known: self._after(known, params.title, steps)
         )
@@ -61,20 +68,20 @@ class Draft:
             raise ToolError("The conversation is gone, and the plan with it.")
         self.is_set = True
         self.flow.board.show(plan)
-        return drawn(plan)
+        return format_numbered_plan(plan)
 
     def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
         if any(plan.plan_id == self.plan_id for plan in known):
-            return changed(
+            return change_plan(
                 known,
                 self.plan_id,
-                lambda plan: seen(revised(plan, title, steps), self.seen_message_id),
+                lambda plan: mark_seen(revise_steps(plan, title, steps), self.seen_message_id),
             )
         new = new_plan(self.flow, title or DEFAULT_TITLE, steps, self.seen_message_id)
-        return opened(known, replace(new, plan_id=self.plan_id))
+        return add_plan(known, replace(new, plan_id=self.plan_id))
 
 
-def checked(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
+def validate_steps(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
     """The steps, each with the name of its agent as it is written here. Raises ToolError."""
     if len(steps) > STEPS_MAX:
         raise ToolError(f"There are {len(steps)} steps; at most {STEPS_MAX} are taken.")
@@ -83,7 +90,7 @@ def checked(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
     strangers = [
         name
         for step in steps
-        if (name := name_in(step)) is not None and member_named(name, team) is None
+        if (name := agent_name_in(step)) is not None and find_member(name, team) is None
     ]
     if strangers:
         raise ToolError(
@@ -103,56 +110,61 @@ def new_plan(flow: Flow, title: str, steps: Sequence[str], seen_message_id: str)
     )
 
 
-def new_draft(flow: Flow, history: Sequence[Message]) -> Draft:
+def new_draft(flow: Flow, history: Sequence[Message]) -> PlanDraft:
     """For a new plan. Its id is the same whenever the same is asked for, so that a call may be repeated."""
-    said_id = newest_said(history)
-    return Draft(flow, str(uuid5(_PLANS, f"{flow.run_id} {said_id}")), said_id)
+    said_id = newest_person_message_id(history)
+    return PlanDraft(flow, str(uuid5(_PLANS, f"{flow.run_id} {said_id}")), said_id)
 
 
-def draft_tool(draft: Draft) -> Tool[PlanningParams]:
+def planning_tool(draft: PlanDraft) -> Tool[PlanningParams]:
     """The planning tool as the flow offers it: a call that a crash cut off runs again and comes to the same plan."""
     return replace(planning, run=draft.run, is_idempotent=True)
 
 
-async def made(flow: Flow, left: Ended | None) -> Ended | None:
+async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     """Has the planner make a plan, and stores the default one where it makes none.
 
     Answers how the run ends where the planner asked, or answered at once, or a limit or a person ended it. `left` is
     what an attempt before this one has come to already.
     """
     draft = new_draft(flow, await flow.history())
-    sign = Sign(phase="plan", key=draft.plan_id)
+    sign = FlowMessageTag(phase="plan", key=draft.plan_id)
     text = plan_text(flow.descriptions)
     ended = await _drafted(flow, _planning(flow, draft, OFFERED), draft, sign, text, left)
     if draft.is_set or ended is not None:
         return ended
     default = new_plan(flow, DEFAULT_TITLE, DEFAULT_STEPS, draft.seen_message_id)
-    after = await flow.plans.change(flow.thread_id, lambda known: opened(known, default))
+    after = await flow.plans.change(flow.thread_id, lambda known: add_plan(known, default))
     if (plan := flow_plan(after)) is not None:
         flow.board.show(plan)
     return None
 
 
-async def reviewed(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
+async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
     """Has the planner look at what people wrote since; the plan may be another one then."""
     history = await flow.history()
-    draft = Draft(flow, plan.plan_id, newest_said(history))
-    sign = Sign(phase="review", key=draft.seen_message_id)
+    draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
+    sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
     text = review_text(plan, flow.descriptions)
     around = _planning(flow, draft, OFFERED_IN_REVIEW)
     ended = await _drafted(flow, around, draft, sign, text, left)
     if not draft.is_set and ended is None:
-        await flow.change(plan, lambda plan: seen(plan, draft.seen_message_id))
+        await flow.change(plan, lambda plan: mark_seen(plan, draft.seen_message_id))
     return ended
 
 
 async def _drafted(
-    flow: Flow, around: Surroundings, draft: Draft, sign: Sign, text: str, left: Ended | None
+    flow: Flow,
+    around: RunContext,
+    draft: PlanDraft,
+    sign: FlowMessageTag,
+    text: str,
+    left: Ended | None,
 ) -> Ended | None:
     """Plays turns until the plan is set, or the planner has said its word without one."""
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
-        if left is None or newest_sign(history) != sign:
+        if left is None or newest_tag(history) != sign:
             history = flow.said(history, sign, text)
             if flow.is_used_up(history):
                 return None
@@ -177,11 +189,11 @@ def _is_last_word(ended: Ended) -> bool:
     return isinstance(ended, RunFinished) and ended.finish_reason == "agent_terminated"
 
 
-def _planning(flow: Flow, draft: Draft, offered: Sequence[str]) -> Surroundings:
-    return with_tools(flow.planner, offered, draft_tool(draft))
+def _planning(flow: Flow, draft: PlanDraft, offered: Sequence[str]) -> RunContext:
+    return restrict_tools(flow.planner, offered, planning_tool(draft))
 
 
-def with_tools(around: Surroundings, names: Sequence[str], *more: Tool[Any]) -> Surroundings:
+def restrict_tools(around: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:
     """Of its tools only those, and these besides."""
     own = around.toolbox.tools
     tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}

@@ -4,18 +4,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from core.context.summary import turns_in
+from core.context.summary import count_turns
 from core.domain.approval import Approval
 from core.domain.events import ChecklistChanged, MessageAdded, RunFinished
 from core.domain.messages import Message
-from core.domain.plans import Plan, PlanStore, checklist
+from core.domain.plans import Plan, PlanStore, build_checklist
 from core.domain.threads import Run, ToolCallRecord
-from core.flow.messages import Sign, flow_message, newest_sign
-from core.flow.steps import Change, changed, flow_plan, members_of
+from core.flow.messages import FlowMessageTag, flow_message, newest_tag
+from core.flow.steps import Change, change_plan, flow_plan, recorded_members
 from core.loop.calls import RunLog
-from core.loop.loop import Surroundings, run_agent
-from core.run.agent_config import Equipment, kit_of
-from core.run.deps import Engine
+from core.loop.loop import RunContext, run_agent
+from core.run.agent_config import AgentConfig, build_agent_config
+from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 
 
@@ -30,24 +30,24 @@ class FlowPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class TeamMember:
     """Somebody whom steps can name: what the planner is told of them, and what they work with, which that version of
     their agent says."""
 
     agent_version_id: str
     description: str
-    around: Surroundings
+    around: RunContext
 
 
 @dataclass(slots=True)
-class Board:
+class ChecklistPublisher:
     """What people see of the plan. State: what was drawn last, so that nothing is drawn twice."""
 
     run_log: RunLog
     drawn: ChecklistChanged | None = None
 
     def show(self, plan: Plan) -> None:
-        new = checklist(plan)
+        new = build_checklist(plan)
         if new != self.drawn:
             self.drawn = new
             self.run_log.emit(new)
@@ -61,12 +61,12 @@ class Flow:
     run, as they are on record.
     """
 
-    planner: Surroundings
-    team: Mapping[str, Member]
+    planner: RunContext
+    team: Mapping[str, TeamMember]
     plans: PlanStore
     history: Callable[[], Awaitable[Sequence[Message]]]
     calls: Callable[[], Awaitable[Sequence[ToolCallRecord]]]
-    board: Board
+    board: ChecklistPublisher
     policy: FlowPolicy = field(default_factory=FlowPolicy)
 
     @property
@@ -92,20 +92,22 @@ class Flow:
 
     def is_used_up(self, history: Sequence[Message]) -> bool:
         """Whether the run has had all its turns."""
-        return turns_in(history, self.run_id) >= self.planner.policy.turns_max
+        return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
     async def turns(
-        self, around: Surroundings, history: Sequence[Message], turns_max: int
+        self, around: RunContext, history: Sequence[Message], turns_max: int
     ) -> RunFinished | Approval:
         """Plays turns as `run_agent` does, but so many at most, and none that the run has not left."""
-        done = turns_in(history, self.run_id)
+        done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
         around = replace(around, policy=replace(around.policy, turns_max=until))
         return await run_agent(history, around, turns_done=done)
 
-    def said(self, history: Sequence[Message], sign: Sign, text: str) -> Sequence[Message]:
+    def said(
+        self, history: Sequence[Message], sign: FlowMessageTag, text: str
+    ) -> Sequence[Message]:
         """The history with the flow's message, unless that was the last thing it said."""
-        if newest_sign(history) == sign:
+        if newest_tag(history) == sign:
             return history
         message = flow_message(sign, text, thread_id=self.thread_id, run_id=self.run_id)
         self.run_log.emit(MessageAdded(message=message))
@@ -119,7 +121,7 @@ class Flow:
         """What has happened so far is stored first, so that a plan never tells of more than the conversation does."""
         await self.run_log.commit()
         after = await self.plans.change(
-            self.thread_id, lambda known: changed(known, plan.plan_id, how)
+            self.thread_id, lambda known: change_plan(known, plan.plan_id, how)
         )
         new = flow_plan(after)
         if new is not None:
@@ -127,53 +129,53 @@ class Flow:
         return new
 
 
-async def flow_of(
-    kit: Equipment, run: Run, around: Surroundings, engine: Engine, recorder: RunRecorder
+async def build_flow(
+    config: AgentConfig, run: Run, around: RunContext, engine: RunDeps, recorder: RunRecorder
 ) -> Flow | None:
     """None: the agent of the run does not plan, or there is no place for plans.
 
     A team that has begun goes on as it began; of one that has not, members that are gone are left out. Raises
     AgentError where a version cannot be had any more.
     """
-    agent = kit.agent
+    agent = config.agent
     if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
         return None
-    begun = members_of(await engine.plans.read(run.thread_id), run.run_id)
-    team: dict[str, Member] = {}
+    begun = recorded_members(await engine.plans.read(run.thread_id), run.run_id)
+    team: dict[str, TeamMember] = {}
     for name in agent.team:
         version = await engine.roster.member(name, begun.get(name))
         if version is None:
             continue
-        own = await kit_of(version.definition, run, engine, recorder, around.switch)
-        team[name] = Member(
+        own = await build_agent_config(version.definition, run, engine, recorder, around.switch)
+        team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,
-            around=with_kit(around, own),
+            around=with_agent_config(around, own),
         )
     return Flow(
         planner=around,
         team=team,
         plans=engine.plans,
         history=_history(run.thread_id, engine, recorder),
-        board=Board(recorder),
+        board=ChecklistPublisher(recorder),
         calls=partial(engine.journal.calls, run.run_id),
     )
 
 
-def with_kit(around: Surroundings, kit: Equipment) -> Surroundings:
+def with_agent_config(around: RunContext, config: AgentConfig) -> RunContext:
     """The same run in the hands of another agent."""
     return replace(
         around,
-        model=kit.model,
-        system_prompt=kit.system_prompt,
-        dialect=kit.dialect,
-        toolbox=kit.toolbox,
-        context=replace(around.context, knowledge=kit.desk),
+        model=config.model,
+        system_prompt=config.system_prompt,
+        dialect=config.dialect,
+        toolbox=config.toolbox,
+        context=replace(around.context, knowledge=config.desk),
     )
 
 
 def _history(
-    thread_id: str, engine: Engine, recorder: RunRecorder
+    thread_id: str, engine: RunDeps, recorder: RunRecorder
 ) -> Callable[[], Awaitable[Sequence[Message]]]:
     async def read() -> Sequence[Message]:
         await recorder.commit()

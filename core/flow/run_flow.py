@@ -5,51 +5,51 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from core.context.summary import turns_in
+from core.context.summary import count_turns
 from core.dialects.dialect import DisplayText
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
-from core.domain.plans import Plan, checklist
+from core.domain.plans import Plan, build_checklist
 from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.flow.messages import (
     CHOICES,
     Choice,
-    Sign,
+    FlowMessageTag,
     asked_text,
-    attachments_of,
-    choice_in,
-    newest_sign,
+    newest_tag,
+    parse_step_choice,
     plain_report,
+    plan_attachments,
     report_text,
-    unseen,
+    unseen_messages,
 )
 from core.flow.planner import (
     Ended,
-    draft_tool,
     is_end_of_run,
-    made,
+    make_plan,
     new_draft,
-    reviewed,
-    with_tools,
+    planning_tool,
+    restrict_tools,
+    review_plan,
 )
 from core.flow.planning_flow import Flow
-from core.flow.step_runner import started, worked
+from core.flow.step_runner import begin_step, run_step
 from core.flow.steps import (
-    answered,
-    at_work,
-    blocked,
-    changed,
+    apply_answer,
+    block_open_step,
+    blocked_step,
+    change_plan,
+    current_step,
     flow_plan,
     is_over,
     next_step,
-    settled,
 )
-from core.loop.calls import ENDING_TOOLS, executed
-from core.loop.loop import Surroundings, stop_summary
+from core.loop.calls import ENDING_TOOLS, execute_call
+from core.loop.loop import RunContext, stop_summary
 from core.ports import TextDelta
-from core.run.deps import Engine
+from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
 from core.tools.tool import prepare
@@ -58,30 +58,32 @@ Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
 """The calls of the run on record."""
 
 
-async def around_of(flow: Flow, history: Sequence[Message]) -> Surroundings:
+async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> RunContext:
     """What the calls were made in that the newest words of the flow have led to."""
-    sign = newest_sign(history)
+    sign = newest_tag(history)
     if sign is not None and sign.phase == "step" and sign.agent in flow.team:
         return flow.team[sign.agent].around
     draft = new_draft(flow, history)
     plan = await flow.plan()
     if sign is not None and sign.phase == "review" and plan is not None:
         draft = replace(draft, plan_id=plan.plan_id)
-    return with_tools(flow.planner, tuple(flow.planner.toolbox.tools), draft_tool(draft))
+    return restrict_tools(flow.planner, tuple(flow.planner.toolbox.tools), planning_tool(draft))
 
 
-async def ended_before(lease: Lease, engine: Engine, around: Surroundings) -> RunFinished | None:
+async def recover_run_result(
+    lease: Lease, engine: RunDeps, around: RunContext
+) -> RunFinished | None:
     """The end that a run without a plan had come to: its last turn ended by itself, and the run was not ended."""
     told = await engine.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
     reasons = [one.content.get("finish_reason") for one in own if one.type == "status"]
     if [one for one in reasons if one][-1:] not in (["stop"], ["agent_terminated"]):
         return None
-    return await left_over(own, partial(engine.journal.calls, lease.run_id), around)
+    return await recover_result(own, partial(engine.journal.calls, lease.run_id), around)
 
 
-async def left_over(
-    history: Sequence[Message], calls: Calls, around: Surroundings
+async def recover_result(
+    history: Sequence[Message], calls: Calls, around: RunContext
 ) -> RunFinished | None:
     """The end that the newest part had come to, where nothing but its being noted down is missing."""
     messages = [one for one in history if one.is_llm_message]
@@ -96,7 +98,7 @@ async def left_over(
     return None
 
 
-async def _ended_by_call(last: Message, calls: Calls, around: Surroundings) -> RunFinished | None:
+async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> RunFinished | None:
     assistant_id = last.metadata.get("assistant_message_id")
     for record in await calls():
         if record.assistant_message_id != assistant_id or record.name not in ENDING_TOOLS:
@@ -106,17 +108,17 @@ async def _ended_by_call(last: Message, calls: Calls, around: Surroundings) -> R
     return None
 
 
-async def _again(record: ToolCallRecord, around: Surroundings) -> RunFinished | None:
+async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
     """These tools only say how a run ends, so asking them again changes nothing."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
     prepared = prepare(record.name, record.arguments, around.toolbox)
-    outcome = await executed(call, prepared, around.context)
+    outcome = await execute_call(call, prepared, around.context)
     if outcome.reply is None:
         return None
     return RunFinished(status="completed", finish_reason="agent_terminated", reply=outcome.reply)
 
 
-def _visible(text: str, around: Surroundings) -> str:
+def _visible(text: str, around: RunContext) -> str:
     parser = around.dialect.parser(around.toolbox.specs)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
     return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()
@@ -129,10 +131,10 @@ BROKE_OFF = "the run broke off here"
 REPORT_TOOLS = ("complete",)
 
 
-Mend = Callable[[Surroundings], Awaitable[Ended | None]]
+RepairHistory = Callable[[RunContext], Awaitable[Ended | None]]
 
 
-async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
+async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
     """Plays until the run may end, and says how it ended, or what it waits for, as `core.loop.loop.run_agent` does.
 
     `mend`, for a run that an earlier attempt began, makes the history whole with what the calls were made in, and
@@ -143,40 +145,47 @@ async def play_flow(flow: Flow, *, mend: Mend | None = None) -> Ended:
     except (LeaseLost, StorageUnavailable):
         raise
     except Exception:
-        await settle(flow, BROKE_OFF)
+        await block_open_steps(flow, BROKE_OFF)
         raise
 
 
-async def settle(flow: Flow, why: str) -> None:
+async def block_open_steps(flow: Flow, why: str) -> None:
     """Leaves no step under way: each run's last checklist says how things were when it ended."""
     plan = await flow.plan()
     if plan is None or plan.run_id != flow.run_id:
         return
-    if at_work(plan) is not None:
-        await flow.change(plan, lambda plan: settled(plan, why))
+    if current_step(plan) is not None:
+        await flow.change(plan, lambda plan: block_open_step(plan, why))
     else:
         flow.board.show(plan)
 
 
-async def put_down(lease: Lease, engine: Engine, recorder: RunRecorder) -> None:
+async def block_steps_of_failed_run(lease: Lease, engine: RunDeps, recorder: RunRecorder) -> None:
     """The same for a run that fails before an attempt has come to its flow. Raises LeaseLost for one that is another
     worker's."""
     plan = flow_plan(await engine.plans.read(lease.thread_id)) if engine.plans else None
-    if engine.plans is None or plan is None or plan.run_id != lease.run_id or not at_work(plan):
+    if (
+        engine.plans is None
+        or plan is None
+        or plan.run_id != lease.run_id
+        or not current_step(plan)
+    ):
         return
     await recorder.inputs()
     after = await engine.plans.change(
         lease.thread_id,
-        lambda known: changed(known, plan.plan_id, lambda plan: settled(plan, BROKE_OFF)),
+        lambda known: change_plan(
+            known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF)
+        ),
     )
     if (new := flow_plan(after)) is not None:
-        recorder.emit(checklist(new))
+        recorder.emit(build_checklist(new))
 
 
 class _Play:
     """One attempt at a flow. State: what the attempt before it has left, until that is taken up."""
 
-    def __init__(self, flow: Flow, mend: Mend | None) -> None:
+    def __init__(self, flow: Flow, mend: RepairHistory | None) -> None:
         self._flow = flow
         self._mend = mend
         self._before: Ended | None = None
@@ -191,7 +200,7 @@ class _Play:
                 ended = await self._part()
             except Stopped:
                 history = await self._flow.history()
-                summary = stop_summary(turns_in(history, self._flow.run_id))
+                summary = stop_summary(count_turns(history, self._flow.run_id))
                 ended = RunFinished(status="stopped", finish_reason="stopped", message=summary)
             if ended is not None:
                 await self._settle_after(ended)
@@ -204,15 +213,15 @@ class _Play:
             await flow.planner.take_steering()
         history = await flow.history()
         plan = await flow.plan()
-        new = unseen(history, plan.seen_message_id) if plan else []
+        new = unseen_messages(history, plan.seen_message_id) if plan else []
         if plan is None or self._is_past(plan, new):
-            return await made(flow, self._left())
+            return await make_plan(flow, self._left())
         if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
             return await self._taken_up(plan, new, history)
         if plan.stage == "closed":
             return _answer(f"{GIVEN_UP} {plain_report(plan)}", plan)
-        if new and at_work(plan) is None:
-            return await reviewed(flow, plan, self._left())
+        if new and current_step(plan) is None:
+            return await review_plan(flow, plan, self._left())
         if not plan.steps:
             return _answer(EMPTY, plan)
         if next_step(plan) is not None:
@@ -224,7 +233,7 @@ class _Play:
         is_ours = plan.run_id == self._flow.run_id
         if plan.stage == "closed":
             return bool(new) or not is_ours
-        if not plan.steps and new and choice_in(new[-1]) is not None:
+        if not plan.steps and new and parse_step_choice(new[-1]) is not None:
             return False
         return not is_ours and is_over(plan) and bool(new)
 
@@ -237,19 +246,21 @@ class _Play:
             left = self._left()
             if plan.stage == "answer" and left is not None and is_end_of_run(left):
                 return left
-            if plan.stage == "choice" and blocked(plan) is not None:
+            if plan.stage == "choice" and blocked_step(plan) is not None:
                 return self._question(plan, history)
         choice = _choice(plan, new)
         newest = new[-1].message_id if new else ""
-        await flow.change(plan, lambda plan: answered(plan, choice, flow.run_id, newest))
+        await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
         return None
 
     def _question(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
-        step = blocked(plan)
+        step = blocked_step(plan)
         if step is None:
             return None
         text = asked_text(plan, step)
-        self._flow.said(history, Sign(phase="asked", key=step.key), f"People are asked:\n{text}")
+        self._flow.said(
+            history, FlowMessageTag(phase="asked", key=step.key), f"People are asked:\n{text}"
+        )
         reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
         return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
 
@@ -258,21 +269,21 @@ class _Play:
         if flow.is_used_up(history):
             return _used_up(flow)
         left = self._left()
-        new = await started(flow, plan)
-        step = at_work(new) if new else None
+        new = await begin_step(flow, plan)
+        step = current_step(new) if new else None
         if new is None or step is None:
             return None
-        return await worked(flow, new, step, history, left)
+        return await run_step(flow, new, step, history, left)
 
     async def _report(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
         flow = self._flow
-        sign = Sign(phase="report", key=plan.plan_id + plan.seen_message_id)
+        sign = FlowMessageTag(phase="report", key=plan.plan_id + plan.seen_message_id)
         ended = self._left()
-        if ended is None or newest_sign(history) != sign:
+        if ended is None or newest_tag(history) != sign:
             if flow.is_used_up(history):
                 return _answer(plain_report(plan), plan)
             history = flow.said(history, sign, report_text(plan))
-            around = with_tools(flow.planner, REPORT_TOOLS)
+            around = restrict_tools(flow.planner, REPORT_TOOLS)
             ended = await flow.turns(around, history, flow.policy.report_turns_max)
         if isinstance(ended, Approval) or is_end_of_run(ended):
             return ended
@@ -282,12 +293,12 @@ class _Play:
         reply = ended.reply or Reply(kind="answer", text="")
         return _answer(reply.text or plain_report(plan), plan, reply.attachments)
 
-    async def _resume(self, mend: Mend) -> None:
+    async def _resume(self, mend: RepairHistory) -> None:
         flow = self._flow
-        around = await around_of(flow, await flow.history())
+        around = await context_of_newest_message(flow, await flow.history())
         self._before = await mend(around)
         if self._before is None:
-            self._before = await left_over(await flow.history(), flow.calls, around)
+            self._before = await recover_result(await flow.history(), flow.calls, around)
         plan = await flow.plan()
         if plan is not None and plan.run_id == flow.run_id:
             flow.board.show(plan)  # the event of the last change may have been lost
@@ -300,17 +311,17 @@ class _Play:
     async def _settle_after(self, ended: Ended) -> None:
         if isinstance(ended, RunFinished):
             why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
-            await settle(self._flow, why)
+            await block_open_steps(self._flow, why)
 
 
 def _choice(plan: Plan, new: Sequence[Message]) -> Choice | None:
     """What people have chosen. Where they were not asked to choose, only that it goes on as it was."""
-    choice = choice_in(new[-1]) if new and plan.stage != "answer" else None
+    choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
     return choice if plan.stage == "choice" or choice == "again" else None
 
 
 def _answer(text: str, plan: Plan, attachments: tuple[str, ...] = ()) -> RunFinished:
-    files = tuple(dict.fromkeys((*attachments_of(plan), *attachments)))
+    files = tuple(dict.fromkeys((*plan_attachments(plan), *attachments)))
     reply = Reply(kind="answer", text=text.strip(), attachments=files)
     return RunFinished(status="completed", finish_reason="stop", reply=reply)
 

@@ -11,23 +11,23 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply, ToolCallRecord
-from core.flow.messages import Sign, newest_sign, step_text
+from core.flow.messages import FlowMessageTag, newest_tag, step_text
 from core.flow.planner import Ended, is_end_of_run
 from core.flow.planning_flow import Flow
 from core.flow.steps import (
-    at_work,
-    begun,
-    completed,
-    failed,
-    member_named,
-    name_in,
-    waiting,
-    words_of,
-    worked_on_by,
+    agent_name_in,
+    complete_step,
+    current_step,
+    fail_step,
+    find_member,
+    record_members,
+    start_next_step,
+    text_without_name,
+    wait_for_answer,
 )
 from core.loop.calls import RunLog
-from core.loop.loop import Surroundings
-from core.prompt.system_prompt import PromptLayers, layered
+from core.loop.loop import RunContext
+from core.prompt.system_prompt import PromptLayers, add_layers
 from core.stores import UsageEntry
 from core.tools.planning import planning
 from core.tools.tool import Toolbox
@@ -36,12 +36,12 @@ _BLOCKED = re.compile(r"^[\W_]*BLOCKED[\W_]*[:\-\u2013\u2014]\W*(.*)", re.DOTALL
 BLOCKED_CHARACTERS_MAX = 500
 
 
-class StepLeft(Exception):
+class StepCancelled(Exception):
     """People have taken the step out of the plan, or given the plan up, while it was worked on."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepLog:
+class StepRunLog:
     """The run's log, but that the checklist which people see stays the plan: a todo.md of a step is its agent's own."""
 
     run_log: RunLog
@@ -63,31 +63,33 @@ class StepLog:
         await self.run_log.commit()
 
 
-def agent_for(flow: Flow, step: Step) -> str:
+def step_agent(flow: Flow, step: Step) -> str:
     """The one of the team whom the step names; empty: the planner itself."""
-    return member_named(name_in(step.text), flow.team) or ""
+    return find_member(agent_name_in(step.text), flow.team) or ""
 
 
-async def started(flow: Flow, plan: Plan) -> Plan | None:
+async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
     """With the next step under way, if people have left one. Who takes the run over works with the same versions."""
-    if at_work(plan) and flow.members.items() <= plan.members.items():
+    if current_step(plan) and flow.members.items() <= plan.members.items():
         return plan
-    return await flow.change(plan, lambda plan: begun(worked_on_by(plan, flow.members), new_id()))
+    return await flow.change(
+        plan, lambda plan: start_next_step(record_members(plan, flow.members), new_id())
+    )
 
 
-async def worked(
+async def run_step(
     flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None
 ) -> Ended | None:
     """Has the step's agent work on it, and notes in the plan what came of it. Answers how the run ends, if it does."""
-    name = agent_for(flow, step)
-    sign = Sign(phase="step", key=step.key, agent=name)
-    if left is None or newest_sign(history) != sign:
+    name = step_agent(flow, step)
+    sign = FlowMessageTag(phase="step", key=step.key, agent=name)
+    if left is None or newest_tag(history) != sign:
         history = flow.said(history, sign, step_text(plan, step))
         around = flow.team[name].around if name else flow.planner
         around = await _informed(_around(flow, step, around), step)
         try:
             left = await flow.turns(around, history, flow.policy.step_turns_max)
-        except StepLeft:
+        except StepCancelled:
             return None
         except ModelError as error:
             may_pass = isinstance(error, ModelUnavailable)
@@ -99,7 +101,7 @@ async def worked(
 async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | None:
     if isinstance(ended, Approval) or is_end_of_run(ended):
         if isinstance(ended, RunFinished) and ended.reply is not None:
-            await flow.change(plan, lambda plan: waiting(plan, step.key))
+            await flow.change(plan, lambda plan: wait_for_answer(plan, step.key))
         return ended
     if ended.reply is None:
         if flow.is_used_up(await flow.history()):
@@ -107,22 +109,22 @@ async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | No
         limit = f"It was not done within {flow.policy.step_turns_max} turns."
         why = limit if ended.finish_reason == "max_iterations" else ended.message
         await _failed(flow, plan, step, why)
-    elif (why := blocked_by(ended.reply)) is not None:
+    elif (why := blocked_reason(ended.reply)) is not None:
         await _failed(flow, plan, step, why)
     else:
         reply = ended.reply
         await flow.change(
-            plan, lambda plan: completed(plan, step.key, reply.text, reply.attachments)
+            plan, lambda plan: complete_step(plan, step.key, reply.text, reply.attachments)
         )
     return None
 
 
 async def _failed(flow: Flow, plan: Plan, step: Step, why: str, *, may_pass: bool = True) -> None:
     is_last = not may_pass or step.tries >= flow.policy.tries_max
-    await flow.change(plan, lambda plan: failed(plan, step.key, why, is_last=is_last))
+    await flow.change(plan, lambda plan: fail_step(plan, step.key, why, is_last=is_last))
 
 
-def blocked_by(reply: Reply) -> str | None:
+def blocked_reason(reply: Reply) -> str | None:
     """What is in the way, where the agent says that it could not do the step."""
     found = _BLOCKED.match(reply.text)
     if found is None:
@@ -130,17 +132,17 @@ def blocked_by(reply: Reply) -> str | None:
     return found.group(1).strip()[:BLOCKED_CHARACTERS_MAX] or "The agent did not say what."
 
 
-def _around(flow: Flow, step: Step, around: Surroundings) -> Surroundings:
+def _around(flow: Flow, step: Step, around: RunContext) -> RunContext:
     """Without the planning tool, since the plan is the flow's; with an eye on the plan before each turn."""
     tools = {name: tool for name, tool in around.toolbox.tools.items() if name != planning.name}
-    log = StepLog(around.run_log)
+    log = StepRunLog(around.run_log)
 
     async def check() -> None:
         await around.check_budget()
         now = await flow.plan()
-        at_hand = at_work(now) if now else None
+        at_hand = current_step(now) if now else None
         if now is None or at_hand is None or at_hand.key != step.key or now.stage == "closed":
-            raise StepLeft
+            raise StepCancelled
         flow.board.show(now)
 
     return replace(
@@ -152,10 +154,10 @@ def _around(flow: Flow, step: Step, around: Surroundings) -> Surroundings:
     )
 
 
-async def _informed(around: Surroundings, step: Step) -> Surroundings:
+async def _informed(around: RunContext, step: Step) -> RunContext:
     """With what the agent's knowledge base has on the step; no model is asked for it."""
     desk = around.context.knowledge
     if desk is None:
         return around
-    knowledge = PromptLayers(knowledge=await desk.for_prompt(words_of(step.text)))
-    return replace(around, system_prompt=layered(around.system_prompt, knowledge))
+    knowledge = PromptLayers(knowledge=await desk.for_prompt(text_without_name(step.text)))
+    return replace(around, system_prompt=add_layers(around.system_prompt, knowledge))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.context.untrusted_text import fenced
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.knowledge.chunk import Chunk
 from core.knowledge.model_questions import expand_query, first_json_object
@@ -190,7 +190,7 @@ async def _partial_answers(
         prompt = _READ.format(
             name=safe_file_name(entry.name),
             question=question,
-            part=fenced(part.text, source=safe_file_name(entry.name)),
+            part=wrap_untrusted(part.text, source=safe_file_name(entry.name)),
         )
         try:
             said = _answer_in(await ask(prompt))
@@ -238,7 +238,7 @@ async def _in_parallel(
 def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found]) -> str:
     name = safe_file_name(entry.name)
     told = "\n\n".join(
-        f"[{number}] {one.place}\n{fenced(one.text, source=name)}"
+        f"[{number}] {one.place}\n{wrap_untrusted(one.text, source=name)}"
         for number, one in enumerate(sources, start=1)
     )
     language = "Chinese" if is_chinese(question) else "the language of the question"

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from core.context.message_text import original_text
-from core.context.untrusted_text import fenced
+from core.context.message_text import full_message_text
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.domain.messages import Message
 from core.domain.threads import Usage
@@ -42,7 +42,7 @@ def dialogue_to_document(messages: Sequence[Message]) -> Document:
     pages = (
         Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
         for message in messages
-        if message.is_llm_message and (text := original_text(message)).strip()
+        if message.is_llm_message and (text := full_message_text(message)).strip()
     )
     return Document(title="", kind="txt", pages=tuple(pages))
 
@@ -67,7 +67,7 @@ async def request_in(message: str, ask: Ask | None) -> str:
     if ask is None:
         return ends
     try:
-        return await ask(_REQUEST.format(message=fenced(ends, source="message"))) or ends
+        return await ask(_REQUEST.format(message=wrap_untrusted(ends, source="message"))) or ends
     except ModelError:
         return ends
 

@@ -8,11 +8,11 @@ from typing import cast
 import jiter
 
 from core.context.tokens import count_text
-from core.context.untrusted_text import fenced
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.domain.threads import Usage
 from core.knowledge.ports import Ask
-from core.model_usage import metered
+from core.model_usage import record_model_usage
 from core.ports import ModelDelta, ModelRequest, TextDelta
 
 OUTPUT_TOKENS_MAX = 2_000
@@ -33,7 +33,7 @@ def asking(
             messages=({"role": "user", "content": question},),
             output_tokens_max=output_tokens_max,
         )
-        async with aclosing(metered(ask_model(request), request, on_usage)) as deltas:
+        async with aclosing(record_model_usage(ask_model(request), request, on_usage)) as deltas:
             said = [delta.text async for delta in deltas if isinstance(delta, TextDelta)]
         return "".join(said).strip()
 
@@ -65,9 +65,7 @@ async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tu
         return (question,)
     known = ""
     if found and count_text(found) <= _ANSWERS_TOKENS_MAX:
-        known = (
-            f"\nWhat the documents are known to say so far:\n{fenced(found, source='documents')}\n"
-        )
+        known = f"\nWhat the documents are known to say so far:\n{wrap_untrusted(found, source='documents')}\n"
     try:
         answer = await ask(_PROMPT.format(question=question[:_QUESTION_CHARACTERS_MAX]) + known)
     except ModelError as error:

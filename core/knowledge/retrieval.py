@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from core.context.tokens import count_text
-from core.context.untrusted_text import fenced
+from core.context.untrusted_text import wrap_untrusted
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import Hit, KnowledgeEntry, KnowledgeStore
 from core.knowledge.semantic_search import SemanticSearch
@@ -196,7 +196,7 @@ def render_passages(passages: Sequence[Passage], *, chinese: bool) -> str:
         held = list(of_entry)
         name = safe_file_name(held[0].entry.name)
         parts.append(words.source.format(name=name))
-        parts.append(fenced(_body([one.chunk for one in held], words), source=name))
+        parts.append(wrap_untrusted(_body([one.chunk for one in held], words), source=name))
     return "\n\n".join(parts)
 
 
@@ -209,7 +209,7 @@ def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
     for name, text in texts:
         parts += [
             words.source.format(name=safe_file_name(name)),
-            fenced(text, source=safe_file_name(name)),
+            wrap_untrusted(text, source=safe_file_name(name)),
         ]
     return "\n\n".join(parts)
 

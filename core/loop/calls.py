@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from core.context.todo_file import TodoWatch
+from core.context.todo_file import TodoTracker
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, ToolFinished, ToolStarted
@@ -72,7 +72,7 @@ class CallRunner:
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     awaiting: dict[int, Prepared] = field(default_factory=dict[int, Prepared])
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
-    _todo: TodoWatch = field(default_factory=TodoWatch)
+    _todo: TodoTracker = field(default_factory=TodoTracker)
     _recorded: set[int] = field(default_factory=set[int])
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
@@ -83,7 +83,7 @@ class CallRunner:
         try:
             prepared = self._prepared(call)
         except ToolError as error:
-            self.outcomes[index] = refused(call, str(error))
+            self.outcomes[index] = failed_outcome(call, str(error))
             return
         if prepared.tool.name in ENDING_TOOLS:
             self.ended_by = prepared.tool.name
@@ -131,7 +131,8 @@ class CallRunner:
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """The outcomes in call order, where calls that have none are answered with the reason."""
         return tuple(
-            self.outcomes.get(index) or refused(call, why) for index, call in enumerate(self.calls)
+            self.outcomes.get(index) or failed_outcome(call, why)
+            for index, call in enumerate(self.calls)
         )
 
     def _prepared(self, call: ToolCall) -> Prepared:
@@ -171,7 +172,7 @@ class CallRunner:
             await asyncio.wait([before])
             self.run_log.start_call(record, started)
         await self.run_log.commit()
-        outcome = await executed(call, prepared, self.context)
+        outcome = await execute_call(call, prepared, self.context)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
         if outcome.outcome == "completed":
@@ -192,7 +193,7 @@ class MetadataOf(Protocol):
 ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover"})
 
 
-async def executed(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
+async def execute_call(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
     """Runs a prepared call. Whatever goes wrong in the tool is its own result; only a lost lease is raised."""
     with context.figures.timed("tool", tool=prepared.tool.name) as timing:
         outcome = await _outcome(call, prepared, context)
@@ -205,21 +206,21 @@ async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
     try:
         output = await _output(prepared, context)
     except ToolError as error:
-        return refused(call, str(error), outcome="failed")
+        return failed_outcome(call, str(error), outcome="failed")
     except AgentError as error:
         log.warning("the tool %s failed: %s", tool.name, error.detail or error)
-        return refused(call, str(error))
+        return failed_outcome(call, str(error))
     except (LeaseLost, StorageUnavailable):
         raise
     except TimeoutError:
-        return refused(
+        return failed_outcome(
             call,
             f"{tool.name} did not end within {tool.timeout_seconds:g} s and was given up. Try smaller steps.",
         )
     except Exception as error:
         log.exception("the tool %s broke", tool.name)
-        return refused(call, f"{tool.name} broke ({type(error).__name__}). Try another way.")
-    return finalised(call, output)
+        return failed_outcome(call, f"{tool.name} broke ({type(error).__name__}). Try another way.")
+    return build_outcome(call, output)
 
 
 async def _output(prepared: Prepared, context: ToolContext) -> str | ToolOutput:
@@ -234,7 +235,7 @@ async def _output(prepared: Prepared, context: ToolContext) -> str | ToolOutput:
         raise RuntimeError("something in the tool was cancelled") from error
 
 
-def finalised(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
+def build_outcome(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
     """A tool's output, cut to what a model should be sent."""
     whole = output if isinstance(output, ToolOutput) else ToolOutput(output=output)
     text = _cut(whole.output)
@@ -252,14 +253,14 @@ def finalised(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
     )
 
 
-def refused(call: ToolCall, why: str, *, outcome: Outcome = "error") -> CallOutcome:
+def failed_outcome(call: ToolCall, why: str, *, outcome: Outcome = "error") -> CallOutcome:
     """The outcome of a call that did not do its work."""
     cut = _cut(why)
     result: JsonObject = {"success": False, "output": None, "error": cut}
     return CallOutcome(call=call, outcome=outcome, result=result)
 
 
-def told_finished(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
+def tool_finished_event(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
     """The event for a call whose result is the message."""
     return ToolFinished(
         index=index,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from core.context.tokens import count_message, count_tools
-from core.context.window import ContextPolicy, Window
+from core.context.window import ContextPolicy, ContextWindow
 from core.dialects.dialect import Dialect
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
@@ -17,13 +17,13 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import FinishReason, Reply, Usage
 from core.loop.calls import RunLog
-from core.loop.repetition import GOING_IN_CIRCLES, CircleWatch
+from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import LoopPolicy
-from core.loop.turn import AskModel, Turn, TurnEnd
-from core.model_usage import metered
+from core.loop.turn import AskModel, Turn, TurnResult
+from core.model_usage import record_model_usage
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.stores import UsageEntry
-from core.tasks import Stopped, StopSwitch, first_leaf
+from core.tasks import Stopped, StopSwitch, unwrap_exception_group
 from core.tools.tool import Toolbox, ToolContext
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ CheckBudget = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RunContext:
     """Everything that a run's turns share."""
 
     model: str
@@ -54,37 +54,41 @@ class Surroundings:
 
 
 async def run_agent(
-    history: Sequence[Message], around: Surroundings, *, turns_done: int = 0
+    history: Sequence[Message], around: RunContext, *, turns_done: int = 0
 ) -> RunFinished | Approval:
     """Plays turns on the history until the run may end, and says how it ended, or what it waits for.
 
     The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
     that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
     """
-    blank = blank_request(around)
+    blank = base_request(around)
     window = new_window(blank, around)
     await window.load(history)
     continuations, carried = 0, ""
-    watch = CircleWatch()
+    watch = RepetitionDetector()
     for number in range(turns_done + 1, around.policy.turns_max + 1):
         end = await _ended_turn(new_turn(number, around, window), blank, around, window, watch)
-        if not isinstance(end, TurnEnd):
+        if not isinstance(end, TurnResult):
             return end
         window.add(end.messages)
         if end.reply is not None:
-            return finished(end, carried)
+            return run_finished_event(end, carried)
         if end.finish_reason == "length" and continuations < around.policy.continuations_max:
             continuations, carried = continuations + 1, carried + end.text
         elif not end.has_calls:
-            return finished(end, carried)
+            return run_finished_event(end, carried)
         if watch.is_stuck_after(end.text, end.outcomes):
-            return _cut_off("stop", GOING_IN_CIRCLES)
+            return _cut_off("stop", STUCK_MESSAGE)
     return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
 
 
 async def _ended_turn(
-    turn: Turn, blank: ModelRequest, around: Surroundings, window: Window, watch: CircleWatch
-) -> TurnEnd | RunFinished | Approval:
+    turn: Turn,
+    blank: ModelRequest,
+    around: RunContext,
+    window: ContextWindow,
+    watch: RepetitionDetector,
+) -> TurnResult | RunFinished | Approval:
     """Plays one turn; the end of the run where there was none, or what the turn waits for."""
     try:
         async with around.switch.stoppable():
@@ -112,18 +116,18 @@ def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -
     )
 
 
-async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnEnd:
-    ends: list[TurnEnd] = []
+async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnResult:
+    ends: list[TurnResult] = []
 
     async def play() -> None:
         ends.append(await turn.play(request))
 
     async with switch.stoppable():
-        await first_leaf(play())
+        await unwrap_exception_group(play())
     return ends[0]
 
 
-def new_turn(number: int, around: Surroundings, window: Window) -> Turn:
+def new_turn(number: int, around: RunContext, window: ContextWindow) -> Turn:
     return Turn(
         number=number,
         dialect=around.dialect,
@@ -136,10 +140,10 @@ def new_turn(number: int, around: Surroundings, window: Window) -> Turn:
     )
 
 
-def new_window(blank: ModelRequest, around: Surroundings) -> Window:
+def new_window(blank: ModelRequest, around: RunContext) -> ContextWindow:
     """An empty window that counts what every call carries besides the conversation."""
     system = sum(count_message(one) for one in blank.messages)
-    return Window(
+    return ContextWindow(
         model=around.model,
         run_id=around.context.run_id,
         policy=around.context_policy,
@@ -150,7 +154,7 @@ def new_window(blank: ModelRequest, around: Surroundings) -> Window:
 
 
 async def _asked(
-    request: ModelRequest, *, around: Surroundings, window: Window
+    request: ModelRequest, *, around: RunContext, window: ContextWindow
 ) -> AsyncGenerator[ModelDelta, None]:
     """The model's answer; a request that it finds too long is made shorter and sent once more, one that it refuses with
     pictures goes without them."""
@@ -178,7 +182,7 @@ async def _asked(
 
 
 async def _otherwise(
-    request: ModelRequest, error: ContextOverflow | ModelRejected, window: Window
+    request: ModelRequest, error: ContextOverflow | ModelRejected, window: ContextWindow
 ) -> ModelRequest:
     """What may be sent in place of a request that was refused. Raises the error where nothing may."""
     if isinstance(error, ContextOverflow):
@@ -190,17 +194,17 @@ async def _otherwise(
     return await window.blind(request)
 
 
-async def _completed(request: ModelRequest, *, around: Surroundings) -> str:
+async def _completed(request: ModelRequest, *, around: RunContext) -> str:
     """One call beside the turns: its text alone; what it cost goes to the ledger."""
 
     def charge(model: str, usage: Usage) -> None:
         around.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
 
-    async with aclosing(metered(around.ask_model(request), request, charge)) as deltas:
+    async with aclosing(record_model_usage(around.ask_model(request), request, charge)) as deltas:
         return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
 
 
-def blank_request(around: Surroundings) -> ModelRequest:
+def base_request(around: RunContext) -> ModelRequest:
     """A model call but for the conversation: the system prompt with the dialect's part, and the tools."""
     schemas, tools_text = around.dialect.request_parts(tuple(around.toolbox.specs.values()))
     system = "\n\n".join(part for part in (around.system_prompt, tools_text) if part)
@@ -213,7 +217,7 @@ def blank_request(around: Surroundings) -> ModelRequest:
     )
 
 
-def finished(end: TurnEnd, carried: str) -> RunFinished:
+def run_finished_event(end: TurnResult, carried: str) -> RunFinished:
     """How a run ends whose last turn left an answer or a question."""
     text = (carried + end.text).strip()
     reply = end.reply or Reply(kind="answer", text=text)

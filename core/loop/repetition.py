@@ -16,7 +16,7 @@ POLLING_TOOLS = frozenset({"check_command_output"})
 TURNS_REMEMBERED = 4
 """The longest circle that is seen; what was read long ago may be read again, since it may be out of sight by now."""
 
-GOING_IN_CIRCLES = (
+STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."
 )
@@ -30,7 +30,7 @@ WARNING: JsonObject = {
 }
 
 
-class CircleWatch:
+class RepetitionDetector:
     """What one run has done lately. A turn that brings anything new clears the count."""
 
     def __init__(self) -> None:

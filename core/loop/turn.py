@@ -9,7 +9,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from core.context.tokens import counted
+from core.context.tokens import with_token_count
 from core.dialects.dialect import (
     CallComplete,
     CallParser,
@@ -34,9 +34,9 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.errors import CONTENT_REJECTED
-from core.loop.calls import CallOutcome, CallRunner, RunLog, told_finished
+from core.loop.calls import CallOutcome, CallRunner, RunLog, tool_finished_event
 from core.loop.run_context import LoopPolicy
-from core.model_usage import metered
+from core.model_usage import record_model_usage
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -50,7 +50,7 @@ from core.tools.tool import Toolbox, ToolContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
+class TurnResult:
     """`text` is what a person may read; with `outcomes` the model wants to see them.
 
     With `approval` the turn is not over: it waits for people, and mending makes it whole with their answer.
@@ -101,7 +101,7 @@ class Turn:
     _has_begun: bool = False
     _messages: list[Message] = field(default_factory=list[Message])
 
-    async def play(self, request: ModelRequest) -> TurnEnd:
+    async def play(self, request: ModelRequest) -> TurnResult:
         """Raises a ModelError that ends the run, or whatever the run log raises, out of its group."""
         self._has_started = True
         self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
@@ -168,7 +168,7 @@ class Turn:
     async def _read(
         self, request: ModelRequest, parser: CallParser, runner: CallRunner
     ) -> FinishReason:
-        charged = metered(self.ask_model(request), request, self._charge)
+        charged = record_model_usage(self.ask_model(request), request, self._charge)
         async with aclosing(charged) as stream:
             async for delta in stream:
                 self._has_begun = True
@@ -264,7 +264,7 @@ class Turn:
             for extra in outcome.messages:
                 self._add(extra)
             message = self._tool_message(outcome)
-            self.run_log.emit(told_finished(index, outcome, message.message_id))
+            self.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             self._add(message)
 
     def _tool_message(self, outcome: CallOutcome) -> Message:
@@ -282,13 +282,13 @@ class Turn:
         )
 
     def _add(self, message: Message) -> None:
-        message = counted(message)
+        message = with_token_count(message)
         self._messages.append(message)
         self.run_log.emit(MessageAdded(message=message))
 
     def _end(
         self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None
-    ) -> TurnEnd:
+    ) -> TurnResult:
         if self._runner is not None and self._runner.awaiting:
             return self._waits_for(self._runner.approval())
         self._add_results(outcomes)
@@ -299,7 +299,7 @@ class Turn:
             reason = "tool_calls" if outcomes else reason
             self.run_log.emit(FinishReached(reason=reason))
         self.run_log.emit(TurnFinished(turn_id=self.turn_id))
-        return TurnEnd(
+        return TurnResult(
             finish_reason=reason,
             text="".join(self._visible).strip(),
             messages=tuple(self._messages),
@@ -307,7 +307,7 @@ class Turn:
             reply=reply,
         )
 
-    def _waits_for(self, approval: Approval) -> TurnEnd:
+    def _waits_for(self, approval: Approval) -> TurnResult:
         self.run_log.emit(TurnFinished(turn_id=self.turn_id))
         messages = tuple(self._messages)
-        return TurnEnd(finish_reason="tool_calls", text="", messages=messages, approval=approval)
+        return TurnResult(finish_reason="tool_calls", text="", messages=messages, approval=approval)

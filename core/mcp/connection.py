@@ -20,7 +20,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from core.context.untrusted_text import cleaned, line
+from core.context.untrusted_text import clean_json, clean_line
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.mcp.settings import McpServerConfig, blotted, secret_values
@@ -152,7 +152,7 @@ class Connection:
         """Raises ServerUnreachable (nothing was done), CallLost or CallRefused."""
         client = self._reached()
         seconds = self.config.call_timeout_seconds
-        sent = cleaned(arguments)
+        sent = clean_json(arguments)
         try:
             with CALL:
                 async with asyncio.timeout(seconds + CALL_GRACE_SECONDS):
@@ -178,7 +178,7 @@ class Connection:
             case code if code == REQUEST_TIMEOUT:
                 return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
             case _:
-                return CallRefused(line(error.message, 2_000) or f"error {error.code}")
+                return CallRefused(clean_line(error.message, 2_000) or f"error {error.code}")
 
     def _reached(self) -> Client:
         if self._client is None or not self.is_open:
@@ -230,7 +230,7 @@ def explained(error: BaseException) -> str:
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with the status {error.response.status_code}"
     if isinstance(error, MCPError):
-        return f"it answered with an error: {line(error.message, 300)}"
+        return f"it answered with an error: {clean_line(error.message, 300)}"
     said = (sentence for kind, sentence in _SENTENCES if isinstance(error, kind))
     return next(said, f"it failed ({type(error).__name__})")
 
@@ -269,8 +269,8 @@ async def trial(config: McpServerConfig, host_environment: Mapping[str, str]) ->
         listed = await connection.tools()
         offers = await usable_tools(config, listed)
     except ServerUnreachable as error:
-        return ServerCheck(problem=line(blotted(str(error), secrets), REASON_CHARACTERS_MAX))
+        return ServerCheck(problem=clean_line(blotted(str(error), secrets), REASON_CHARACTERS_MAX))
     finally:
         await connection.close()
-    names = tuple(line(blotted(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
+    names = tuple(clean_line(blotted(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
     return ServerCheck(tools=names, listed=len(listed))

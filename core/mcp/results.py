@@ -17,7 +17,7 @@ from mcp.types import (
 )
 from pydantic import JsonValue
 
-from core.context.untrusted_text import clean, line
+from core.context.untrusted_text import clean_line, clean_text
 from core.domain.messages import JsonObject, Message
 from core.tools.tool import ToolContext, ToolOutput
 
@@ -49,7 +49,7 @@ class _Reading:
         """Adds a part of the text, as far as there is room."""
         if self.characters_left <= 0:
             return
-        said = clean(text, min(characters_max, self.characters_left))
+        said = clean_text(text, min(characters_max, self.characters_left))
         self.characters_left -= len(said)
         self.lines.append(said)
 
@@ -81,19 +81,19 @@ def _read(part: ContentBlock, reading: _Reading) -> None:
         case ImageContent():
             reading.say(_picture(part.data, part.mime_type, "picture", reading))
         case AudioContent():
-            kind = line(part.mime_type, 80)
+            kind = clean_line(part.mime_type, 80)
             reading.say(f"[sound, {kind}, {_size(part.data)} bytes; it cannot be played here]")
         case ResourceLink():
-            about = line(part.description or part.title or part.name, 300)
-            reading.say(f"[link to a resource: {line(part.uri, 500)} ({about})]")
+            about = clean_line(part.description or part.title or part.name, 300)
+            reading.say(f"[link to a resource: {clean_line(part.uri, 500)} ({about})]")
         case EmbeddedResource():
             _read_resource(part, reading)
 
 
 def _read_resource(part: EmbeddedResource, reading: _Reading) -> None:
     resource = part.resource
-    kind = line(resource.mime_type or "unknown type", 80)
-    uri = line(resource.uri, 500)
+    kind = clean_line(resource.mime_type or "unknown type", 80)
+    uri = clean_line(resource.uri, 500)
     if not isinstance(resource, BlobResourceContents):
         reading.say(f"[resource {uri}, {kind}]")
         reading.say(resource.text, RESOURCE_CHARACTERS_MAX)
@@ -105,7 +105,7 @@ def _read_resource(part: EmbeddedResource, reading: _Reading) -> None:
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
     """Keeps the picture for the thread; answers the line that stands for it in the text."""
-    what = f"{name}, {line(said_type, 80)}"
+    what = f"{name}, {clean_line(said_type, 80)}"
     if len(reading.images) >= IMAGES_MAX:
         return f"[{what}; left out: only {IMAGES_MAX} pictures are taken from one result]"
     if _size(encoded) > IMAGE_BYTES_MAX:
@@ -125,7 +125,7 @@ def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message
     body: JsonObject = {
         "mime_type": mime_type,
         "base64": base64.b64encode(content).decode("ascii"),
-        "file_path": f"mcp:{reading.server}/{line(reading.tool, 100)}",
+        "file_path": f"mcp:{reading.server}/{clean_line(reading.tool, 100)}",
         "original_size": len(content),
         "compressed_size": len(content),
     }

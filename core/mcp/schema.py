@@ -7,7 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.context.untrusted_text import cleaned, line
+from core.context.untrusted_text import clean_json, clean_line
 from core.domain.messages import JsonObject
 
 SCHEMA_CHARACTERS_MAX = 20_000
@@ -50,7 +50,7 @@ def usable(raw: object) -> JsonObject:
     names = list(properties) if isinstance(properties, dict) else []
     bad = [name for name in names if not _PROPERTY.fullmatch(name)]
     if bad:
-        raise UnusableSchema(f"a parameter's name does not fit: {line(bad[0], 40)!r}")
+        raise UnusableSchema(f"a parameter's name does not fit: {clean_line(bad[0], 40)!r}")
     if len(json.dumps(schema)) > SCHEMA_CHARACTERS_MAX:
         raise UnusableSchema(f"its schema is longer than {SCHEMA_CHARACTERS_MAX} characters")
     return schema
@@ -76,7 +76,7 @@ def presentable(schema: JsonObject) -> tuple[JsonObject, str]:
     said = json.dumps(apart, ensure_ascii=False)
     return (
         shown,
-        f" The arguments must also fit this JSON schema: {line(said, TEXT_CHARACTERS_MAX)}",
+        f" The arguments must also fit this JSON schema: {clean_line(said, TEXT_CHARACTERS_MAX)}",
     )
 
 
@@ -98,7 +98,7 @@ def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | Non
     """One keyword as it stays; None for what is no rule of JSON schema, or breaks its rules."""
     match value:
         case dict() if key in _NAMED:
-            parts = ((str(cleaned(name)), _object(one)) for name, one in value.items())
+            parts = ((str(clean_json(name)), _object(one)) for name, one in value.items())
             return key, {name: _checked(one, depth) for name, one in parts}
         case dict() if key in _NESTED:
             return key, _checked(value, depth)
@@ -108,9 +108,9 @@ def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | Non
             name = "prefixItems" if key == "items" else key
             return name, [_checked(_object(one), depth) for one in value]
         case str() if key in ("description", "title"):
-            return key, line(value, TEXT_CHARACTERS_MAX)
+            return key, clean_line(value, TEXT_CHARACTERS_MAX)
         case _:
-            return (key, cleaned(value)) if key in _FIT and _FIT[key](value) else None
+            return (key, clean_json(value)) if key in _FIT and _FIT[key](value) else None
 
 
 def _object(value: JsonValue) -> JsonObject:

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 from core.domain.errors import ConfigurationError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
-from core.loop.calls import ENDING_TOOLS, CallOutcome, executed
+from core.loop.calls import ENDING_TOOLS, CallOutcome, execute_call
 from core.tasks import cancel, spawn
 from core.tools.tool import Toolbox, ToolContext, prepare
 
@@ -111,7 +111,7 @@ def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[An
         if prepared.approval is not None:
             return _refused(f"{call.name} was not run: {NOT_ALLOWED}")
         log.info("an MCP client calls %s", call.name)
-        return _result(await executed(call, prepared, context_factory()))
+        return _result(await execute_call(call, prepared, context_factory()))
 
     return Server(
         "threadhand",

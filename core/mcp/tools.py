@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from core.context.untrusted_text import line
+from core.context.untrusted_text import clean_line
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema import UnusableSchema, presentable, usable
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
@@ -71,7 +71,7 @@ async def usable_tools(
         try:
             offer = _offer(config, one, names[one.name])
         except UnusableSchema as error:
-            left_out.append(f"{line(one.name, 60)}: {error}")
+            left_out.append(f"{clean_line(one.name, 60)}: {error}")
             continue
         room -= len(str(offer.params.provider_schema))
         found.setdefault(offer.name, offer)
@@ -85,7 +85,9 @@ async def usable_tools(
 def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
     schema = usable((listed.meta or {}).get(SCHEMA_KEY))
     shown, rest = presentable(schema)
-    said = line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
+    said = (
+        clean_line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
+    )
     description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"
     is_read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
     if config.needs_approval == WRITES:

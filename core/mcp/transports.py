@@ -28,7 +28,7 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 
-from core.context.untrusted_text import cleaned, line
+from core.context.untrusted_text import clean_json, clean_line
 from core.mcp.settings import McpServerConfig
 from core.mcp.tools import SCHEMA_KEY
 from core.tasks import spawn
@@ -150,7 +150,7 @@ def parsed(raw: bytes) -> JSONRPCMessage | None:
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(raw, by_name=False)
     try:
-        value = cleaned(json.loads(raw.decode("utf-8", "replace")))
+        value = clean_json(json.loads(raw.decode("utf-8", "replace")))
         with suppress(ValueError):
             return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except (ValueError, RecursionError):
@@ -196,7 +196,7 @@ def _redacted(raw: bytes, config: McpServerConfig) -> str:
     text = raw[: LOG_CHARACTERS_MAX * 8].decode("utf-8", "replace")
     for secret in sorted(config.secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return line(text, LOG_CHARACTERS_MAX)
+    return clean_line(text, LOG_CHARACTERS_MAX)
 
 
 TOOLS_PER_PAGE_MAX = 1_000

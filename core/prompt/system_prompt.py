@@ -5,7 +5,7 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 
-from core.context.untrusted_text import fenced
+from core.context.untrusted_text import wrap_untrusted
 
 TODO_CHARACTERS_MAX = 8_000
 
@@ -43,20 +43,20 @@ def system_prompt(*, today: date, sandbox: str, layers: PromptLayers | None = No
     wanted = layers or PromptLayers()
     told = wanted.date or f"Today is {today:%A}, {today.isoformat()}."
     base = _layer("base").replace("{sandbox}", sandbox).strip()
-    return layered(base, wanted, date_text=told)
+    return add_layers(base, wanted, date_text=told)
 
 
-def layered(prompt: str, layers: PromptLayers, *, date_text: str = "") -> str:
+def add_layers(prompt: str, layers: PromptLayers, *, date_text: str = "") -> str:
     """The prompt with the layers under their headings, in order."""
     texts = {
         "agent": layers.agent,
         "channel": layers.channel,
         "thread": layers.thread,
-        "knowledge": fenced(layers.knowledge, source="the knowledge base")
+        "knowledge": wrap_untrusted(layers.knowledge, source="the knowledge base")
         if layers.knowledge.strip()
         else "",
         "date": date_text or layers.date,
-        "todo": fenced(layers.todo[:TODO_CHARACTERS_MAX], source="todo.md")
+        "todo": wrap_untrusted(layers.todo[:TODO_CHARACTERS_MAX], source="todo.md")
         if layers.todo.strip()
         else "",
     }

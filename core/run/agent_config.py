@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentDefinition
-from core.context.background_messages import is_said
-from core.context.todo_file import todo_in
+from core.context.background_messages import is_from_person
+from core.context.todo_file import todo_text_in_history
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
-from core.domain.budget import day_start, exhausted
+from core.domain.budget import exhausted_message, utc_day_start
 from core.domain.errors import BudgetExceeded
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.model_questions import asking
-from core.loop.loop import Surroundings
-from core.model_usage import till
-from core.prompt.system_prompt import PromptLayers, layered
-from core.run.deps import Engine
+from core.loop.loop import RunContext
+from core.model_usage import build_usage_pricer
+from core.prompt.system_prompt import PromptLayers, add_layers
+from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
 from core.stores import UsageEntry
 from core.tasks import Stopped, StopSwitch
@@ -27,7 +27,7 @@ from core.tools.tool import Toolbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
+class AgentConfig:
     """`agent` None: an engine without agents."""
 
     agent: AgentDefinition | None
@@ -38,31 +38,31 @@ class Equipment:
     desk: RunKnowledge | None
 
 
-async def equipped(
-    run: Run, thread: Thread, engine: Engine, recorder: RunRecorder, switch: StopSwitch
-) -> Equipment:
+async def load_agent_config(
+    run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder, switch: StopSwitch
+) -> AgentConfig:
     """A run that began goes on with the version of its agent that it began with. Raises AgentError."""
     agent: AgentDefinition | None = None
     if engine.roster is not None:
         version = await engine.roster.version_for(run, thread)
         recorder.sign(version, is_new=run.agent_version_id is None)
         agent = version.definition
-    return await kit_of(agent, run, engine, recorder, switch)
+    return await build_agent_config(agent, run, engine, recorder, switch)
 
 
-async def kit_of(
+async def build_agent_config(
     agent: AgentDefinition | None,
     run: Run,
-    engine: Engine,
+    engine: RunDeps,
     recorder: RunRecorder,
     switch: StopSwitch,
-) -> Equipment:
+) -> AgentConfig:
     """What the agent works with in this run. A stop cuts short what takes long, and is left for the loop to find."""
     model = _model_of(agent, engine)
     with suppress(Stopped):
         async with switch.stoppable():
             await _learn(agent, engine)
-    return Equipment(
+    return AgentConfig(
         agent=agent,
         model=model,
         system_prompt=_prompt(agent, engine),
@@ -72,29 +72,29 @@ async def kit_of(
     )
 
 
-async def dialect_of(run: Run, thread: Thread, engine: Engine) -> Dialect:
+async def dialect_for_run(run: Run, thread: Thread, engine: RunDeps) -> Dialect:
     """How the run's agent writes calls. Raises AgentError."""
     agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
     return _dialect(agent, _model_of(agent, engine), engine)
 
 
-def _model_of(agent: AgentDefinition | None, engine: Engine) -> str:
+def _model_of(agent: AgentDefinition | None, engine: RunDeps) -> str:
     return (agent and agent.model) or engine.model
 
 
-def _prompt(agent: AgentDefinition | None, engine: Engine) -> str:
+def _prompt(agent: AgentDefinition | None, engine: RunDeps) -> str:
     role = PromptLayers(agent=agent.prompt if agent else "")
-    return layered(engine.system_prompt(), role)
+    return add_layers(engine.system_prompt(), role)
 
 
-def _dialect(agent: AgentDefinition | None, model: str, engine: Engine) -> Dialect:
+def _dialect(agent: AgentDefinition | None, model: str, engine: RunDeps) -> Dialect:
     if agent and agent.dialect:
         return select_dialect(model, agent.dialect)
     is_by_model = engine.dialect_setting == "auto" and model != engine.model
     return select_dialect(model, "auto") if is_by_model else engine.dialect
 
 
-async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:
+async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> Toolbox:
     """The tools of this run: ours, and those that tool servers offer just now."""
     box = engine.toolbox
     if agent is not None:
@@ -105,7 +105,7 @@ async def _toolbox(agent: AgentDefinition | None, engine: Engine) -> Toolbox:
     return box.and_also(await engine.more_tools(None if servers is None else frozenset(servers)))
 
 
-async def _learn(agent: AgentDefinition | None, engine: Engine) -> None:
+async def _learn(agent: AgentDefinition | None, engine: RunDeps) -> None:
     if agent is not None and agent.knowledge and engine.learn is not None:
         await engine.learn(agent.agent_id)
 
@@ -114,12 +114,12 @@ def _desk(
     agent: AgentDefinition | None,
     model: str,
     thread_id: str,
-    engine: Engine,
+    engine: RunDeps,
     recorder: RunRecorder,
 ) -> RunKnowledge | None:
     if engine.library is None:
         return None
-    spent = booking(recorder)
+    spent = usage_recorder(recorder)
     return RunKnowledge(
         library=engine.library.reporting_usage_to(spent),
         thread_id=thread_id,
@@ -128,7 +128,7 @@ def _desk(
     )
 
 
-def booking(recorder: RunRecorder) -> Callable[[str, Usage], None]:
+def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     """Books what a model has cost the run beside its turns."""
 
     def book(model: str, usage: Usage) -> None:
@@ -137,42 +137,42 @@ def booking(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     return book
 
 
-def charging(engine: Engine) -> Charge:
+def usage_pricer(engine: RunDeps) -> Charge:
     """Prices what is booked, and counts it."""
 
-    charge = till(engine.price_of, engine.figures)
+    charge = build_usage_pricer(engine.price_of, engine.figures)
     return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
-async def check_budget(run_id: str, engine: Engine, recorder: RunRecorder) -> None:
+async def check_budget(run_id: str, engine: RunDeps, recorder: RunRecorder) -> None:
     """Raises BudgetExceeded where no more may be spent."""
     budget, ledger = engine.budget, engine.ledger
     if ledger is None or not budget.is_set:
         return
     await recorder.commit()
-    spent = await ledger.spending(run_id, since=day_start(datetime.now(UTC)))
-    if (why := exhausted(budget, spent)) is not None:
+    spent = await ledger.spending(run_id, since=utc_day_start(datetime.now(UTC)))
+    if (why := exhausted_message(budget, spent)) is not None:
         raise BudgetExceeded(why)
 
 
-def with_todo(around: Surroundings, history: Sequence[Message]) -> Surroundings:
+def add_todo_to_prompt(around: RunContext, history: Sequence[Message]) -> RunContext:
     """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
-    todo = PromptLayers(todo=todo_in(history) or "")
-    return replace(around, system_prompt=layered(around.system_prompt, todo))
+    todo = PromptLayers(todo=todo_text_in_history(history) or "")
+    return replace(around, system_prompt=add_layers(around.system_prompt, todo))
 
 
-async def with_knowledge(
-    around: Surroundings,
+async def add_knowledge_to_prompt(
+    around: RunContext,
     desk: RunKnowledge,
     history: Sequence[Message],
     read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
-) -> Surroundings:
+) -> RunContext:
     """The prompt with what the knowledge base has on the request, which is read only where it has anything at all; no
     model is asked for it."""
     if not await desk.has_entries():
         return around
     inputs = await read_inputs()
-    told = [str(one.content.get("content")) for one in history if is_said(one)]
+    told = [str(one.content.get("content")) for one in history if is_from_person(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
     knowledge = PromptLayers(knowledge=await desk.for_prompt(question))
-    return replace(around, system_prompt=layered(around.system_prompt, knowledge))
+    return replace(around, system_prompt=add_layers(around.system_prompt, knowledge))

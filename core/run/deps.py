@@ -13,8 +13,8 @@ from core.domain.plans import PlanStore
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.loop.turn import AskModel
-from core.observability import NO_FIGURES, Figures
-from core.ports import EventBus, FileSource, SandboxProvider, StopSignals, ThreadTalk
+from core.observability import NO_METRICS, RunMetrics
+from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
 from core.stores import Conversations, RunClaims, RunJournal
 from core.tools.tool import Tool, Toolbox
 from core.web_access.services import WebServices
@@ -24,7 +24,7 @@ MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class RunDeps:
     """Put together once by the bootstrap. `model`, `dialect` and `toolbox` are for agents that say nothing else.
 
     `dialect_setting` is the word of the setting that `dialect` was picked by. `learn` sees to it that the library
@@ -55,7 +55,7 @@ class Engine:
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None
     price_of: PriceOf = lambda _model: None
-    figures: Figures = NO_FIGURES
+    figures: RunMetrics = NO_METRICS
     plans: PlanStore | None = None
     preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
     port_url: Callable[[str, int], str | None] = lambda _thread_id, _port: None
@@ -63,4 +63,4 @@ class Engine:
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     outside: WebServices = field(default_factory=WebServices)
-    thread_talks: Mapping[str, ThreadTalk] = field(default_factory=dict[str, ThreadTalk])
+    thread_talks: Mapping[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])

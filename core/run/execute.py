@@ -6,33 +6,38 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from core.context.background_messages import Listener
-from core.context.summary import turns_in
+from core.context.background_messages import BackgroundMessageReader
+from core.context.summary import count_turns
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
 from core.domain.events import MessageAdded, RunFailed
 from core.domain.messages import Message
 from core.domain.threads import Address, Lease, Run, Thread, ThreadInput
 from core.flow.planner import Ended
-from core.flow.planning_flow import flow_of
-from core.flow.run_flow import Mend, ended_before, play_flow, put_down
-from core.loop.loop import Surroundings, run_agent
-from core.observability import mark
-from core.run.agent_config import (
-    Equipment,
-    booking,
-    charging,
-    check_budget,
-    equipped,
-    with_knowledge,
-    with_todo,
+from core.flow.planning_flow import build_flow
+from core.flow.run_flow import (
+    RepairHistory,
+    block_steps_of_failed_run,
+    recover_run_result,
+    run_flow,
 )
-from core.run.deps import Engine
-from core.run.finish import DRAWING_TOOL, ending_of, refuse_the_deadly, with_pictures
-from core.run.history_repair import Workshop, end_open_turns, mend
-from core.run.inputs import Uploads, unread_message, user_message
+from core.loop.loop import RunContext, run_agent
+from core.observability import set_log_context
+from core.run.agent_config import (
+    AgentConfig,
+    add_knowledge_to_prompt,
+    add_todo_to_prompt,
+    check_budget,
+    load_agent_config,
+    usage_pricer,
+    usage_recorder,
+)
+from core.run.deps import RunDeps
+from core.run.finish import DRAWING_TOOL, attach_drawn_pictures, build_run_result, fail_poison_run
+from core.run.history_repair import RepairContext, end_open_turns, repair_history
+from core.run.inputs import Uploads, load_user_message, unread_message
 from core.run.recorder import RunRecorder
-from core.run.thread_sandbox import Machine
+from core.run.thread_sandbox import ThreadSandbox
 from core.tasks import StopSwitch, cancel, spawn
 from core.tools.tool import ToolContext
 
@@ -44,24 +49,24 @@ HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
 
-async def execute(run_id: str, engine: Engine) -> None:
+async def execute(run_id: str, engine: RunDeps) -> None:
     """Runs it to its end, unless it is over, held by another worker, or handed over by cancellation."""
     lease = await engine.claims.claim(run_id, engine.worker_id)
     if lease is None:
         return
-    mark(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
+    set_log_context(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
     with engine.figures.timed("run", run_id=run_id, thread_id=lease.thread_id) as timing:
         timing.labels["state"] = await _executed(lease, engine)
 
 
-async def _executed(lease: Lease, engine: Engine) -> str:
+async def _executed(lease: Lease, engine: RunDeps) -> str:
     """How this attempt ended: as the run's status, or `handed_back`."""
     run_id = lease.run_id
     log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
     run = await engine.conversations.run(run_id)
     if run is None:
         return HANDED_BACK
-    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=charging(engine))
+    recorder = RunRecorder(lease, engine.journal, engine.bus, charge=usage_pricer(engine))
     execution = _Execution(lease, run, engine, recorder)
     watcher = spawn(execution.watch_for_stop(), name=f"stop of {run_id}")
     try:
@@ -80,7 +85,7 @@ async def _executed(lease: Lease, engine: Engine) -> str:
     return execution.state
 
 
-async def _released(lease: Lease, engine: Engine) -> None:
+async def _released(lease: Lease, engine: RunDeps) -> None:
     """Gives the run back as soon as the database takes it; a sweeper finds it then."""
     while True:
         try:
@@ -94,14 +99,14 @@ async def _released(lease: Lease, engine: Engine) -> None:
 class _Execution:
     """One attempt at a run."""
 
-    def __init__(self, lease: Lease, run: Run, engine: Engine, recorder: RunRecorder) -> None:
+    def __init__(self, lease: Lease, run: Run, engine: RunDeps, recorder: RunRecorder) -> None:
         self.state = HANDED_BACK
         self._lease = lease
         self._run = run
         self._engine = engine
         self._recorder = recorder
         self._switch = StopSwitch()
-        self._machine = Machine(
+        self._machine = ThreadSandbox(
             engine.sandboxes,
             lease.thread_id,
             lease.fence,
@@ -109,7 +114,7 @@ class _Execution:
             bind=recorder.bind_sandbox,
             figures=engine.figures,
         )
-        self._listener = Listener(engine.thread_talks, lease.thread_id, lease.run_id)
+        self._listener = BackgroundMessageReader(engine.thread_talks, lease.thread_id, lease.run_id)
         self._address: Address | None = None
         self._has_read = False
         self._is_informed = False
@@ -150,7 +155,7 @@ class _Execution:
             if self._lease.attempt > 1:
                 told = await self._engine.conversations.events(self._lease.run_id)
                 end_open_turns(told, self._recorder)
-            await refuse_the_deadly(
+            await fail_poison_run(
                 self._lease, self._run, snapshot.thread, self._engine, self._recorder
             )
             await self._play_to_the_end(snapshot.thread)
@@ -164,15 +169,21 @@ class _Execution:
             await self._fail(BROKEN)
 
     async def _play_to_the_end(self, thread: Thread) -> None:
-        kit = await equipped(self._run, thread, self._engine, self._recorder, self._switch)
-        around = await self._surroundings(kit)
-        mend = self._mended if self._lease.attempt > 1 else None
+        config = await load_agent_config(
+            self._run, thread, self._engine, self._recorder, self._switch
+        )
+        around = await self._surroundings(config)
+        repair_history = self._mended if self._lease.attempt > 1 else None
         while True:
             history = await self._engine.conversations.recent(self._lease.thread_id)
             self._listener.remember(history)
             around = await self._informed(around, history)
-            flow = await flow_of(kit, self._run, around, self._engine, self._recorder)
-            played = play_flow(flow, mend=mend) if flow else self._looped(around, history, mend)
+            flow = await build_flow(config, self._run, around, self._engine, self._recorder)
+            played = (
+                run_flow(flow, mend=repair_history)
+                if flow
+                else self._looped(around, history, repair_history)
+            )
             ended = await played
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
@@ -183,53 +194,57 @@ class _Execution:
             if DRAWING_TOOL in around.toolbox.tools:
                 await self._recorder.commit()
                 calls = await self._engine.journal.calls(self._lease.run_id)
-                ended = with_pictures(ended, calls)
-            if await self._recorder.finish(ended, ending_of(ended)):
+                ended = attach_drawn_pictures(ended, calls)
+            if await self._recorder.finish(ended, build_run_result(ended)):
                 self.state = ended.status
                 return
             await self._recorder.commit()
-            mend = None
+            repair_history = None
 
     async def _looped(
-        self, around: Surroundings, history: Sequence[Message], mend: Mend | None
+        self, around: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
     ) -> Ended:
         """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
-        if mend:
-            ended = await mend(around) or await ended_before(self._lease, self._engine, around)
+        if repair_history:
+            ended = await repair_history(around) or await recover_run_result(
+                self._lease, self._engine, around
+            )
             if ended is not None:
                 return ended
             history = await self._engine.conversations.recent(self._lease.thread_id)
-        turns_done = turns_in(history, self._lease.run_id)
-        return await run_agent(history, with_todo(around, history), turns_done=turns_done)
+        turns_done = count_turns(history, self._lease.run_id)
+        return await run_agent(history, add_todo_to_prompt(around, history), turns_done=turns_done)
 
-    async def _mended(self, around: Surroundings) -> Ended | None:
+    async def _mended(self, around: RunContext) -> Ended | None:
         history = await self._engine.conversations.history(self._lease.thread_id)
-        shop = Workshop(
+        repair = RepairContext(
             dialect=around.dialect,
             toolbox=around.toolbox,
             context=around.context,
             run_log=self._recorder,
             answer=await self._engine.journal.approval(self._lease.run_id),
         )
-        mended = await mend(history, await self._engine.journal.calls(self._lease.run_id), shop)
+        mended = await repair_history(
+            history, await self._engine.journal.calls(self._lease.run_id), repair
+        )
         await self._recorder.commit()
         return mended.ended
 
-    async def _informed(self, around: Surroundings, history: Sequence[Message]) -> Surroundings:
+    async def _informed(self, around: RunContext, history: Sequence[Message]) -> RunContext:
         desk = around.context.knowledge
         if desk is None or self._is_informed:
             return around
         self._is_informed = True
         read_inputs = partial(self._engine.journal.inputs, self._lease)
-        return await with_knowledge(around, desk, history, read_inputs)
+        return await add_knowledge_to_prompt(around, desk, history, read_inputs)
 
-    async def _surroundings(self, kit: Equipment) -> Surroundings:
+    async def _surroundings(self, config: AgentConfig) -> RunContext:
         engine = self._engine
-        return Surroundings(
-            model=kit.model,
-            system_prompt=kit.system_prompt,
-            dialect=kit.dialect,
-            toolbox=kit.toolbox,
+        return RunContext(
+            model=config.model,
+            system_prompt=config.system_prompt,
+            dialect=config.dialect,
+            toolbox=config.toolbox,
             context=ToolContext(
                 thread_id=self._lease.thread_id,
                 run_id=self._lease.run_id,
@@ -244,8 +259,8 @@ class _Execution:
                 history=partial(engine.conversations.history, self._lease.thread_id),
                 outside=engine.outside,
                 figures=engine.figures,
-                knowledge=kit.desk,
-                spent=booking(self._recorder),
+                knowledge=config.desk,
+                spent=usage_recorder(self._recorder),
             ),
             policy=engine.policy,
             run_log=self._recorder,
@@ -268,7 +283,7 @@ class _Execution:
             raise asyncio.CancelledError("handed over between two turns, with everything stored")
         messages = await self._overheard(inputs)
         for one in inputs:
-            message = await user_message(one, self._lease.run_id, self._machine, uploads)
+            message = await load_user_message(one, self._lease.run_id, self._machine, uploads)
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.take([one.input_id])
             messages.append(message)
@@ -298,6 +313,6 @@ class _Execution:
         with suppress(LeaseLost):
             if not self._has_read:
                 await self._take_unread()
-            await put_down(self._lease, self._engine, self._recorder)
-            await self._recorder.finish(failed, ending_of(failed))
+            await block_steps_of_failed_run(self._lease, self._engine, self._recorder)
+            await self._recorder.finish(failed, build_run_result(failed))
             self.state = "failed"

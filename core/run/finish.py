@@ -9,29 +9,29 @@ from core.domain.events import RunFailed, RunFinished, Terminal
 from core.domain.messages import JsonObject
 from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
 from core.ports import Sandbox
-from core.run.agent_config import dialect_of
-from core.run.deps import Engine
-from core.run.history_repair import Workshop, mend
+from core.run.agent_config import dialect_for_run
+from core.run.deps import RunDeps
+from core.run.history_repair import RepairContext, repair_history
 from core.run.recorder import RunRecorder
-from core.stores import DeliveryDraft, RunEnding
+from core.stores import DeliveryDraft, RunResult
 from core.tools.tool import Toolbox, ToolContext
 
 DRAWING_TOOL = "image_edit_or_generate"
 
 
-def ending_of(terminal: Terminal) -> RunEnding:
+def build_run_result(terminal: Terminal) -> RunResult:
     """What the terminal event means for the store and the outbox."""
     if isinstance(terminal, RunFailed):
-        return RunEnding(status="failed", finish_reason=None, error=terminal.public_message)
-    return RunEnding(
+        return RunResult(status="failed", finish_reason=None, error=terminal.public_message)
+    return RunResult(
         status=terminal.status,
         finish_reason=terminal.finish_reason,
         reply=terminal.reply,
-        deliveries=drafts_of(terminal.reply) if terminal.reply else (),
+        deliveries=delivery_drafts(terminal.reply) if terminal.reply else (),
     )
 
 
-def with_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
+def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
     """People get the pictures that were drawn for them, whether the reply names them or not."""
     reply = ended.reply
     if reply is None:
@@ -46,7 +46,7 @@ def _picture(record: ToolCallRecord) -> str:
     return str(output.get("file_path") or "") if isinstance(output, dict) else ""
 
 
-def drafts_of(reply: Reply) -> tuple[DeliveryDraft, ...]:
+def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
     """The messages and files that a reply leaves to deliver; links are written under the text."""
     links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
     paths = [one for one in reply.attachments if one not in links]
@@ -63,7 +63,7 @@ def drafts_of(reply: Reply) -> tuple[DeliveryDraft, ...]:
 
 log = logging.getLogger(__name__)
 
-DEATHS_MAX = 5
+WORKER_DEATHS_MAX = 5
 """So many workers may die over a run in a row; the next one ends it."""
 STOPPED_AT_THE_SAME_PLACE = (
     "The work stopped several times at the same place; it is not tried again by itself. "
@@ -71,8 +71,8 @@ STOPPED_AT_THE_SAME_PLACE = (
 )
 
 
-async def refuse_the_deadly(
-    lease: Lease, run: Run, thread: Thread, engine: Engine, recorder: RunRecorder
+async def fail_poison_run(
+    lease: Lease, run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder
 ) -> None:
     """Raises AgentError for a run that too many workers have died over, with its history whole and nothing tried."""
     if not lease.deaths:
@@ -81,11 +81,11 @@ async def refuse_the_deadly(
         "run %s: its worker died, which makes %d in a row before a turn was finished; more than %d are not tried",
         lease.run_id,
         lease.deaths,
-        DEATHS_MAX,
+        WORKER_DEATHS_MAX,
     )
-    if lease.deaths <= DEATHS_MAX:
+    if lease.deaths <= WORKER_DEATHS_MAX:
         return
-    if lease.deaths == DEATHS_MAX + 1:  # where even this kills, the next one does without
+    if lease.deaths == WORKER_DEATHS_MAX + 1:  # where even this kills, the next one does without
         await _make_whole(run, thread, engine, recorder)
     raise AgentError(
         STOPPED_AT_THE_SAME_PLACE,
@@ -93,17 +93,17 @@ async def refuse_the_deadly(
     )
 
 
-async def _make_whole(run: Run, thread: Thread, engine: Engine, recorder: RunRecorder) -> None:
+async def _make_whole(run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder) -> None:
     """Gives every call its result, for whatever is asked next in the thread, and runs none."""
-    shop = Workshop(
-        dialect=await dialect_of(run, thread, engine),
+    repair = RepairContext(
+        dialect=await dialect_for_run(run, thread, engine),
         toolbox=Toolbox({}),
         context=ToolContext(thread_id=run.thread_id, run_id=run.run_id, sandbox=_no_sandbox),
         run_log=recorder,
         runs_calls=False,
     )
     history = await engine.conversations.history(run.thread_id)
-    await mend(history, await engine.journal.calls(run.run_id), shop)
+    await repair_history(history, await engine.journal.calls(run.run_id), repair)
     await recorder.commit()
 
 

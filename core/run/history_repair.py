@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from core.context.tokens import counted
+from core.context.tokens import with_token_count
 from core.dialects.dialect import Dialect
-from core.domain.approval import EXPIRED, Approval, objection, was_asked
+from core.domain.approval import EXPIRED, Approval, is_about_turn, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import (
     MessageAdded,
@@ -20,7 +20,14 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message, ToolCall
 from core.domain.threads import Ask, Reply, ToolCallRecord
-from core.loop.calls import ENDING_TOOLS, CallOutcome, RunLog, executed, refused, told_finished
+from core.loop.calls import (
+    ENDING_TOOLS,
+    CallOutcome,
+    RunLog,
+    execute_call,
+    failed_outcome,
+    tool_finished_event,
+)
 from core.tools.tool import Prepared, Toolbox, ToolContext, prepare
 
 INTERRUPTED = (
@@ -33,7 +40,7 @@ NEVER_STARTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class RepairedHistory:
     """`ended` is what the run ends with, or what it is suspended for; None: it goes on."""
 
     messages: tuple[Message, ...] = ()
@@ -41,7 +48,7 @@ class Mended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class RepairContext:
     """What mending needs of the run. With `runs_calls` False no call is run, not even one that may run twice."""
 
     dialect: Dialect
@@ -53,9 +60,9 @@ class Workshop:
     """The newest approval that the run has asked for."""
 
 
-async def mend(
-    history: Sequence[Message], records: Sequence[ToolCallRecord], shop: Workshop
-) -> Mended:
+async def repair_history(
+    history: Sequence[Message], records: Sequence[ToolCallRecord], repair: RepairContext
+) -> RepairedHistory:
     """Emits what the last attempt could not, and answers it. Calls that are idempotent run again.
 
     Raises ApprovalExpired, with the history whole, where nobody answered in time.
@@ -66,29 +73,29 @@ async def mend(
     for assistant_id, group in _unanswered(history, records).items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
-        number = _turn_number(assistant_id, [*history, *added], shop.context.run_id)
-        shop.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
-        unasked = [record for record in group if _is_unasked(record, shop)]
-        outcomes = [await _outcome(record, shop) for record in group if record not in unasked]
+        number = _turn_number(assistant_id, [*history, *added], repair.context.run_id)
+        repair.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
+        unasked = [record for record in group if _is_unasked(record, repair)]
+        outcomes = [await _outcome(record, repair) for record in group if record not in unasked]
         if assistant is None:
-            assistant = _assistant_again(assistant_id, group, shop)
+            assistant = _assistant_again(assistant_id, group, repair)
             added.append(assistant)
-            shop.run_log.emit(MessageAdded(message=assistant))
+            repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
-            _keep([record for record in group if record not in unasked], outcomes, shop)
-            return Mended(messages=tuple(added), ended=_asked_for(unasked, shop))
+            _keep([record for record in group if record not in unasked], outcomes, repair)
+            return RepairedHistory(messages=tuple(added), ended=_asked_for(unasked, repair))
         recorded = {record.call_id for record in group}
         never = [call for call in _native_calls(assistant) if call.call_id not in recorded]
-        outcomes += [refused(call, NEVER_STARTED) for call in never]
-        added.extend(_results(outcomes, assistant_id, shop))
+        outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
+        added.extend(_results(outcomes, assistant_id, repair))
         reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
-        shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
-    if shop.answer is not None and shop.answer.state == "expired":
+        repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+    if repair.answer is not None and repair.answer.state == "expired":
         raise ApprovalExpired(EXPIRED)
     if reply is None:
-        return Mended(messages=tuple(added))
+        return RepairedHistory(messages=tuple(added))
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
-    return Mended(messages=tuple(added), ended=ended)
+    return RepairedHistory(messages=tuple(added), ended=ended)
 
 
 def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> int:
@@ -110,30 +117,34 @@ def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
         run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
 
 
-def _is_unasked(record: ToolCallRecord, shop: Workshop) -> bool:
+def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     """Whether the program ended before people could be asked for the call. One that fits no more is refused instead."""
-    if record.state != "awaiting" or was_asked(shop.answer, record.turn_id) or not shop.runs_calls:
+    if (
+        record.state != "awaiting"
+        or is_about_turn(repair.answer, record.turn_id)
+        or not repair.runs_calls
+    ):
         return False
     try:
-        prepare(record.name, record.arguments, shop.toolbox)
+        prepare(record.name, record.arguments, repair.toolbox)
     except ToolError:
         return False
     return True
 
 
 def _keep(
-    records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], shop: Workshop
+    records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext
 ) -> None:
     """What became of the other calls of the turn, for the next attempt to tell."""
     for record, outcome in zip(records, outcomes, strict=True):
-        shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+        repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
 
 
-def _asked_for(unasked: Sequence[ToolCallRecord], shop: Workshop) -> Approval:
+def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
     """The turn ends here for now: its results follow, all at once, when people have answered."""
     turn_id = unasked[0].turn_id
-    prepared = [prepare(record.name, record.arguments, shop.toolbox) for record in unasked]
-    shop.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+    prepared = [prepare(record.name, record.arguments, repair.toolbox) for record in unasked]
+    repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     return Approval(
         turn_id=turn_id,
         tools=tuple(one.tool.name for one in prepared),
@@ -142,23 +153,23 @@ def _asked_for(unasked: Sequence[ToolCallRecord], shop: Workshop) -> Approval:
 
 
 def _assistant_again(
-    assistant_id: str, records: Sequence[ToolCallRecord], shop: Workshop
+    assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> Message:
     """The message that the crash lost, made from its calls; the text beside them is gone."""
     calls = [_call_of(record) for record in records]
-    text = "" if shop.dialect.name == "native" else _written(calls)
-    content = shop.dialect.assistant_content(text, calls)
-    return _message("assistant", content, shop.context, message_id=assistant_id)
+    text = "" if repair.dialect.name == "native" else _written(calls)
+    content = repair.dialect.assistant_content(text, calls)
+    return _message("assistant", content, repair.context, message_id=assistant_id)
 
 
 def _results(
-    outcomes: Sequence[CallOutcome], assistant_id: str, shop: Workshop
+    outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext
 ) -> Iterator[Message]:
     for index, outcome in enumerate(outcomes):
-        content = shop.dialect.result_content(outcome.call, outcome.result)
-        message = _message("tool", content, shop.context, assistant_message_id=assistant_id)
-        shop.run_log.emit(told_finished(index, outcome, message.message_id))
-        shop.run_log.emit(MessageAdded(message=message))
+        content = repair.dialect.result_content(outcome.call, outcome.result)
+        message = _message("tool", content, repair.context, assistant_message_id=assistant_id)
+        repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
+        repair.run_log.emit(MessageAdded(message=message))
         yield message
 
 
@@ -181,42 +192,44 @@ def _unanswered(
     return missing
 
 
-async def _outcome(record: ToolCallRecord, shop: Workshop) -> CallOutcome:
+async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome:
     call = _call_of(record)
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
         return CallOutcome(call=call, outcome=outcome, result=record.result)
-    if not shop.runs_calls:
-        return refused(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
+    if not repair.runs_calls:
+        return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
     try:
-        prepared = prepare(record.name, record.arguments, shop.toolbox)
+        prepared = prepare(record.name, record.arguments, repair.toolbox)
     except ToolError as error:
         # one that had begun had its tool then, as that of a server which is not ready now
-        return refused(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
+        return failed_outcome(
+            call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}"
+        )
     if record.state == "awaiting":
-        return await _after_answer(record, call, prepared, shop)
+        return await _after_answer(record, call, prepared, repair)
     if prepared.tool.is_idempotent:
-        return await executed(call, prepared, shop.context)
-    return refused(call, INTERRUPTED)
+        return await execute_call(call, prepared, repair.context)
+    return failed_outcome(call, INTERRUPTED)
 
 
 async def _after_answer(
-    record: ToolCallRecord, call: ToolCall, prepared: Prepared, shop: Workshop
+    record: ToolCallRecord, call: ToolCall, prepared: Prepared, repair: RepairContext
 ) -> CallOutcome:
     """Runs what people have allowed, on record as begun, so that a crash does not repeat it."""
-    why_not = objection(shop.answer, record.turn_id)
+    why_not = refusal_reason(repair.answer, record.turn_id)
     if why_not is not None:
-        return refused(call, why_not)
-    shop.run_log.finish_call(replace(record, state="started"))
-    shop.run_log.emit(
+        return failed_outcome(call, why_not)
+    repair.run_log.finish_call(replace(record, state="started"))
+    repair.run_log.emit(
         ToolStarted(
             index=record.index, call_id=record.call_id, name=record.name, title=prepared.title
         )
     )
-    await shop.run_log.commit()
-    outcome = await executed(call, prepared, shop.context)
-    shop.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+    await repair.run_log.commit()
+    outcome = await execute_call(call, prepared, repair.context)
+    repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
     return outcome
 
 
@@ -264,4 +277,4 @@ def _message(
         metadata=metadata,
         message_id=message_id or new_id(),
     )
-    return counted(message)
+    return with_token_count(message)

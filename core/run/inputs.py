@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from core.context.tokens import counted
+from core.context.tokens import with_token_count
 from core.domain.errors import AgentError, SandboxReplaced, ToolError
 from core.domain.messages import Message
 from core.domain.threads import IncomingFile, ThreadInput
 from core.ports import Files, FileSource
-from core.run.thread_sandbox import Machine
+from core.run.thread_sandbox import ThreadSandbox
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +31,27 @@ class Uploads:
     is_repeated: bool
 
 
-async def user_message(
-    one: ThreadInput, run_id: str, machine: Machine, uploads: Uploads
+async def load_user_message(
+    one: ThreadInput, run_id: str, machine: ThreadSandbox, uploads: Uploads
 ) -> Message:
     """The input as the model reads it. Its files are in the sandbox then, or the text says why not."""
     taken: set[str] = set()
     files = [await _file_line(file, taken, machine, uploads) for file in one.files]
-    return as_message(one, run_id, "\n".join(line for line in (said(one), *files) if line))
+    return build_user_message(
+        one, run_id, "\n".join(line for line in (attributed_text(one), *files) if line)
+    )
 
 
 def unread_message(one: ThreadInput, run_id: str) -> Message:
     """The input of a run that was stopped before it got to it: kept, but its files were not fetched."""
     lines = [
-        said(one),
+        attributed_text(one),
         *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
     ]
-    return as_message(one, run_id, "\n".join(line for line in lines if line))
+    return build_user_message(one, run_id, "\n".join(line for line in lines if line))
 
 
-def as_message(one: ThreadInput, run_id: str, text: str) -> Message:
+def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
     message = Message(
         type="user",
         content={"role": "user", "content": text},
@@ -62,10 +64,10 @@ def as_message(one: ThreadInput, run_id: str, text: str) -> Message:
             "message_ref": one.message_ref,
         },
     )
-    return counted(message)
+    return with_token_count(message)
 
 
-def said(one: ThreadInput) -> str:
+def attributed_text(one: ThreadInput) -> str:
     """What was said, with the author inside the same message. API callers have no name to show."""
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
@@ -77,7 +79,7 @@ def said(one: ThreadInput) -> str:
 
 
 async def _file_line(
-    file: IncomingFile, taken: set[str], machine: Machine, uploads: Uploads
+    file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads
 ) -> str:
     name = safe_name(file.name)
     source = uploads.sources.get(uploads.platform)

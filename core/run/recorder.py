@@ -20,15 +20,15 @@ from core.domain.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    closing_events,
     is_chunk,
-    last_words,
 )
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord
 from core.domain.wire_format import status_message
 from core.ports import EventBus
-from core.stores import NOTHING_NEW, JournalEntry, RunEnding, RunJournal, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunJournal, RunResult, UsageEntry
 from core.tasks import spawn
 
 Charge = Callable[[UsageEntry], UsageEntry]
@@ -137,17 +137,17 @@ class RunRecorder:
         """Stores everything so far with the question, and gives the run back until people have answered."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
-    async def finish(self, terminal: Terminal, ending: RunEnding) -> bool:
+    async def finish(self, terminal: Terminal, ending: RunResult) -> bool:
         """Ends the run with all that is pending in one transaction. False: an input waits, the run goes on."""
         return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
 
-    async def _finish(self, terminal: Terminal, ending: RunEnding) -> bool:
+    async def _finish(self, terminal: Terminal, ending: RunResult) -> bool:
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
             batch = self._pending
             now, turn_id = datetime.now(UTC), self._turn_id
-            said = [_Emitted(one, turn_id, now) for one in last_words(terminal, turn_id)]
+            said = [_Emitted(one, turn_id, now) for one in closing_events(terminal, turn_id)]
             events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
             if not await self._journal.finish(self._lease, self._entry(batch, events), ending):
                 return False
@@ -209,12 +209,12 @@ class RunRecorder:
         events: list[RunEvent] = []
         agent_id = self._agent.definition.agent_id if self._agent else None
         version_id = self._agent.agent_version_id if self._agent else None
-        for one in merged(emitted):
+        for one in merge_text_chunks(emitted):
             event = _signed(one.event, agent_id, version_id)
             if isinstance(event, TurnStarted):
                 self._chunk_sequence = 0
             elif isinstance(event, Chunk):
-                event = numbered(event, self._chunk_sequence)
+                event = with_sequence(event, self._chunk_sequence)
                 self._chunk_sequence += 1
             events.append(
                 RunEvent(
@@ -245,7 +245,7 @@ class RunRecorder:
         )
 
 
-def merged(emitted: list[_Emitted]) -> list[_Emitted]:
+def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
     """Adjacent pieces of text become one chunk."""
     whole: list[_Emitted] = []
     texts: list[str] = []
@@ -274,7 +274,7 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
             whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
 
 
-def numbered(chunk: Chunk, sequence: int) -> Chunk:
+def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
     """The chunk in its place of the turn."""
     if chunk.sequence == sequence:
         return chunk

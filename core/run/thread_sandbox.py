@@ -6,7 +6,7 @@ from collections.abc import Callable
 from core.domain.errors import SandboxUnavailable
 from core.domain.events import ActivityChanged
 from core.loop.calls import RunLog
-from core.observability import NO_FIGURES, Figures
+from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox, SandboxProvider
 from core.tasks import spawn
 
@@ -14,7 +14,7 @@ TOLD_AFTER_SECONDS = 1.0
 INTERRUPT_SECONDS = 2.0
 
 
-class Machine:
+class ThreadSandbox:
     """One run's way to the thread's sandbox. Concurrent first calls start it once."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Machine:
         run_log: RunLog,
         *,
         bind: Callable[[str], None],
-        figures: Figures = NO_FIGURES,
+        figures: RunMetrics = NO_METRICS,
     ) -> None:
         """`bind` is told the sandbox's id (to callers it is the thread's) when it is opened for the first time."""
         self._provider = provider

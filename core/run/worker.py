@@ -5,7 +5,8 @@ import logging
 import time
 
 from core.ports import RunQueue
-from core.run.execute import Engine, execute
+from core.run.deps import RunDeps
+from core.run.execute import execute
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class Worker:
     """Runs until it is closed. A run that is under way then is handed back, and goes on elsewhere or later."""
 
     def __init__(
-        self, engine: Engine, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
+        self, engine: RunDeps, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
     ) -> None:
         self._engine = engine
         self._queue = queue

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from core.context.message_text import original_text
+from core.context.message_text import full_message_text
 from core.context.truncation import EXPAND_TOOL
 from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext
@@ -24,7 +24,7 @@ async def run_expand(params: ExpandParams, context: ToolContext) -> str:
         raise ToolError(
             f"There is no message {params.message_id!r} in this conversation. Take the id from the note, to the letter."
         )
-    text = original_text(message)
+    text = full_message_text(message)
     pages = max(1, -(-len(text) // PAGE_CHARACTERS))
     if params.page > pages:
         raise ToolError(f"The message has {pages} pages.")

@@ -43,13 +43,13 @@ async def run_planning(params: PlanningParams, context: ToolContext) -> str:
         raise ToolError("There is no place to keep plans here.")
     after = await context.plans.change(context.thread_id, lambda known: changed(known, params))
     if params.command == "list":
-        return plans.listed(after)
+        return plans.format_plan_list(after)
     if params.command == "delete":
         return f"The plan {params.plan_id} is deleted."
-    plan = plans.found(after, params.plan_id)
+    plan = plans.find_plan(after, params.plan_id)
     if plan.is_active and params.command != "get" and context.emit is not None:
-        context.emit(plans.checklist(plan))
-    return plans.drawn(plan)
+        context.emit(plans.build_checklist(plan))
+    return plans.format_plan(plan)
 
 
 def changed(known: Plans, params: PlanningParams) -> Plans:
@@ -59,16 +59,20 @@ def changed(known: Plans, params: PlanningParams) -> Plans:
         case "create":
             title = _needed(params.title, "title", params)
             wanted = _needed(steps, "steps", params)
-            return plans.created(known, _needed(params.plan_id, "plan_id", params), title, wanted)
+            return plans.create_plan(
+                known, _needed(params.plan_id, "plan_id", params), title, wanted
+            )
         case "update":
-            return plans.updated(known, params.plan_id, params.title, steps)
+            return plans.update_plan(known, params.plan_id, params.title, steps)
         case "mark_step":
             index = _needed(params.step_index, "step_index", params)
-            return plans.marked(known, params.plan_id, index, params.step_status, params.step_notes)
+            return plans.mark_step(
+                known, params.plan_id, index, params.step_status, params.step_notes
+            )
         case "set_active":
-            return plans.activated(known, _needed(params.plan_id, "plan_id", params))
+            return plans.activate_plan(known, _needed(params.plan_id, "plan_id", params))
         case "delete":
-            return plans.deleted(known, _needed(params.plan_id, "plan_id", params))
+            return plans.delete_plan(known, _needed(params.plan_id, "plan_id", params))
         case "list" | "get":
             return known
 

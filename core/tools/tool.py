@@ -15,7 +15,7 @@ from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
 from core.domain.threads import Reply, Usage
 from core.knowledge.knowledge_base import RunKnowledge
-from core.observability import NO_FIGURES, Figures
+from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox
 from core.web_access.services import WebServices
 
@@ -51,7 +51,7 @@ class ToolContext:
     history: Callable[[], Awaitable[Sequence[Message]]] | None = None
     knowledge: RunKnowledge | None = None
     outside: WebServices = field(default_factory=WebServices)
-    figures: Figures = NO_FIGURES
+    figures: RunMetrics = NO_METRICS
     spent: Callable[[str, Usage], None] = lambda _model, _usage: None
 
 

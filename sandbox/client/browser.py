@@ -8,7 +8,7 @@ from typing import cast
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
-from core.ports import PageState, Seen
+from core.ports import BrowserResult, PageState
 from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import Connection
 from sandbox.inside.browser import protocol
@@ -34,7 +34,9 @@ class BrowserClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> Seen:
+    async def act(
+        self, action: str, arguments: JsonObject, *, timeout_seconds: float
+    ) -> BrowserResult:
         request = protocol.encode_message({"op": "act", "action": action, "arguments": arguments})
         try:
             with ACT:
@@ -95,10 +97,10 @@ class BrowserTakeoverClient:
                 yield message, picture
 
 
-def _seen(answer: JsonObject, picture: bytes) -> Seen:
+def _seen(answer: JsonObject, picture: bytes) -> BrowserResult:
     """Raises ValueError for an answer of another shape."""
     state, error = answer.get("state"), answer.get("error")
-    return Seen(
+    return BrowserResult(
         said=_text(answer.get("said", ""), TEXT_CHARACTERS_MAX),
         error=None if error is None else _text(error, 2000),
         happened=_texts(answer.get("happened", []), SENTENCES_MAX),

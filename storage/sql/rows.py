@@ -9,8 +9,8 @@ from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
 from core.domain.threads import (
     Address,
-    Arrival,
     Ask,
+    InboxItem,
     IncomingFile,
     Person,
     Run,
@@ -123,7 +123,7 @@ def input_from_row(row: Row) -> ThreadInput:
     )
 
 
-def arrival_to_row(arrival: Arrival) -> RowValues:
+def arrival_to_row(arrival: InboxItem) -> RowValues:
     """What an input takes over from its arrival."""
     return {
         "dedupe_key": arrival.dedupe_key,

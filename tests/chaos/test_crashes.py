@@ -111,7 +111,7 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
 }
 """Story, place, and the how-manieth passing of it that is the last."""
 TWICE = {
-    "storage.bury": "storage.write.before:kill:2",
+    "storage.mark_worker_dead": "storage.write.before:kill:2",
     "slack.find": "slack.post.after:kill:2",
 }
 """Places that only a program passes which was killed before."""

@@ -3,7 +3,7 @@
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
-from core.run.finish import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
+from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 
@@ -21,7 +21,7 @@ TOGETHER = f"""
 conversations:
   - name: deadly
     when: {{user: {{contains: "Deadly"}}}}
-    steps: {CALL * (DEATHS_MAX + 2)}
+    steps: {CALL * (WORKER_DEATHS_MAX + 2)}
   - name: harmless
     when: {{user: {{contains: "Harmless"}}}}
     steps:
@@ -34,7 +34,7 @@ conversations:
 
 async def killed_at_every_start(stage: Stage) -> None:
     """So often that the next start has to give the run up."""
-    for _ in range(DEATHS_MAX + 1):
+    for _ in range(WORKER_DEATHS_MAX + 1):
         assert await stage.program.ended(60) == -9
         stage.program.start(failpoints=DEADLY)
 
@@ -53,7 +53,7 @@ async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: Pla
         (status,) = stage.ours()
         assert text_of(status).count(STOPPED_AT_THE_SAME_PLACE) == 1
         assert [one.label for one in buttons_of(status)] == ["Retry"]
-        assert f"{DEATHS_MAX + 1} workers in a row died over it" in stage.program.log()
+        assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it" in stage.program.log()
         assert stage.rows("SELECT state FROM delivery WHERE state != 'delivered'") == []
         assert stage.rows("SELECT run_id FROM lease WHERE run_id IS NOT NULL") == []
 
@@ -85,5 +85,5 @@ async def test_a_harmless_run_beside_a_deadly_one_comes_to_its_end() -> None:
         await stage.until(is_over, "one is given up, the other answered", seconds=100)
         assert stage.shows("Done.")
         deaths = stage.program.log().count("was killed; its runs continue here")
-        assert deaths == DEATHS_MAX + 1, "all of them died over the deadly one"
+        assert deaths == WORKER_DEATHS_MAX + 1, "all of them died over the deadly one"
         assert stage.script.problems == []

@@ -12,8 +12,8 @@ from core.domain.messages import Message
 from core.domain.threads import (
     Accept,
     Address,
-    Arrival,
     Decision,
+    InboxItem,
     InputKind,
     Lease,
     Person,
@@ -22,7 +22,7 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 from core.failpoints import Failpoint
-from core.stores import Decide, DeliveryDraft, JournalEntry, RunEnding
+from core.stores import Decide, DeliveryDraft, JournalEntry, RunResult
 from storage.sql.database import Database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.audit import SqlAuditLog
@@ -38,9 +38,9 @@ from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
 ADDRESS = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="100.1")
-COMPLETED = RunEnding(status="completed", finish_reason="stop")
-STOPPED = RunEnding(status="stopped", finish_reason="stopped")
-FAILED = RunEnding(status="failed", finish_reason=None, error="It broke.")
+COMPLETED = RunResult(status="completed", finish_reason="stop")
+STOPPED = RunResult(status="stopped", finish_reason="stopped")
+FAILED = RunResult(status="failed", finish_reason=None, error="It broke.")
 TEST = Failpoint("test.write")
 
 
@@ -79,7 +79,7 @@ class Stores:
         return lease
 
     async def finish(
-        self, lease: Lease, ending: RunEnding = COMPLETED, *, takes: bool = True
+        self, lease: Lease, ending: RunResult = COMPLETED, *, takes: bool = True
     ) -> bool:
         """Ends the run; with `takes`, with everything that came in."""
         taken = tuple(one.input_id for one in await self.journal.inputs(lease)) if takes else ()
@@ -136,8 +136,8 @@ def deciding(decision: Decision) -> Callable[[ThreadSnapshot | None], Decision]:
     return lambda snapshot: decision
 
 
-def message(words: str, *, key: str, kind: InputKind = "message") -> Arrival:
-    return Arrival(
+def message(words: str, *, key: str, kind: InputKind = "message") -> InboxItem:
+    return InboxItem(
         dedupe_key=key,
         address=ADDRESS,
         kind=kind,
@@ -148,8 +148,8 @@ def message(words: str, *, key: str, kind: InputKind = "message") -> Arrival:
     )
 
 
-def asking(question: str) -> RunEnding:
-    return RunEnding(
+def asking(question: str) -> RunResult:
+    return RunResult(
         status="completed",
         finish_reason="agent_terminated",
         reply=Reply(kind="ask", text=question, options=("a", "b")),

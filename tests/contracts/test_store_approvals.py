@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from core.domain.approval import APPROVE_ALWAYS, Approval
 from core.domain.threads import Accept, Lease, Reply, StopRun
-from core.stores import JournalEntry, RunEnding
+from core.stores import JournalEntry, RunResult
 from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
 
 APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site",))
@@ -119,7 +119,7 @@ async def test_an_old_question_expires_once_and_an_answered_one_never(stores: St
 async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> None:
     lease = await stores.started()
     reply = Reply(kind="ask", text="Which?")
-    ending = RunEnding(status="completed", finish_reason="agent_terminated", reply=reply)
+    ending = RunResult(status="completed", finish_reason="agent_terminated", reply=reply)
     assert not await stores.journal.finish(lease, JournalEntry(), ending)
     taken = JournalEntry(
         taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease))

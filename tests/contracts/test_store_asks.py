@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from core.domain.threads import Accept
-from core.stores import Delivery, Rendering
+from core.stores import Delivery, DeliveryLease
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,
@@ -17,7 +17,7 @@ from tests.contracts.stores import (
 )
 
 
-async def _shown(stores: Stores, run_id: str) -> tuple[Rendering, Delivery]:
+async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
     """The run's question is posted and everything is closed."""
     rendering = await stores.deliveries.claim(run_id, "w1")
     assert rendering is not None

@@ -7,13 +7,13 @@ import pytest
 
 from core.domain.errors import LeaseLost
 from core.domain.threads import Lease
-from core.stores import DeliveryDraft, Rendering
+from core.stores import DeliveryDraft, DeliveryLease
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores
 
 STATUS = DeliveryDraft(slot="status", body={})
 
 
-async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, Rendering]:
+async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, DeliveryLease]:
     lease = await stores.started()
     rendering = await stores.deliveries.claim(lease.run_id, worker)
     assert rendering is not None

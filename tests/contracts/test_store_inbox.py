@@ -8,8 +8,8 @@ import pytest
 
 from core.domain.threads import (
     Accept,
-    Arrival,
     Ignore,
+    InboxItem,
     IncomingFile,
     JoinedThread,
     Receipt,
@@ -252,7 +252,7 @@ async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> N
     assert await stores.inbox.cursors("discord") == {"C1": "300"}
 
 
-def _of(arrival: Arrival, message_ref: str) -> Arrival:
+def _of(arrival: InboxItem, message_ref: str) -> InboxItem:
     return replace(arrival, message_ref=message_ref)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
 from core.domain.threads import Lease, Reply, ToolCallRecord, Usage
-from core.stores import DeliveryDraft, JournalEntry, RunEnding, UsageEntry
+from core.stores import DeliveryDraft, JournalEntry, RunResult, UsageEntry
 from tests.contracts.stores import (
     ADDRESS,
     BOB,
@@ -232,7 +232,7 @@ async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> No
 
 @pytest.mark.parametrize("ending", [STOPPED, FAILED])
 async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(
-    stores: Stores, ending: RunEnding
+    stores: Stores, ending: RunResult
 ) -> None:
     lease = await stores.started("one")
     taken = tuple(one.input_id for one in await stores.journal.inputs(lease))

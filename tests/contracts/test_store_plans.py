@@ -4,28 +4,28 @@ import asyncio
 
 import pytest
 
-from core.domain.plans import Plan, Plans, Step, created, deleted, marked
+from core.domain.plans import Plan, Plans, Step, create_plan, delete_plan, mark_step
 from tests.contracts.stores import Stores
 
 
 async def test_plans_come_back_as_they_were_left(stores: Stores) -> None:
     lease = await stores.started()
     made = await stores.plans.change(
-        lease.thread_id, lambda known: created(known, "p", "Trip", ("Look", "Go"))
+        lease.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look", "Go"))
     )
     assert await stores.plans.change(lease.thread_id, lambda known: known) == made
-    await stores.plans.change(lease.thread_id, lambda known: deleted(known, "p"))
+    await stores.plans.change(lease.thread_id, lambda known: delete_plan(known, "p"))
     assert await stores.plans.change(lease.thread_id, lambda known: known) == ()
 
 
 async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
     lease = await stores.started()
     steps = tuple(str(number) for number in range(5))
-    await stores.plans.change(lease.thread_id, lambda known: created(known, "p", "Trip", steps))
+    await stores.plans.change(lease.thread_id, lambda known: create_plan(known, "p", "Trip", steps))
 
     async def done(index: int) -> Plans:
         return await stores.plans.change(
-            lease.thread_id, lambda known: marked(known, "p", index, "completed", None)
+            lease.thread_id, lambda known: mark_step(known, "p", index, "completed", None)
         )
 
     await asyncio.gather(*(done(index) for index in range(5)))

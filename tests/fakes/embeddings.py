@@ -99,7 +99,7 @@ async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
         fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         yield fake
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def _refused(status: int, message: str) -> web.Response:

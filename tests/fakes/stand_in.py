@@ -70,7 +70,7 @@ async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
     try:
         yield state
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def refusal(status: int, body: object = None, **headers: str) -> Answer:

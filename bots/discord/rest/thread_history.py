@@ -9,7 +9,7 @@ from bots.discord.address import is_direct_message, message_channel_id
 from bots.discord.rest.client import RestClient, get_objects, get_text
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Heard, Person
+from core.domain.threads import Address, ChatMessage, Person
 from core.failpoints import Failpoint
 
 READ = Failpoint("discord.read_talk")
@@ -20,14 +20,14 @@ MENTION = re.compile(r"<@!?(\d+)>")
 
 
 class DiscordThreadHistory:
-    """ThreadTalk for Discord; what bots write is not counted as said."""
+    """ChatHistory for Discord; what bots write is not counted as said."""
 
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[Heard, ...]:
+    ) -> tuple[ChatMessage, ...]:
         if (
             not is_direct_message(address)
             and discord.utils.snowflake_time(int(address.thread_key)) >= before
@@ -59,12 +59,12 @@ class DiscordThreadHistory:
             raise
         return get_objects(answer)
 
-    def _heard(self, message: JsonObject) -> Heard | None:
+    def _heard(self, message: JsonObject) -> ChatMessage | None:
         author = message.get("author")
         content = get_text(message, "content")
         if not isinstance(author, dict) or not content or author.get("bot"):
             return None
-        return Heard(
+        return ChatMessage(
             author=Person(person_id=get_text(author, "id"), name=_name(author)),
             text=MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", content),
             sent_at=datetime.fromisoformat(get_text(message, "timestamp")),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled
-from core.domain.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, day_start, exhausted
+from core.domain.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, exhausted_message, utc_day_start
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
 from core.domain.threads import IncomingFile, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
@@ -103,9 +103,9 @@ async def _check_budget(called: CommandCalled, shelf: KnowledgeDeps) -> None:
     """Raises BudgetExceeded where no more may be spent. What has no vectors costs nothing."""
     if shelf.library.semantics is None or not shelf.budget.is_set:
         return
-    since = day_start(datetime.now(UTC))
+    since = utc_day_start(datetime.now(UTC))
     spent = await shelf.ledger.spending_by(called.person, called.address, since=since)
-    if (why := exhausted(replace(shelf.budget, run=NO_LIMIT), spent)) is not None:
+    if (why := exhausted_message(replace(shelf.budget, run=NO_LIMIT), spent)) is not None:
         raise BudgetExceeded(why)
 
 

@@ -4,20 +4,20 @@ from collections.abc import Callable
 from functools import partial
 
 from bots.inbound.actions import CommandCalled, Outcome
-from core.domain.plans import MARKS, Plan, Plans, PlanStore, Step
+from core.domain.plans import STATUS_MARKS, Plan, Plans, PlanStore, Step
 from core.domain.threads import Run, ThreadSnapshot
 from core.flow.steps import (
     NOTE_CHARACTERS_MAX,
     STEPS_MAX,
     Change,
-    at_work,
-    changed,
-    closed,
-    edited_in,
-    edited_out,
+    append_step,
+    change_plan,
+    close_plan,
+    current_step,
     flow_plan,
     is_over,
-    skipped,
+    remove_step,
+    skip_step,
 )
 
 TEXT_CHARACTERS_MAX = 500
@@ -78,7 +78,7 @@ def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bo
     is_in_hand = is_running and (is_stop or plan.stage != "closed")
     if is_over(plan) and not is_in_hand:
         raise PlanChangeRefused(OVER)
-    return changed(known, plan.plan_id, edit(plan, rest))
+    return change_plan(known, plan.plan_id, edit(plan, rest))
 
 
 def _added(plan: Plan, rest: str) -> Change:
@@ -89,23 +89,23 @@ def _added(plan: Plan, rest: str) -> Change:
         raise PlanChangeRefused(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
     if len(plan.steps) >= STEPS_MAX:
         raise PlanChangeRefused(f"A plan has at most {STEPS_MAX} steps.")
-    return lambda plan: edited_in(plan, text)
+    return lambda plan: append_step(plan, text)
 
 
 def _removed(plan: Plan, rest: str) -> Change:
     step = _numbered(plan, rest)
-    if step is at_work(plan):
+    if step is current_step(plan):
         raise PlanChangeRefused(f"It is being worked on just now; `plan skip {rest}` leaves it.")
-    return lambda plan: edited_out(plan, step)
+    return lambda plan: remove_step(plan, step)
 
 
 def _skipped(who: str, plan: Plan, rest: str) -> Change:
     step = _numbered(plan, rest)
-    return lambda plan: skipped(plan, step, f"skipped by {who}"[:NOTE_CHARACTERS_MAX])
+    return lambda plan: skip_step(plan, step, f"skipped by {who}"[:NOTE_CHARACTERS_MAX])
 
 
 def _stopped(who: str, plan: Plan) -> Plan:
-    return closed(plan, f"stopped by {who}")
+    return close_plan(plan, f"stopped by {who}")
 
 
 def _numbered(plan: Plan, rest: str) -> Step:
@@ -128,5 +128,5 @@ def _shown(known: Plans) -> str:
     lines = [f"**{plan.title}**: {done} of {len(plan.steps)} steps are done.{is_given_up}"]
     for number, step in enumerate(plan.steps, start=1):
         note = f" ({step.notes})" if step.notes else ""
-        lines.append(f"{number}. {MARKS[step.status]} {step.text}{note}")
+        lines.append(f"{number}. {STATUS_MARKS[step.status]} {step.text}{note}")
     return "\n".join(lines)

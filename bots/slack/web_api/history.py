@@ -13,7 +13,7 @@ from bots.slack.web_api.client import Parameters, SlackClient
 from bots.slack.web_api.people import People
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Heard, Person
+from core.domain.threads import Address, ChatMessage, Person
 from core.failpoints import Failpoint
 from core.web_access.guard import is_loopback
 
@@ -23,7 +23,7 @@ THREAD_PAGES_MAX = 5
 
 
 class SlackThreadHistory:
-    """ThreadTalk of one workspace."""
+    """ChatHistory of one workspace."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class SlackThreadHistory:
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[Heard, ...]:
+    ) -> tuple[ChatMessage, ...]:
         if float(address.thread_key) >= before.timestamp():
             return ()
         messages = [one for one in await self._replies(address, before, after) if self._counts(one)]
@@ -41,7 +41,7 @@ class SlackThreadHistory:
             ids |= mentioned_user_ids(message_mrkdwn(one))
         names = await self._people.find_names(ids - {""})
         return tuple(
-            Heard(
+            ChatMessage(
                 author=Person(
                     person_id=get_text(one, "user"),
                     name=names.get(get_text(one, "user"), get_text(one, "user")),

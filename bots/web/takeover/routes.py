@@ -26,7 +26,7 @@ from bots.web.takeover.sessions import (
 )
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
-from core.ports import Hands
+from core.ports import BrowserTakeover
 from core.tasks import cancel, spawn
 
 COOKIE = "threadhand_takeover"
@@ -163,7 +163,10 @@ async def send_asset(request: web.Request) -> web.Response:
 
 
 async def _act(
-    socket: web.WebSocketResponse, hands: Hands, desk: TakeoverSessions, taking: TakeoverSession
+    socket: web.WebSocketResponse,
+    hands: BrowserTakeover,
+    desk: TakeoverSessions,
+    taking: TakeoverSession,
 ) -> None:
     async for message in socket:
         if message.type != WSMsgType.TEXT:
@@ -184,7 +187,7 @@ async def _act(
         await hands.send(told)
 
 
-async def _show(hands: Hands, socket: web.WebSocketResponse) -> None:
+async def _show(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
     """Whatever the browser tells; it was made by pages, and the page treats it so."""
     try:
         async with aclosing(_received(hands)) as messages:
@@ -202,7 +205,7 @@ async def _show(hands: Hands, socket: web.WebSocketResponse) -> None:
     await socket.close()
 
 
-async def _received(hands: Hands) -> AsyncGenerator[tuple[JsonObject, bytes], None]:
+async def _received(hands: BrowserTakeover) -> AsyncGenerator[tuple[JsonObject, bytes], None]:
     async for message in hands.receive():
         yield message
 

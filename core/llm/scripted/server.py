@@ -221,7 +221,7 @@ async def serve_scenario(
         server.base_url = f"http://{host}:{runner.addresses[0][1]}/v1"
         yield server
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def word_vector(text: str) -> list[float]:

@@ -3,11 +3,11 @@
 import base64
 from contextlib import suppress
 
-from core.context.untrusted_text import line
+from core.context.untrusted_text import clean_line
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
-from core.ports import PageState, Seen
+from core.ports import BrowserResult, PageState
 from core.tools.tool import ToolContext, ToolOutput
 
 ACT_SECONDS = 75.0
@@ -26,7 +26,7 @@ async def browse(
 
 async def act(
     context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
-) -> Seen:
+) -> BrowserResult:
     """Raises ToolError where the browser has nothing to show."""
     browser = (await context.sandbox()).browser
     told = {name: value for name, value in arguments.items() if isinstance(value, str | int | bool)}
@@ -36,15 +36,15 @@ async def act(
     return seen
 
 
-def shown(seen: Seen, context: ToolContext, *, message: str | None = None) -> ToolOutput:
+def shown(seen: BrowserResult, context: ToolContext, *, message: str | None = None) -> ToolOutput:
     """The result for the model, with the state as a message of its own before it."""
     state = seen.state
     if state is None:
         raise ToolError(seen.error or "The browser did not do this.")
     output: JsonObject = {
         "message": seen.said if message is None else message,
-        "url": line(state.url, URL_CHARACTERS_MAX),
-        "title": line(state.title, TITLE_CHARACTERS_MAX),
+        "url": clean_line(state.url, URL_CHARACTERS_MAX),
+        "title": clean_line(state.title, TITLE_CHARACTERS_MAX),
         "element_count": state.element_count,
         "pixels_above": state.pixels_above,
         "pixels_below": state.pixels_below,
@@ -54,7 +54,7 @@ def shown(seen: Seen, context: ToolContext, *, message: str | None = None) -> To
     if len(state.tabs) > 1:
         output["tabs"] = list(state.tabs)
     if seen.happened:
-        output["happened"] = [line(sentence, 500) for sentence in seen.happened]
+        output["happened"] = [clean_line(sentence, 500) for sentence in seen.happened]
     messages = (_state_message(state, context),)
     if seen.error is not None:
         return ToolOutput(output=output, is_success=False, error=seen.error, messages=messages)
@@ -68,17 +68,17 @@ async def tell(context: ToolContext, doing: str, index: int) -> None:
     with suppress(ToolError, AgentError):
         browser = (await context.sandbox()).browser
         seen = await browser.act("name", {"index": index}, timeout_seconds=NAME_SECONDS)
-        if name := line(seen.said, 80):
+        if name := clean_line(seen.said, 80):
             context.emit(ActivityChanged(text=f"{doing} [{index}] {name}"))
 
 
 def _state_message(state: PageState, context: ToolContext) -> Message:
     content: JsonObject = {
-        "url": line(state.url, URL_CHARACTERS_MAX),
-        "title": line(state.title, TITLE_CHARACTERS_MAX),
+        "url": clean_line(state.url, URL_CHARACTERS_MAX),
+        "title": clean_line(state.title, TITLE_CHARACTERS_MAX),
         "tabs": list(state.tabs),
         "scroll": {"pixels_above": state.pixels_above, "pixels_below": state.pixels_below},
-        "elements": [line(one, 1000) for one in state.elements],
+        "elements": [clean_line(one, 1000) for one in state.elements],
         "html": state.html,
     }
     if state.picture:

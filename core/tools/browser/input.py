@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from core.context.untrusted_text import line
+from core.context.untrusted_text import clean_line
 from core.tools.browser.action import browse, tell
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import WithPath
@@ -190,7 +190,7 @@ browser_send_keys = Tool(
     name="browser_send_keys",
     params=SendKeysParams,
     run=run_send_keys,
-    title=lambda params: f"Pressing {line(params.keys, 40)}",
+    title=lambda params: f"Pressing {clean_line(params.keys, 40)}",
     example={"keys": "Enter"},
 )
 browser_get_dropdown_options = Tool(
@@ -205,7 +205,7 @@ browser_select_dropdown_option = Tool(
     name="browser_select_dropdown_option",
     params=SelectParams,
     run=run_select,
-    title=lambda params: f"Selecting {line(params.text, 60)}",
+    title=lambda params: f"Selecting {clean_line(params.text, 60)}",
     example={"index": 5, "text": "Norway"},
 )
 browser_drag_drop = Tool(

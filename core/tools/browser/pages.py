@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.context.untrusted_text import fenced, line
+from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.tools.browser.action import ACT_SECONDS, act, browse, shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import WithPath
@@ -120,8 +120,8 @@ async def run_read_page(params: ReadPageParams, context: ToolContext) -> ToolOut
         return shown(seen, context)
     text, end = seen.said, params.start + READ_CHARACTERS_MAX
     piece = text[params.start : end]
-    source = line(seen.state.url, 300)
-    told = fenced(piece, source=source) if piece else "[there is no text at this place]"
+    source = clean_line(seen.state.url, 300)
+    told = wrap_untrusted(piece, source=source) if piece else "[there is no text at this place]"
     if len(text) > end:
         told += f"\n[{len(text) - end} characters more; read on with start={end}]"
     return shown(seen, context, message=told)
@@ -213,7 +213,7 @@ browser_scroll_to_text = Tool(
     name="browser_scroll_to_text",
     params=ScrollToTextParams,
     run=run_scroll_to_text,
-    title=lambda params: f"Looking for {line(params.text, 60)}",
+    title=lambda params: f"Looking for {clean_line(params.text, 60)}",
     example={"text": "Opening hours"},
     is_idempotent=True,
 )

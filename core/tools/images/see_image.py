@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.context.untrusted_text import line
+from core.context.untrusted_text import clean_line
 from core.tools.images.pictures import image_context, is_web_address, picture_content
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import relative
@@ -33,7 +33,7 @@ async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
     )
     size = f"{picture.width} x {picture.height} pixels"
     return ToolOutput(
-        output=f"{line(params.file_path, 300)} is shown to you as an image ({size}).",
+        output=f"{clean_line(params.file_path, 300)} is shown to you as an image ({size}).",
         messages=(message,),
     )
 

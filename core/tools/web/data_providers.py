@@ -4,7 +4,7 @@ import json
 
 from pydantic import BaseModel, Field, JsonValue
 
-from core.context.untrusted_text import cleaned
+from core.context.untrusted_text import clean_json
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
@@ -55,7 +55,7 @@ async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
     if providers is None:
         raise ToolError("There are no data providers here. Go on without them.")
     answer = await providers.call(params.service_name, params.route, params.payload)
-    text = json.dumps(cleaned(answer), ensure_ascii=False, indent=1)
+    text = json.dumps(clean_json(answer), ensure_ascii=False, indent=1)
     path = f"{FOLDER}/{params.service_name}-{new_id()[-8:]}.json"
     output = await shown(
         text, source=params.service_name, room=CHARACTERS_MAX, path=path, context=context

@@ -6,7 +6,7 @@ import re
 from pydantic import BaseModel, Field, field_validator
 from yarl import URL
 
-from core.context.untrusted_text import clean, line
+from core.context.untrusted_text import clean_line, clean_text
 from core.domain.errors import ToolError
 from core.tools.long_output import shown
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -66,8 +66,8 @@ async def _read(reader: PageReader, address: str) -> Page | str:
 
 
 async def _shown(page: Page, room: int, number: int, context: ToolContext) -> str:
-    head = f"{line(page.url, 2000)}\n{line(page.title, 300)}".rstrip()
-    text = clean(page.text, _WHOLE_CHARACTERS_MAX).strip()
+    head = f"{clean_line(page.url, 2000)}\n{clean_line(page.title, 300)}".rstrip()
+    text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
     path = f"{FOLDER}/{_name(page.url)}-{number}.md"
     return f"{head}\n{await shown(text, source=page.url, room=room, path=path, context=context)}"
 

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, JsonValue
 
-from core.context.untrusted_text import clean, fenced, line
+from core.context.untrusted_text import clean_line, clean_text, wrap_untrusted
 from core.domain.errors import ToolError
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.web_access.search import SearchResults
@@ -37,16 +37,18 @@ async def run_search(params: SearchParams, context: ToolContext) -> ToolOutput:
 
 
 def _shown(findings: SearchResults) -> JsonValue:
-    answer = clean(findings.answer, ANSWER_CHARACTERS_MAX)
+    answer = clean_text(findings.answer, ANSWER_CHARACTERS_MAX)
     return {
         "query": findings.query,
-        "answer": fenced(answer, source="the search's own answer") if answer else "",
-        "images": [url for one in findings.images if (url := line(one, URL_CHARACTERS_MAX))],
+        "answer": wrap_untrusted(answer, source="the search's own answer") if answer else "",
+        "images": [url for one in findings.images if (url := clean_line(one, URL_CHARACTERS_MAX))],
         "results": [
             {
-                "title": line(hit.title, 200),
-                "url": line(hit.url, URL_CHARACTERS_MAX),
-                "content": fenced(clean(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url),
+                "title": clean_line(hit.title, 200),
+                "url": clean_line(hit.url, URL_CHARACTERS_MAX),
+                "content": wrap_untrusted(
+                    clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url
+                ),
                 "score": round(hit.score, 4),
             }
             for hit in findings.hits

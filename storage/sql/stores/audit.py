@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, select
 
-from core.domain.approval import APPROVE_ALWAYS, choice_of, is_allowed
+from core.domain.approval import APPROVE_ALWAYS, is_allowed, parse_choice
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
-from core.domain.threads import Address, Arrival, Ask, Person, Receipt, StopRun, Thread
+from core.domain.threads import Address, Ask, InboxItem, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Database
 from storage.sql.rows import Row
@@ -120,7 +120,7 @@ def record_in_thread(
     )
 
 
-def record_arrival(connection: Connection, arrival: Arrival, receipt: Receipt) -> None:
+def record_arrival(connection: Connection, arrival: InboxItem, receipt: Receipt) -> None:
     """What came in, where it asked for a run, answered a question or stopped something. Words to a run that is on
     are none of these."""
     action, subject = _act_of(receipt)
@@ -153,7 +153,7 @@ def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
 
 def _tools_of(ask: Ask) -> str:
     tools = ", ".join(ask.subject.split()[1:])
-    is_always = choice_of(ask.answer or "") == APPROVE_ALWAYS
+    is_always = parse_choice(ask.answer or "") == APPROVE_ALWAYS
     return f"{tools} (always in this conversation)" if is_always else tools
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
-from core.stores import Delivery, DeliveryDraft, Rendering
+from core.stores import Delivery, DeliveryDraft, DeliveryLease
 from storage.sql.database import Database
 from storage.sql.rows import delivery_from_row
 from storage.sql.statements import CompiledStatement
@@ -126,12 +126,12 @@ class SqlDeliveries:
         rows = await self._database.read_statement(statement, {"worker": for_worker})
         return tuple(row["run_id"] for row in rows)
 
-    async def claim(self, run_id: str, worker_id: str) -> Rendering | None:
+    async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
         """The same worker may claim again, for instance after an error of its own; its older claim is void then."""
         return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
 
     async def plan(
-        self, rendering: Rendering, drafts: Sequence[DeliveryDraft]
+        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
         """To read what is planned, with no drafts, nothing needs to be locked: it would be free again at once."""
         if not drafts:
@@ -148,7 +148,7 @@ class SqlDeliveries:
 
         return await self._database.write(_PLAN, work)
 
-    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
         """A delivery whose ask was answered while it was being posted becomes stale instead of delivered."""
         values: dict[str, object] = {
             **_holder(rendering),
@@ -164,11 +164,11 @@ class SqlDeliveries:
         if not await self._database.read_statement(_STILL_HELD, _holder(rendering)):
             raise _lost(rendering)
 
-    async def close(self, rendering: Rendering) -> bool:
+    async def close(self, rendering: DeliveryLease) -> bool:
         return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
 
 
-def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | None:
+def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease | None:
     """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
     _HELD.fetch_tuples(connection, {"of_run": run_id})
     row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
@@ -179,17 +179,17 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Rendering | N
         return None
     fence = row["fence"] + 1
     _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
-    return Rendering(run_id=run_id, worker_id=worker_id, fence=fence)
+    return DeliveryLease(run_id=run_id, worker_id=worker_id, fence=fence)
 
 
-def _hold(connection: Connection, rendering: Rendering) -> None:
+def _hold(connection: Connection, rendering: DeliveryLease) -> None:
     """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
     held = _HELD.fetch_tuples(connection, {"of_run": rendering.run_id})
     if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
         raise _lost(rendering)
 
 
-def _holder(rendering: Rendering) -> dict[str, object]:
+def _holder(rendering: DeliveryLease) -> dict[str, object]:
     return {
         "of_run": rendering.run_id,
         "with_fence": rendering.fence,
@@ -197,11 +197,11 @@ def _holder(rendering: Rendering) -> dict[str, object]:
     }
 
 
-def _lost(rendering: Rendering) -> LeaseLost:
+def _lost(rendering: DeliveryLease) -> LeaseLost:
     return LeaseLost(f"run {rendering.run_id} is shown by another worker")
 
 
-def _close(connection: Connection, rendering: Rendering) -> bool:
+def _close(connection: Connection, rendering: DeliveryLease) -> bool:
     _hold(connection, rendering)
     this = {"of_run": rendering.run_id}
     ((status,),) = _STATUS.fetch_tuples(connection, this)

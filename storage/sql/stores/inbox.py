@@ -5,14 +5,14 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from core.domain.approval import choice_of
+from core.domain.approval import parse_choice
 from core.domain.audit import AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import (
     Accept,
-    Arrival,
     Ask,
     Ignore,
+    InboxItem,
     JoinedThread,
     Receipt,
     Run,
@@ -44,7 +44,7 @@ _NEXT_POSITION = CompiledStatement(
 
 
 def store_input(
-    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
     thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
@@ -68,11 +68,11 @@ def store_input(
 
 
 def answer_approval(
-    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot
+    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot
 ) -> Receipt:
     """The waiting run goes on with whatever a person says; words that are no button's stay as a message, too."""
     thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
-    if ask is None or choice_of(arrival.text) is None:
+    if ask is None or parse_choice(arrival.text) is None:
         insert_input(connection, thread_id, arrival)
     answered = ask and resume_run(
         connection, ask, thread_id, answer=arrival.text, person=arrival.author
@@ -86,7 +86,7 @@ def answer_approval(
     )
 
 
-def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> None:
+def insert_input(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
     """The thread is locked, so that no other input gets the same position."""
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
@@ -94,13 +94,13 @@ def insert_input(connection: Connection, thread_id: str, arrival: Arrival) -> No
 
 
 def _answer(
-    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Ask | None:
     ask = _asked(arrival, decision, snapshot)
     return ask and close_ask(connection, ask, answer=arrival.text, person=arrival.author)
 
 
-def _asked(arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
+def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
     """Whatever a person says to a waiting thread answers its ask, unless it was meant for another one."""
     if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
         return None
@@ -108,7 +108,7 @@ def _asked(arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None) 
 
 
 def _asking_run(
-    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Run | None:
     """An answer goes on with the request that led to the question, so that its question mark does not stay, and with
     the agent that asked."""
@@ -119,7 +119,7 @@ def _asking_run(
 
 
 def amend_input(
-    connection: Connection, arrival: Arrival, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     """An edit changes the input that no run has taken up, or tells the run that took it; a deletion removes it.
 
@@ -189,7 +189,7 @@ class SqlInbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def accept(self, arrival: Arrival, decide: Decide) -> Receipt:
+    async def accept(self, arrival: InboxItem, decide: Decide) -> Receipt:
         return await self._database.write(_ACCEPT, lambda c: _accept(c, arrival, decide))
 
     async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
@@ -279,7 +279,7 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
     return _CLAIM_KEY.execute(connection, values) == 1
 
 
-def _accept(connection: Connection, arrival: Arrival, decide: Decide) -> Receipt:
+def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Receipt:
     thread = lock_thread_at(connection, arrival.address)
     if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
         return duplicate
@@ -316,7 +316,7 @@ def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
 
 def _carry_out(
     connection: Connection,
-    arrival: Arrival,
+    arrival: InboxItem,
     decision: Accept | StopRun,
     snapshot: ThreadSnapshot | None,
 ) -> Receipt:

@@ -15,7 +15,7 @@ from sqlalchemy import (
     update,
 )
 
-from core.domain.threads import Arrival, Lease, Person
+from core.domain.threads import InboxItem, Lease, Person
 from core.failpoints import Failpoint
 from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
@@ -44,7 +44,7 @@ _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id =
 _CLAIM = Failpoint("storage.claim_run")
 _RELEASE = Failpoint("storage.release_run")
 _HEARTBEAT = Failpoint("storage.heartbeat")
-_BURY = Failpoint("storage.bury")
+_BURY = Failpoint("storage.mark_worker_dead")
 _STOP = Failpoint("storage.request_stop")
 _RETRY = Failpoint("storage.retry")
 
@@ -264,7 +264,7 @@ def _retry(
         return None
     run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id)
     if continues and old.requester is not None:
-        arrival = Arrival(
+        arrival = InboxItem(
             dedupe_key=dedupe_key,
             address=thread.address,
             kind="message",

@@ -14,7 +14,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
-from core.stores import NOTHING_NEW, JournalEntry, RunEnding, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import (
     event_to_row,
@@ -139,7 +139,7 @@ class SqlRunJournal:
 
         await self._database.write(_WRITE, work)
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         def work(connection: Connection) -> bool:
             held = _hold(connection, lease)
             is_waited_for = _is_waited_for(connection, lease, entry)

@@ -12,7 +12,7 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask, Lease, Person, Reply, Run, Thread
 from core.failpoints import Failpoint
-from core.stores import DeliveryDraft, RunEnding
+from core.stores import DeliveryDraft, RunResult
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, ask_from_row, event_to_row, run_to_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
@@ -206,7 +206,7 @@ _FREE = CompiledStatement(
 _ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 
 
-def end_run(connection: Connection, lease: Lease, ending: RunEnding) -> None:
+def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
     """Ends the run of the lease, which is locked and is free afterwards."""
     ended = {
         "run": lease.run_id,

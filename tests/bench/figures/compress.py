@@ -3,8 +3,8 @@
 import time
 from statistics import median
 
-from core.context.limits import limit_of
-from core.context.truncation import fit
+from core.context.limits import find_context_limit
+from core.context.truncation import fit_messages
 from tests.bench.figure import Figure, note
 from tests.integration.core.context.talk import long_thread
 
@@ -17,12 +17,12 @@ KEPT_PERCENT_MIN = 70
 async def compress_ms() -> float:
     """401 messages, some 651,000 tokens, cut for a model of the sonnet family; CPU of one pass from scratch."""
     messages = long_thread(TURNS, words_each=WORDS_EACH)
-    room = limit_of("claude-sonnet").room
+    room = find_context_limit("claude-sonnet").room
     spent: list[float] = []
-    fitted = fit(messages, room, {})
+    fitted = fit_messages(messages, room, {})
     for _ in range(TIMES):
         started = time.process_time()
-        fitted = fit(messages, room, {})
+        fitted = fit_messages(messages, room, {})
         spent.append((time.process_time() - started) * 1000)
         assert not fitted.is_over
         assert fitted.tokens * 100 >= room * KEPT_PERCENT_MIN

@@ -6,7 +6,7 @@ from dataclasses import replace
 from bots.delivery.content import AskPrompt, RunStatus
 from core.domain.errors import StorageUnavailable
 from core.run.execute import execute
-from core.stores import Delivery, Rendering
+from core.stores import Delivery, DeliveryLease
 from core.tools.tool import Toolbox
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.played_model import calls
@@ -21,7 +21,7 @@ class Flickering(SqlDeliveries):
     is_away = False
     refusals = 0
 
-    async def record(self, rendering: Rendering, delivery: Delivery) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
         if self.is_away:
             self.refusals += 1
             raise StorageUnavailable("away")

@@ -11,7 +11,7 @@ from bots.settings import Settings, load_settings
 from bots.web.links import sign_takeover_link
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
-from core.run.finish import ending_of
+from core.run.finish import build_run_result
 from core.stores import JournalEntry
 from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
@@ -38,7 +38,9 @@ async def waiting_for_a_person(folder: Path) -> str:
         ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
         journal = SqlRunJournal(database)
         inputs = tuple(one.input_id for one in await journal.inputs(lease))
-        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), ending_of(ended))
+        assert await journal.finish(
+            lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
+        )
         return link.removeprefix("http://here")
     finally:
         await database.close()

@@ -128,7 +128,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
         for _ in range(2):
             (await http.post(url)).release()
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
         with pytest.raises(aiohttp.ClientError):
             await http.post(url)
     for status in ("429", "200", "0"):

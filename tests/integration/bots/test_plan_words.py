@@ -11,9 +11,9 @@ from bots.inbound.commands.dispatch import CommandDeps
 from bots.inbound.commands.plan import NO_PLAN, NOT_OURS, OVER, USAGE
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
-from core.domain.plans import created
+from core.domain.plans import create_plan
 from core.domain.threads import Person
-from core.flow.steps import changed, closed
+from core.flow.steps import change_plan, close_plan
 from core.run.execute import execute
 from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 from tests.fakes.played_model import calls, text
@@ -130,7 +130,8 @@ async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
         plan_id = (await plan_of(flow_world, run_id)).plan_id
         assert run is not None
         await plans.change(
-            run.thread_id, lambda known: changed(known, plan_id, lambda plan: closed(plan, ""))
+            run.thread_id,
+            lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")),
         )
         assert "It was given up." in (await word(flow_world, "stop")).notice
         async with asyncio.timeout(10):
@@ -181,6 +182,8 @@ async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_pat
     run = await world.engine.conversations.run(run_id)
     assert run is not None
     assert world.engine.plans is not None
-    await world.engine.plans.change(run.thread_id, lambda known: created(known, "p", "Own", ("A",)))
+    await world.engine.plans.change(
+        run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",))
+    )
     assert "**Own**" in (await word(world)).notice
     assert (await word(world, "skip 1")).notice == NOT_OURS

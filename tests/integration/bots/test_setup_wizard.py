@@ -96,7 +96,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
     )
     yield file
-    await server_shutdown.end(runner)
+    await server_shutdown.shut_down_server(runner)
 
 
 def values(file: Path) -> Any:

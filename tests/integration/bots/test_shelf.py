@@ -17,8 +17,8 @@ from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
-from core.model_usage import till
-from core.observability import NO_FIGURES
+from core.model_usage import build_usage_pricer
+from core.observability import NO_METRICS
 from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
@@ -63,7 +63,7 @@ def desk(world: World) -> CommandDeps:
             sources={"slack": Texts()},
             file_bytes_max=1000,
             ledger=SqlLedger(world.database),
-            charge=till(lambda _model: PRICE, NO_FIGURES),
+            charge=build_usage_pricer(lambda _model: PRICE, NO_METRICS),
         ),
     )
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
-from core.domain.threads import Address, Heard
+from core.domain.threads import Address, ChatMessage
 from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 
@@ -42,7 +42,9 @@ async def slack_scene() -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
             await app.close()
 
 
-async def heard_in(app: SlackApp | DiscordApp, address: Address, **more: object) -> list[Heard]:
+async def heard_in(
+    app: SlackApp | DiscordApp, address: Address, **more: object
+) -> list[ChatMessage]:
     before = datetime.now(UTC) + timedelta(seconds=2)
     values = {"before": before, "limit": 20, **more}
     return list(await app.thread_history.read(address, **values))

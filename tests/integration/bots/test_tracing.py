@@ -98,7 +98,7 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
-    await server_shutdown.end(runner)
+    await server_shutdown.shut_down_server(runner)
 
 
 async def test_spans_reach_a_collector_before_the_program_ends(

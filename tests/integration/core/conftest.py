@@ -15,9 +15,10 @@ from core.dialects.native import NativeDialect
 from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.threads import Address, Arrival, IncomingFile, Person
+from core.domain.threads import Address, InboxItem, IncomingFile, Person
 from core.loop.run_context import LoopPolicy
-from core.run.execute import Engine, execute
+from core.run.deps import RunDeps
+from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
 from storage.memory.event_bus import MemoryEventBus
@@ -94,7 +95,7 @@ class World:
 
     database: Database
     bench: Bench
-    engine: Engine
+    engine: RunDeps
     inbox: SqlInbox
     stops: SqlStopRequests
     signals: MemoryStopSignals
@@ -115,7 +116,7 @@ class World:
             sent_at=datetime.now(UTC),
             is_addressed=True,
         )
-        arrival = Arrival(
+        arrival = InboxItem(
             dedupe_key=message.dedupe_key,
             address=message.address,
             kind="message",
@@ -159,7 +160,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     database = await open_database(f"sqlite:///{tmp_path}/test.db")
     bench, model, signals = Bench(), PlayedModel([]), MemoryStopSignals()
-    engine = Engine(
+    engine = RunDeps(
         worker_id="worker-1",
         claims=SqlRunClaims(database),
         journal=SqlRunJournal(database),

@@ -3,7 +3,14 @@
 import json
 from dataclasses import replace
 
-from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY, Approval, choice_of, described
+from core.domain.approval import (
+    APPROVE_ALWAYS,
+    APPROVE_ONCE,
+    DENY,
+    Approval,
+    describe_call,
+    parse_choice,
+)
 from core.domain.events import AgentEvent, ApprovalAsked, RunFinished
 from core.domain.threads import Lease
 from core.run.execute import execute
@@ -167,18 +174,18 @@ async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -
 
 
 def test_buttons_are_understood_as_words() -> None:
-    assert choice_of("  approve   ONCE ") == APPROVE_ONCE
-    assert choice_of("yes") is None
+    assert parse_choice("  approve   ONCE ") == APPROVE_ONCE
+    assert parse_choice("yes") is None
 
 
 def test_a_call_is_described_with_its_arguments_on_one_line() -> None:
-    line = described("notebook: write", {"line": "milk\n`rm`", "times": 2, "to": {"a": [1]}})
+    line = describe_call("notebook: write", {"line": "milk\n`rm`", "times": 2, "to": {"a": [1]}})
     assert line == "notebook: write, with line `milk 'rm'`, times `2`, to `{\"a\": [1]}`"
-    assert described("ping", {}) == "ping"
+    assert describe_call("ping", {}) == "ping"
 
 
 def test_many_or_long_arguments_are_cut_and_say_so() -> None:
-    line = described("x", {f"value{n}": "y" * 5000 for n in range(30)})
+    line = describe_call("x", {f"value{n}": "y" * 5000 for n in range(30)})
     assert len(line) < 1400
     assert "…" in line
     assert line.endswith("more values that do not fit here")

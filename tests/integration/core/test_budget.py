@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from core.domain.budget import Budget, Limit, Price, Spending, day_start, exhausted, priced
+from core.domain.budget import (
+    Budget,
+    Limit,
+    Price,
+    Spending,
+    exhausted_message,
+    price_usage,
+    utc_day_start,
+)
 from core.domain.events import RunFinished
 from core.domain.threads import Usage
 from core.ports import ModelFinished
@@ -15,7 +23,7 @@ from tests.integration.core.conftest import World
 
 def test_a_run_under_its_limit_goes_on() -> None:
     budget = Budget(run=Limit(usd=1))
-    assert exhausted(budget, Spending(run=Usage(cost_usd=0.999))) is None
+    assert exhausted_message(budget, Spending(run=Usage(cost_usd=0.999))) is None
 
 
 @pytest.mark.parametrize(
@@ -40,12 +48,12 @@ def test_a_run_under_its_limit_goes_on() -> None:
     ],
 )
 def test_the_sentence_has_the_figures(budget: Budget, spending: Spending, sentence: str) -> None:
-    assert exhausted(budget, spending) == sentence
+    assert exhausted_message(budget, spending) == sentence
 
 
 def test_the_day_begins_at_midnight_utc() -> None:
     late = datetime(2026, 3, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert day_start(late) == datetime(2026, 3, 1, tzinfo=UTC)
+    assert utc_day_start(late) == datetime(2026, 3, 1, tzinfo=UTC)
 
 
 PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_million_usd=10.0)
@@ -53,19 +61,19 @@ READ = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_00
 
 
 def test_a_cost_that_nobody_told_is_estimated_and_marked() -> None:
-    assert priced(READ, PRICE) == replace(READ, cost_usd=2.6, estimated_usd=2.6)
-    assert priced(READ, None) == READ
+    assert price_usage(READ, PRICE) == replace(READ, cost_usd=2.6, estimated_usd=2.6)
+    assert price_usage(READ, None) == READ
 
 
 def test_what_the_provider_told_stands() -> None:
     told = replace(READ, cost_usd=0.5)
-    assert priced(told, PRICE) == priced(told, replace(PRICE, is_set=True)) == told
+    assert price_usage(told, PRICE) == price_usage(told, replace(PRICE, is_set=True)) == told
 
 
 def test_the_operators_price_goes_before_another_estimate() -> None:
     guessed = replace(READ, cost_usd=0.5, estimated_usd=0.5)
-    assert priced(guessed, PRICE) == guessed
-    assert priced(guessed, replace(PRICE, is_set=True)).cost_usd == 2.6
+    assert price_usage(guessed, PRICE) == guessed
+    assert price_usage(guessed, replace(PRICE, is_set=True)).cost_usd == 2.6
 
 
 async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world: World) -> None:

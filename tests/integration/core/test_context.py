@@ -13,7 +13,7 @@ from core.context.window import ContextPolicy
 from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRefused
 from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.messages import Message
-from core.domain.threads import Address, Heard, Person
+from core.domain.threads import Address, ChatMessage, Person
 from core.run.execute import execute
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
@@ -198,23 +198,23 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
 
 
 class Chat:
-    """A `ThreadTalk` with given messages."""
+    """A `ChatHistory` with given messages."""
 
-    def __init__(self, *said: Heard, error: Exception | None = None) -> None:
+    def __init__(self, *said: ChatMessage, error: Exception | None = None) -> None:
         self.said = said
         self.error = error
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[Heard, ...]:
+    ) -> tuple[ChatMessage, ...]:
         if self.error is not None:
             raise self.error
         found = [one for one in self.said if one.sent_at < before]
         return tuple(one for one in found if after is None or one.sent_at > after)[-limit:]
 
 
-def heard(words_said: str, moment: datetime, ref: str) -> Heard:
-    return Heard(
+def heard(words_said: str, moment: datetime, ref: str) -> ChatMessage:
+    return ChatMessage(
         author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref
     )
 

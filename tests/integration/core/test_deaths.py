@@ -16,7 +16,7 @@ from core.domain.events import RunFailed, RunFinished, ToolFinished
 from core.domain.threads import Lease, Run, ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
-from core.run.finish import DEATHS_MAX, STOPPED_AT_THE_SAME_PLACE
+from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.run.history_repair import INTERRUPTED
 from core.stores import RunJournal
 from core.tools.tool import Toolbox
@@ -93,38 +93,40 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     world: World, dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.with_engine(dialect=dialect)
-    run_id = await died(world, DEATHS_MAX + 1)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
     assert (await run_of(world, run_id)).status == "running"
-    assert world.bench.said == [DEADLY] * (DEATHS_MAX + 1)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
     with caplog.at_level(logging.WARNING):
         await execute(run_id, world.engine)
     run = await run_of(world, run_id)
     assert (run.status, run.error) == ("failed", STOPPED_AT_THE_SAME_PLACE)
-    assert world.bench.said == [DEADLY] * (DEATHS_MAX + 1), "the call was not tried again"
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1), "the call was not tried again"
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
     assert await world.engine.claims.claimable_runs() == ()
-    assert f"{DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
+    assert (
+        f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
+    )
 
 
 async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
-    run_id = await died(world, DEATHS_MAX)
+    run_id = await died(world, WORKER_DEATHS_MAX)
     world.model.turns = [text("done")]
     await execute(run_id, world.engine)
     assert (await run_of(world, run_id)).status == "completed"
 
 
 async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) -> None:
-    run_id = await died(world, DEATHS_MAX)
+    run_id = await died(world, WORKER_DEATHS_MAX)
     dialect = world.engine.dialect
     world.model.turns = [calls(("echo", '{"text": "a"}')), deadly(dialect)]
     await dies(world, run_id)
-    for number in range(DEATHS_MAX - 1):
+    for number in range(WORKER_DEATHS_MAX - 1):
         world.model.turns = [deadly(dialect)]
         await dies(world, run_id, name=f"again{number}")
     world.model.turns = [text("done")]
     await execute(run_id, world.engine)
     run = await run_of(world, run_id)
-    assert (run.status, run.attempt) == ("completed", 2 * DEATHS_MAX + 1)
+    assert (run.status, run.attempt) == ("completed", 2 * WORKER_DEATHS_MAX + 1)
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
@@ -132,20 +134,20 @@ async def test_the_next_run_of_the_thread_finds_every_call_answered(
     world: World, dialect: Dialect
 ) -> None:
     world.with_engine(dialect=dialect)
-    run_id = await died(world, DEATHS_MAX + 1)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
     await execute(run_id, world.engine)
     told = [one for one in await world.events(run_id) if isinstance(one, ToolFinished)]
-    assert len(told) == DEATHS_MAX + 1, "no call is shown as one that goes on"
+    assert len(told) == WORKER_DEATHS_MAX + 1, "no call is shown as one that goes on"
     again = await world.stops.retry(run_id, "click", continues=False)
     world.model.turns = [text("done")]
     await execute(again or "", world.engine)
     assert (await run_of(world, again or "")).status == "completed"
     sent = json.dumps(world.model.requests[-1].messages)
-    assert sent.count(INTERRUPTED.split(":")[0]) == DEATHS_MAX + 1
+    assert sent.count(INTERRUPTED.split(":")[0]) == WORKER_DEATHS_MAX + 1
     history = await world.history(run_id)
     made = [str(one.content["tool_calls"]) for one in history if one.content.get("tool_calls")]
     results = [str(one.content.get("tool_call_id")) for one in history if one.type == "tool"]
-    assert len(results) == DEATHS_MAX + 1
+    assert len(results) == WORKER_DEATHS_MAX + 1
     if dialect.name == "native":
         assert all(name in call for name, call in zip(results, made, strict=True))
 
@@ -154,15 +156,15 @@ async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: W
     tools = dict(world.bench.toolbox().tools)
     tools["wait"] = replace(tools["wait"], is_idempotent=True)
     world.with_engine(toolbox=Toolbox(tools))
-    run_id = await died(world, DEATHS_MAX + 1)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
     assert len(world.model.requests) == 1, "it died over the same call each time"
     await execute(run_id, world.engine)
-    assert world.bench.said == [DEADLY] * (DEATHS_MAX + 1)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
     assert (await run_of(world, run_id)).status == "failed"
 
 
 async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:
-    run_id = await died(world, DEATHS_MAX + 1)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
     await dies(world, run_id, journal=Fatal(world.database))
     assert (await run_of(world, run_id)).status == "running"
     world.with_engine(journal=Fatal(world.database))

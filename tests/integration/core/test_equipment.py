@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
-from core.agents.definition import Known
+from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.knowledge.knowledge_base import KnowledgeBase
@@ -59,7 +59,7 @@ class Bench:
 async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     folder = tmp_path / "agents"
     folder.mkdir()
-    known = Known(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
+    known = KnownNames(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
     files = AgentFiles(known=known, folder=folder)
     files.load()
     library = KnowledgeBase(store=SqlKnowledge(world.database))

@@ -9,7 +9,7 @@ import pytest
 from core.domain.budget import Budget, Limit
 from core.domain.events import RunFinished
 from core.domain.threads import Reply, ToolCallRecord
-from core.run.finish import with_pictures
+from core.run.finish import attach_drawn_pictures
 from core.tools.catalogue import catalogue
 from core.tools.tool import Toolbox
 from core.web_access.guard import AddressGuard
@@ -79,9 +79,9 @@ async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
         assistant_message_id="a",
         result={"success": True, "output": {"file_path": path}, "error": None},
     )
-    assert with_pictures(ended, [record, record]) == ended
+    assert attach_drawn_pictures(ended, [record, record]) == ended
     failed = replace(record, result={"success": False, "output": None, "error": "no"})
-    assert with_pictures(ended, [failed, replace(record, result=None)]) == ended
+    assert attach_drawn_pictures(ended, [failed, replace(record, result=None)]) == ended
 
 
 async def test_the_model_sees_what_was_drawn_in_its_next_call(studio: World) -> None:

@@ -36,7 +36,7 @@ def test_a_plan_is_drawn_with_its_marks_and_progress() -> None:
         },
         {"command": "mark_step", "plan_id": "p", "step_index": 2, "step_status": "in_progress"},
     )
-    assert plans.drawn(known[0]) == (
+    assert plans.format_plan(known[0]) == (
         "Plan: Trip (id p, active)\n"
         "Progress: 1/3 (33%)\n"
         "0. [✓] Look\n"
@@ -61,7 +61,7 @@ def test_a_new_plan_becomes_active_and_another_can_be_made_so() -> None:
     assert [plan.is_active for plan in known] == [False, True]
     known = changed(known, PlanningParams(command="set_active", plan_id="p"))
     assert [plan.is_active for plan in known] == [True, False]
-    assert plans.listed(known) == "* p: Trip, 0/3 done\n- q: Trip, 0/3 done"
+    assert plans.format_plan_list(known) == "* p: Trip, 0/3 done\n- q: Trip, 0/3 done"
     assert [
         plan.plan_id for plan in changed(known, PlanningParams(command="delete", plan_id="p"))
     ] == ["q"]

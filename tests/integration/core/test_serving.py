@@ -6,7 +6,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from core.server_shutdown import end
+from core.server_shutdown import shut_down_server
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -17,7 +17,7 @@ async def test_who_comes_at_the_last_moment_is_not_left_waiting(turns: int) -> N
     with socket.create_connection(runner.addresses[0]) as caller:
         for _ in range(turns):
             await asyncio.sleep(0)
-        await end(runner)
+        await shut_down_server(runner)
         caller.settimeout(5)
         assert await asyncio.to_thread(_heard, caller) == b""
 
@@ -30,4 +30,4 @@ def _heard(caller: socket.socket) -> bytes:
 
 
 async def test_a_server_that_never_began_can_be_ended() -> None:
-    await end(web.AppRunner(web.Application()))
+    await shut_down_server(web.AppRunner(web.Application()))

@@ -3,7 +3,7 @@
 from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome
-from core.loop.repetition import WARNING, CircleWatch
+from core.loop.repetition import WARNING, RepetitionDetector
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -17,7 +17,7 @@ def outcome(name: str = "echo", argument: str = "a", output: str = "b") -> CallO
 
 def ended_after(turns: list[tuple[str, list[CallOutcome]]]) -> int | None:
     """The number of the turn after which the watch gives up, from 1."""
-    watch = CircleWatch()
+    watch = RepetitionDetector()
     for number, (words, outcomes) in enumerate(turns, start=1):
         watch.notes(())
         if watch.is_stuck_after(words, outcomes):
@@ -88,7 +88,7 @@ def test_waiting_for_a_command_is_given_more_patience_but_not_for_ever() -> None
 
 
 def test_a_persons_words_clear_the_count() -> None:
-    watch = CircleWatch()
+    watch = RepetitionDetector()
     said = Message(type="user", content={"role": "user"}, is_llm_message=True, thread_id="t")
     for _ in range(3):
         assert not watch.is_stuck_after("", [outcome()])

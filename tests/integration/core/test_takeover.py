@@ -16,9 +16,9 @@ from core.domain.threads import Lease, ToolCallRecord
 from core.domain.wire_format import suna_objects
 from core.ports import ModelDelta
 from core.run.execute import execute
-from core.run.history_repair import INTERRUPTED, Workshop, mend
+from core.run.history_repair import INTERRUPTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
-from core.stores import JournalEntry, RunEnding
+from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -78,7 +78,7 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
 class Unending(SqlRunJournal):
     """A journal that stores everything but the end of a run."""
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         await self.write(lease, entry)
         raise StorageUnavailable("the server is gone")
 
@@ -202,13 +202,13 @@ async def mended_history(world: World, dialect: Dialect, record: ToolCallRecord)
     lease = await world.engine.claims.claim(run_id, "worker-1")
     assert lease is not None
     recorder = RunRecorder(lease, world.engine.journal, world.engine.bus)
-    shop = Workshop(
+    repair = RepairContext(
         dialect=dialect,
         toolbox=world.engine.toolbox,
         context=ToolContext(thread_id=lease.thread_id, run_id=run_id, sandbox=no_sandbox),
         run_log=recorder,
     )
-    mended = await mend((), [record], shop)
+    mended = await repair_history((), [record], repair)
     await recorder.commit()
     return [json.dumps(message.content) for message in mended.messages]
 

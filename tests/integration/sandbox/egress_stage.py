@@ -51,7 +51,7 @@ async def stand_in() -> AsyncGenerator[StandIn]:
     try:
         yield stage
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 @asynccontextmanager

@@ -69,7 +69,7 @@ async def registry() -> AsyncGenerator[int]:
     try:
         yield port
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def packed_wheel() -> bytes:

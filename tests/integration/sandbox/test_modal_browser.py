@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from core.domain.errors import ToolError
-from core.ports import Sandbox, Seen
+from core.ports import BrowserResult, Sandbox
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces
@@ -32,7 +32,7 @@ async def opened(provider: ModalSandboxProvider, fence: int = 1) -> Sandbox:
     return await provider.open("thread", fence=fence)
 
 
-async def act(sandbox: Sandbox, action: str, **arguments: str | int | bool) -> Seen:
+async def act(sandbox: Sandbox, action: str, **arguments: str | int | bool) -> BrowserResult:
     return await sandbox.browser.act(action, {**arguments}, timeout_seconds=SECONDS)
 
 

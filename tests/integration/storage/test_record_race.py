@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
-from core.stores import Delivery, DeliveryDraft, Rendering
+from core.stores import Delivery, DeliveryDraft, DeliveryLease
 from core.tasks import spawn
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
@@ -22,7 +22,9 @@ WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'L
 
 
 @asynccontextmanager
-async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, Rendering, Delivery], None]:
+async def posting(
+    url: str,
+) -> AsyncGenerator[tuple[Database, Stores, DeliveryLease, Delivery], None]:
     """A post is under way."""
     async with opened(url) as database:
         stores = stores_over(database)
@@ -36,7 +38,7 @@ async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, Rendering,
 
 
 async def recorded_while(
-    change: str, database: Database, stores: Stores, rendering: Rendering, delivery: Delivery
+    change: str, database: Database, stores: Stores, rendering: DeliveryLease, delivery: Delivery
 ) -> None:
     """Records the delivery. What is changed is changed before, and stored only while the record waits for it."""
     is_changed = asyncio.Event()

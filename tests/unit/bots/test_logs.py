@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from bots.observability.logs import REDACTED, JsonFormatter, TextFormatter, redact
 from core.domain.errors import SurfaceError
-from core.observability import mark
+from core.observability import set_log_context
 
 
 def formatted(message: str, *arguments: object, secrets: tuple[str, ...] = ()) -> str:
@@ -67,7 +67,7 @@ def test_no_message_makes_a_second_line(message: str) -> None:
 
 async def test_the_lines_of_a_task_bear_its_marks_and_those_of_others_do_not() -> None:
     async def work(run_id: str) -> str:
-        mark(run_id=run_id)
+        set_log_context(run_id=run_id)
         await asyncio.sleep(0)
         return formatted("working")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.threads import Person, ThreadInput
-from core.run.inputs import NAME_BYTES_MAX, safe_name, said, unique_name
+from core.run.inputs import NAME_BYTES_MAX, attributed_text, safe_name, unique_name
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_a_line_break_in_a_name_cannot_forge_another_author() -> None:
         message_ref="",
         sent_at=datetime.now(UTC),
     )
-    assert said(one).splitlines() == ["eve bob (U2): (U1):", "hi"]
+    assert attributed_text(one).splitlines() == ["eve bob (U2): (U1):", "hi"]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from core.prompt.system_prompt import PromptLayers, layered, system_prompt
+from core.prompt.system_prompt import PromptLayers, add_layers, system_prompt
 
 DAY = date(2026, 1, 2)
 LAYERS = PromptLayers(
@@ -39,8 +39,8 @@ def test_the_layers_stand_in_order_and_what_changes_often_last() -> None:
 
 
 def test_what_is_empty_leaves_no_heading() -> None:
-    assert layered("base", PromptLayers()) == "base"
-    assert layered("base", PromptLayers(thread=" \n", knowledge=" ")) == "base"
+    assert add_layers("base", PromptLayers()) == "base"
+    assert add_layers("base", PromptLayers(thread=" \n", knowledge=" ")) == "base"
 
 
 def test_knowledge_and_todo_are_marked_as_data() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.domain.errors import ToolError
-from core.ports import Seen
+from core.ports import BrowserResult
 from core.tasks import spawn
 from sandbox.inside import protocol
 from sandbox.inside.browser import protocol as packets
@@ -33,7 +33,7 @@ async def liar() -> AsyncIterator[Liar]:
     await close(made)
 
 
-async def answered(liar: Liar, *pieces: bytes, ends: bool = False) -> Seen:
+async def answered(liar: Liar, *pieces: bytes, ends: bool = False) -> BrowserResult:
     """What the host makes of these bytes as the answer to an action."""
     acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=5), name="act")
     kind, channel, _ = await liar.take()

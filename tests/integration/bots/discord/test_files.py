@@ -98,6 +98,6 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     finally:
         await files.close()
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
     (request,) = asked
     assert "Authorization" not in request.headers

@@ -19,7 +19,7 @@ from bots.inbound.actions import IncomingMessage, Outcome, UserAction
 from bots.settings import Settings
 from bots.slack.app import SlackApp
 from core import server_shutdown
-from core.domain.threads import Address, Arrival
+from core.domain.threads import Address, InboxItem
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from storage.sql.database import Database, open_database
@@ -117,7 +117,7 @@ async def opened(
     async def receive(inbound: UserAction) -> Outcome:
         """What is said is stored, as the program does."""
         if isinstance(inbound, IncomingMessage):
-            arrival = Arrival(
+            arrival = InboxItem(
                 dedupe_key=inbound.dedupe_key,
                 address=inbound.address,
                 kind="message",
@@ -151,7 +151,7 @@ async def opened(
         yield Shop(slack, database, installs, app, desk, left, url)
     finally:
         await app.close()
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
         await database.close()
 
 

@@ -159,7 +159,7 @@ async def server(
     try:
         yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 @asynccontextmanager

@@ -63,7 +63,7 @@ async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
-    await server_shutdown.end(runner)
+    await server_shutdown.shut_down_server(runner)
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -189,7 +189,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
         await eventually(lambda: desk.taken)
         await app.close()
-    await server_shutdown.end(runner)
+    await server_shutdown.shut_down_server(runner)
     assert isinstance(desk.taken[0], IncomingMessage)
 
 

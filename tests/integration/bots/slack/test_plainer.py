@@ -60,7 +60,7 @@ async def speaking(
         yield app
     finally:
         await app.close()
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 async def test_an_answer_comes_in_sections_where_its_block_is_not_known():

@@ -19,7 +19,7 @@ from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
 from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
-from core.stores import JournalEntry, RunEnding
+from core.stores import JournalEntry, RunResult
 from storage.memory.event_bus import MemoryEventBus
 from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
@@ -142,7 +142,7 @@ class Stage:
         inputs = tuple(each.input_id for each in await journal.inputs(lease))
         placed = self.event(lease, event)
         entry = JournalEntry(taken_input_ids=inputs, events=(placed,) if keep else ())
-        ending = RunEnding(status="completed", finish_reason="stop")
+        ending = RunResult(status="completed", finish_reason="stop")
         assert await journal.finish(lease, entry, ending)
         if keep:
             await self.bus.publish([placed])

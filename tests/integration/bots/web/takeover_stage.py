@@ -15,7 +15,7 @@ from bots.web.links import sign_takeover_link
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.run.finish import ending_of
+from core.run.finish import build_run_result
 from core.stores import JournalEntry
 from sandbox.local.provider import LocalSandboxProvider
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -94,7 +94,9 @@ async def waiting(
         )
         journal = SqlRunJournal(stage.database)
         inputs = tuple(one.input_id for one in await journal.inputs(lease))
-        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), ending_of(ended))
+        assert await journal.finish(
+            lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
+        )
         yield Scene(stage, thread_id, link, sandbox)
 
 

@@ -16,7 +16,7 @@ from bots.web.takeover.claims import Claims, is_holder
 from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
-from core.run.finish import ending_of
+from core.run.finish import build_run_result
 from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import Stage, staged
@@ -60,7 +60,9 @@ async def opened(stage: Stage, *, seconds: float = 600) -> Door:
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     journal = SqlRunJournal(stage.database)
     inputs = tuple(one.input_id for one in await journal.inputs(lease))
-    assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), ending_of(ended))
+    assert await journal.finish(
+        lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
+    )
     stage.received.clear()
     return Door(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import AgentDefinition, Known
+from core.agents.definition import AgentDefinition, KnownNames
 from core.agents.files import AgentFiles
-from core.agents.roster import Roster, unknown_agent
+from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed, TurnStarted
 from core.run.execute import execute
@@ -44,7 +44,7 @@ class Office:
 def office(world: World, tmp_path: Path) -> Office:
     folder = tmp_path / "agents"
     folder.mkdir()
-    files = AgentFiles(known=Known(tools=frozenset(catalogue())), folder=folder)
+    files = AgentFiles(known=KnownNames(tools=frozenset(catalogue())), folder=folder)
     files.load()
     channels: dict[str, str] = {}
     roster = Roster(files=files, versions=SqlAgentVersions(world.database), by_channel=channels)
@@ -134,5 +134,8 @@ def test_a_strange_name_is_said_again_without_its_signs() -> None:
     agents: Mapping[str, AgentDefinition] = {
         name: AgentDefinition(agent_id=name, name="A", description="B") for name in ("b", "a")
     }
-    assert unknown_agent("<!channel> *x*", agents) == "There is no agent channelx. There are: a, b."
-    assert unknown_agent("<>", agents) == "There is no agent of that name. There are: a, b."
+    assert (
+        unknown_agent_message("<!channel> *x*", agents)
+        == "There is no agent channelx. There are: a, b."
+    )
+    assert unknown_agent_message("<>", agents) == "There is no agent of that name. There are: a, b."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from core.context.tokens import counted
+from core.context.tokens import with_token_count
 from core.dialects.native import NativeDialect
 from core.domain.messages import JsonObject, Message, MessageType, ToolCall
 
@@ -34,7 +34,7 @@ def words(count: int, *, seed: int = 1) -> str:
 def message(
     kind: MessageType, content: JsonObject, *, run_id: str = "run", is_llm: bool = True
 ) -> Message:
-    return counted(
+    return with_token_count(
         Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id=run_id)
     )
 

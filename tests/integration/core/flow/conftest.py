@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import Known
+from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.domain.events import ChecklistChanged, RunFinished
@@ -49,7 +49,7 @@ def flow_world(world: World, tmp_path: Path) -> World:
     for name, text in AGENTS.items():
         (folder / f"{name}.yaml").write_text(text)
     box = Toolbox({**world.bench.toolbox().tools, "planning": catalogue()["planning"]})
-    files = AgentFiles(known=Known(tools=frozenset({*catalogue(), *box.tools})), folder=folder)
+    files = AgentFiles(known=KnownNames(tools=frozenset({*catalogue(), *box.tools})), folder=folder)
     files.load()
     roster = Roster(files=files, versions=SqlAgentVersions(world.database))
     return world.with_engine(toolbox=box, roster=roster)

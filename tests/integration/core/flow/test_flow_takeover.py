@@ -18,7 +18,7 @@ from core.domain.plans import Plans
 from core.domain.threads import Lease
 from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
-from core.stores import JournalEntry, RunEnding
+from core.stores import JournalEntry, RunResult
 from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -102,7 +102,7 @@ class DyingJournal(SqlRunJournal):
         await super().write(lease, entry)
         self.death.passes("write.after")
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunEnding) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         self.death.passes("finish.before")
         return await super().finish(lease, entry, ending)
 

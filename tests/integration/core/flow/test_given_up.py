@@ -8,7 +8,7 @@ from typing import Any
 from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed
 from core.run.execute import execute
-from core.run.finish import DEATHS_MAX
+from core.run.finish import WORKER_DEATHS_MAX
 from core.tools.tool import Tool
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
@@ -33,7 +33,7 @@ async def died(world: World, times: int) -> str:
 
 
 async def test_a_run_that_is_given_up_leaves_no_step_under_way(flow_world: World) -> None:
-    run_id = await died(flow_world, DEATHS_MAX + 1)
+    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
     await execute(run_id, flow_world.engine)
     assert isinstance((await flow_world.events(run_id))[-1], RunFailed)
     first, second = (await plan_of(flow_world, run_id)).steps
@@ -68,7 +68,7 @@ async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(
 
 
 async def test_the_next_run_begins_the_step_again_as_its_first_try(flow_world: World) -> None:
-    run_id = await died(flow_world, DEATHS_MAX + 1)
+    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
     await execute(run_id, flow_world.engine)
     flow_world.model.turns = [text("one"), text("two"), text("all")]
     again = await flow_world.stops.retry(run_id, "click", continues=False)
@@ -81,7 +81,7 @@ async def test_the_next_run_begins_the_step_again_as_its_first_try(flow_world: W
 
 
 async def test_the_plan_of_another_run_stays_as_it_is(flow_world: World) -> None:
-    run_id = await died(flow_world, DEATHS_MAX + 1)
+    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
     assert flow_world.engine.plans is not None
     thread_id = (await flow_world.messages(run_id))[0].thread_id
     await flow_world.engine.plans.change(

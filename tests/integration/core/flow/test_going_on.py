@@ -8,7 +8,7 @@ import pytest
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.events import RunFailed
 from core.domain.messages import JsonObject
-from core.flow.messages import CHOICES, Sign, choice_in, flow_message
+from core.flow.messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from tests.fakes.played_model import calls, text
@@ -245,6 +245,8 @@ def test_choices_are_read_from_words_with_their_author_before_them(
     words: str, choice: str | None
 ) -> None:
 
-    message = flow_message(Sign(phase="asked", key="k"), "x", thread_id="t", run_id="r")
+    message = flow_message(FlowMessageTag(phase="asked", key="k"), "x", thread_id="t", run_id="r")
     content: JsonObject = {"role": "user", "content": f"alice (U1):\n{words}"}
-    assert choice_in(replace(message, content=content, metadata={"author": "alice"})) == choice
+    assert (
+        parse_step_choice(replace(message, content=content, metadata={"author": "alice"})) == choice
+    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from core.domain.budget import Budget, Limit
 from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
-from core.flow.step_runner import StepLog
+from core.flow.step_runner import StepRunLog
 from core.tools.tool import Toolbox
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
@@ -46,7 +46,7 @@ async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_wor
 
 def test_a_list_of_a_step_does_not_take_the_place_of_the_plan() -> None:
     told: list[AgentEvent] = []
-    log = StepLog(Told(told))
+    log = StepRunLog(Told(told))
     log.emit(ChecklistChanged(title="todo.md", items=()))
     log.emit(ErrorRaised(message="x"))
     assert told == [ErrorRaised(message="x")]

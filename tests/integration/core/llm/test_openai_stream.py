@@ -33,7 +33,7 @@ async def endpoint(answer: Answer) -> AsyncIterator[OpenAIChatClient]:
         yield llm
     finally:
         await llm.close()
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def events(*pieces: bytes) -> Answer:

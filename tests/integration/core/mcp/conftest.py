@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from core.domain.errors import ToolError
 from core.domain.messages import ToolCall
-from core.loop.calls import CallOutcome, executed, refused
+from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
@@ -58,8 +58,8 @@ class Guest:
         try:
             prepared = prepare(name, arguments, self.toolbox)
         except ToolError as error:
-            return refused(call, str(error))
-        return await executed(call, prepared, CONTEXT)
+            return failed_outcome(call, str(error))
+        return await execute_call(call, prepared, CONTEXT)
 
     async def output(self, tool: str, **arguments: JsonValue) -> str:
         """What a call that succeeds answers."""

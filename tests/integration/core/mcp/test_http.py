@@ -115,7 +115,7 @@ async def site() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
     yield serve
     for runner in runners:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 Site = Callable[[Answer], Awaitable[str]]

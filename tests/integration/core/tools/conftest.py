@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from core.domain.errors import ToolError
 from core.domain.messages import ToolCall
-from core.loop.calls import CallOutcome, executed, refused
+from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare
@@ -30,8 +30,8 @@ class Bench:
         try:
             prepared = prepare(name, arguments, toolbox())
         except ToolError as error:
-            return refused(call, str(error))
-        return await executed(call, prepared, self.context)
+            return failed_outcome(call, str(error))
+        return await execute_call(call, prepared, self.context)
 
     async def output(self, name: str, /, **arguments: JsonValue) -> str:
         """What a call that succeeds answers."""

@@ -11,7 +11,7 @@ from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject, ToolCall
-from core.loop.calls import CallOutcome, executed
+from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox, unserved
 from core.tools.tool import ToolContext, prepare
@@ -44,7 +44,9 @@ async def call(
         thread_id="t", run_id="r", sandbox=opened, outside=WebServices(providers=api)
     )
     prepared = prepare(name, arguments, toolbox())
-    return await executed(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
+    return await execute_call(
+        ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
+    )
 
 
 async def asked(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from core.context.ephemeral_messages import passing_contents
+from core.context.ephemeral_messages import ephemeral_contents
 from core.tools.catalogue import toolbox
 from core.tools.tool import prepare
 from core.web_access.guard import AddressGuard
@@ -40,7 +40,7 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
 async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
     await bench.put("a.png", picture())
     (message,) = (await bench.call("see_image", file_path="a.png")).messages
-    (sent,) = passing_contents([message], messages_since_browser=9, sees_images=True)
+    (sent,) = ephemeral_contents([message], messages_since_browser=9, sees_images=True)
     parts = sent["content"]
     assert isinstance(parts, list)
     assert "data:image/png;base64," in str(parts[1])

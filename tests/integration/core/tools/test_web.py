@@ -13,7 +13,7 @@ from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
-from core.loop.calls import CallOutcome, executed
+from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
 from core.tools.catalogue import unserved
 from core.tools.tool import ToolContext, prepare
@@ -55,7 +55,7 @@ class Web:
         prepared = prepare(
             name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False)
         )
-        return await executed(
+        return await execute_call(
             ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
         )
 

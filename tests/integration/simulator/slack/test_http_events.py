@@ -48,7 +48,7 @@ async def receiving(handle: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
     finally:
-        await server_shutdown.end(runner)
+        await server_shutdown.shut_down_server(runner)
 
 
 def settings(url: str) -> SlackSettings:

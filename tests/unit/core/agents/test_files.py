@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import Known
-from core.agents.files import AgentFiles, shipped
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles, load_shipped_definitions
 from core.domain.errors import ConfigurationError
 from core.tools.catalogue import catalogue
 
-KNOWN = Known(tools=frozenset(catalogue()))
+KNOWN = KnownNames(tools=frozenset(catalogue()))
 
 
 def text(prompt: str, more: str = "") -> str:
@@ -33,7 +33,7 @@ async def prompts(files: AgentFiles) -> dict[str, str]:
 
 
 def test_the_shipped_agents_fit_the_tools_that_there_are() -> None:
-    agents = shipped(KNOWN)
+    agents = load_shipped_definitions(KNOWN)
     assert list(agents) == ["coding", "data-analysis", "planner", "research", "threadhand"]
     assert agents["threadhand"].prompt == ""
     assert (agents["planner"].flow, agents["planner"].team) == (
@@ -50,7 +50,7 @@ def test_the_shipped_agents_fit_the_tools_that_there_are() -> None:
 
 
 def test_a_shipped_prompt_leaves_most_of_the_smallest_window_free() -> None:
-    assert all(len(one.prompt) < 2_000 for one in shipped(KNOWN).values())
+    assert all(len(one.prompt) < 2_000 for one in load_shipped_definitions(KNOWN).values())
 
 
 async def test_a_file_adds_an_agent_or_takes_the_place_of_one(

@@ -4,9 +4,9 @@ import time
 
 from core.context.todo_file import (
     ITEM_CHARACTERS_MAX,
-    checklist_of,
-    todo_after,
-    todo_in,
+    apply_call_to_todo,
+    parse_checklist,
+    todo_text_in_history,
     writes_todo,
 )
 from core.dialects.native import NativeDialect
@@ -32,11 +32,11 @@ TEXT = """\
 
 
 def states(text: str) -> list[tuple[str, str]]:
-    return [(item.text, item.state) for item in checklist_of(text).items]
+    return [(item.text, item.state) for item in parse_checklist(text).items]
 
 
 def test_sections_items_and_the_one_that_is_next() -> None:
-    assert checklist_of(TEXT).title == "Trip report"
+    assert parse_checklist(TEXT).title == "Trip report"
     assert states(TEXT) == [
         ("Research: Find three sources", "done"),
         ("Research: Read them", "active"),
@@ -61,12 +61,12 @@ def test_one_section_is_not_repeated_in_each_item() -> None:
 
 
 def test_a_file_without_items_is_an_empty_list() -> None:
-    assert checklist_of("just notes\n- a point\n[ ] no list").items == ()
-    assert checklist_of("").title == "todo.md"
+    assert parse_checklist("just notes\n- a point\n[ ] no list").items == ()
+    assert parse_checklist("").title == "todo.md"
 
 
 def test_an_enormous_file_stays_bounded() -> None:
-    items = checklist_of(("- [ ] " + "x" * 5000 + "\n") * 1000).items
+    items = parse_checklist(("- [ ] " + "x" * 5000 + "\n") * 1000).items
     assert len(items) == 200
     assert items[0] == ChecklistItem(text="x" * 300, state="active")
 
@@ -80,11 +80,11 @@ def test_the_file_is_recognised_however_its_path_is_written() -> None:
 
 
 def test_the_text_is_followed_through_the_calls() -> None:
-    text = todo_after(None, "create_file", {"file_contents": "- [ ] a"})
-    text = todo_after(text, "str_replace", {"old_str": "[ ] a", "new_str": "[x] a"})
+    text = apply_call_to_todo(None, "create_file", {"file_contents": "- [ ] a"})
+    text = apply_call_to_todo(text, "str_replace", {"old_str": "[ ] a", "new_str": "[x] a"})
     assert text == "- [x] a"
-    assert todo_after(text, "str_replace", {"old_str": "b", "new_str": "c"}) is None
-    assert todo_after(text, "delete_file", {}) is None
+    assert apply_call_to_todo(text, "str_replace", {"old_str": "b", "new_str": "c"}) is None
+    assert apply_call_to_todo(text, "delete_file", {}) is None
 
 
 def wrote(arguments: JsonObject, *, success: bool = True) -> Message:
@@ -99,5 +99,5 @@ def test_a_conversation_tells_what_the_file_holds() -> None:
     first = wrote({"file_path": "todo.md", "file_contents": "one"})
     failed = wrote({"file_path": "todo.md", "file_contents": "two"}, success=False)
     other = wrote({"file_path": "notes.md", "file_contents": "three"})
-    assert todo_in([first, failed, other]) == "one"
-    assert todo_in([]) is None
+    assert todo_text_in_history([first, failed, other]) == "one"
+    assert todo_text_in_history([]) is None

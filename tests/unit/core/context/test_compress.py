@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.context.tokens import count_message
-from core.context.truncation import Cut, fit, shortened
+from core.context.truncation import Cut, fit_messages, truncate_message
 from core.domain.messages import JsonObject, Message
 from tests.integration.core.context.talk import (
     answered,
@@ -25,13 +25,13 @@ def total(messages: list[Message]) -> int:
 
 
 def cut_indexes(messages: list[Message], room: int) -> list[int]:
-    made = fit(messages, room, {}).made
+    made = fit_messages(messages, room, {}).made
     return [index for index, one in enumerate(messages) if one.message_id in made]
 
 
 def test_what_fits_is_sent_as_it_is() -> None:
     messages = list(long_thread(3, words_each=50))
-    fitted = fit(messages, total(messages), {})
+    fitted = fit_messages(messages, total(messages), {})
     assert fitted.contents == tuple(one.content for one in messages)
     assert not fitted.made
     assert not fitted.is_over
@@ -81,21 +81,21 @@ def test_inside_a_step_the_oldest_is_cut_first_and_no_more_than_needed() -> None
 def test_the_last_cut_goes_only_as_far_as_it_must() -> None:
     messages = [said("go"), *call_and_result(1, argument="ls", output=words(30_000))]
     room = total(messages) - 100
-    fitted = fit(messages, room, {})
+    fitted = fit_messages(messages, room, {})
     assert 0.8 * room < fitted.tokens <= room
 
 
 def test_the_limit_is_halved_until_it_fits() -> None:
     messages = list(long_thread(100, words_each=900))
     room = total(messages) // 3
-    fitted = fit(messages, room, {})
+    fitted = fit_messages(messages, room, {})
     assert not fitted.is_over
     assert 0.7 * room <= fitted.tokens <= room
 
 
 def test_no_message_is_cut_under_256_tokens_and_then_it_is_said_that_it_does_not_fit() -> None:
     messages = list(long_thread(40, words_each=900))
-    fitted = fit(messages, 1000, {})
+    fitted = fit_messages(messages, 1000, {})
     assert fitted.is_over
     assert all(cut.tokens >= 256 for cut in fitted.made.values())
     assert len(fitted.contents) == len(messages)
@@ -106,7 +106,7 @@ def test_the_newest_keeps_its_end_and_the_others_their_start_alone() -> None:
     messages = [said("go")]
     for number, text in enumerate(texts):
         messages += call_and_result(number, argument="ls", output=text)
-    fitted = fit(messages, 7000, {})
+    fitted = fit_messages(messages, 7000, {})
     older, newest = (json.loads(str(fitted.contents[index]["content"])) for index in (2, 4))
     old_output = older["tool_execution"]["result"]["output"]
     new_output = newest["tool_execution"]["result"]["output"]
@@ -121,8 +121,8 @@ def test_the_newest_keeps_its_end_and_the_others_their_start_alone() -> None:
 
 def test_a_cut_stays_cut_and_the_same() -> None:
     messages = list(long_thread(20, words_each=2000))
-    first = fit(messages, 30_000, {})
-    again = fit([*messages, said("and now?")], 30_000, first.shown)
+    first = fit_messages(messages, 30_000, {})
+    again = fit_messages([*messages, said("and now?")], 30_000, first.shown)
     assert not again.made
     assert again.contents[: len(messages)] == first.contents
 
@@ -130,7 +130,7 @@ def test_a_cut_stays_cut_and_the_same() -> None:
 def test_what_is_sent_follows_from_the_message_and_the_cut_alone() -> None:
     _, result = call_and_result(1, argument="ls", output=words(5000))
     cut = Cut(tokens=512, keeps_tail=False)
-    assert shortened(result, cut) == shortened(result, cut)
+    assert truncate_message(result, cut) == truncate_message(result, cut)
 
 
 def calls_in(content: JsonObject) -> list[Any]:
@@ -140,7 +140,7 @@ def calls_in(content: JsonObject) -> list[Any]:
 
 def test_calls_and_results_stay_together() -> None:
     messages = list(long_thread(50, words_each=900))
-    contents = fit(messages, 25_000, {}).contents
+    contents = fit_messages(messages, 25_000, {}).contents
     called = [call["id"] for one in contents for call in calls_in(one)]
     assert called == [one["tool_call_id"] for one in contents if one["role"] == "tool"]
     assert len(called) == 50
@@ -148,7 +148,7 @@ def test_calls_and_results_stay_together() -> None:
 
 def test_the_arguments_of_a_cut_call_are_still_an_object() -> None:
     messages = [said("go"), *call_and_result(1, argument=words(9000), output="ok")]
-    contents = fit(messages, 3000, {}).contents
+    contents = fit_messages(messages, 3000, {}).contents
     function = calls_in(contents[1])[0]["function"]
     assert list(json.loads(function["arguments"])) == ["command"]
 
@@ -156,14 +156,14 @@ def test_the_arguments_of_a_cut_call_are_still_an_object() -> None:
 def test_results_that_are_no_text_are_cut_too() -> None:
     rows = [{"row": number, "name": "alice"} for number in range(3000)]
     messages = [said("go"), *call_and_result(1, argument="ls", output=rows)]
-    fitted = fit(messages, 2000, {})
+    fitted = fit_messages(messages, 2000, {})
     assert not fitted.is_over
     envelope = json.loads(str(fitted.contents[2]["content"]))
     assert str(envelope["tool_execution"]["result"]["output"]).startswith('[{"row": 0')
 
 
 def test_what_only_begins_like_a_result_is_cut_as_text() -> None:
-    fitted = fit([said('{"tool_execution": ' + "[" * 100_000)], 2000, {})
+    fitted = fit_messages([said('{"tool_execution": ' + "[" * 100_000)], 2000, {})
     assert not fitted.is_over
 
 
@@ -171,7 +171,7 @@ def test_pictures_stay_beside_a_text_that_is_cut() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     parts = [{"type": "text", "text": words(9000)}, image]
     messages = [message("user", {"role": "user", "content": parts}), answered("ok")]
-    content = fit(messages, 4000, {}).contents[0]["content"]
+    content = fit_messages(messages, 4000, {}).contents[0]["content"]
     assert isinstance(content, list)
     assert content[1] == image
 
@@ -191,7 +191,7 @@ def test_whatever_is_cut_stays_valid_and_is_counted_right(
     messages = [said("go")]
     for number, (argument, output) in enumerate(turns):
         messages += call_and_result(number, argument=argument, output=output)
-    fitted = fit(messages, room, {})
+    fitted = fit_messages(messages, room, {})
     assert fitted.is_over == (fitted.tokens > room)
     assert fitted.tokens == sum(count_message(one) for one in fitted.contents)
     for content in fitted.contents:

@@ -9,11 +9,11 @@ import pytest
 from core.context.tokens import (
     count_message,
     count_text,
-    counted,
+    data_url_image_size,
+    image_size,
     image_tokens,
-    size_of,
-    size_of_url,
-    tokens_of,
+    message_tokens,
+    with_token_count,
 )
 from core.domain.messages import Message
 
@@ -79,17 +79,20 @@ def test_the_size_is_read_from_the_file() -> None:
         + (1920).to_bytes(4, "big")
         + (1080).to_bytes(4, "big")
     )
-    assert size_of(png) == (1920, 1080)
+    assert image_size(png) == (1920, 1080)
     frame = (
         b"\xff\xc0\x00\x11\x08" + (1080).to_bytes(2, "big") + (1920).to_bytes(2, "big") + b"\0" * 9
     )
-    assert size_of(b"\xff\xd8\xff\xe0\x00\x04ab" + frame) == (1920, 1080)
-    assert size_of(b"GIF89a" + b"\x02\x00\x03\x00") == (2, 3)
-    assert size_of(b"\x89PNG\r\n\x1a\n") is None
-    assert size_of(b"<svg/>") is None
-    assert size_of_url("data:image/png;base64," + base64.b64encode(png).decode()) == (1920, 1080)
-    assert size_of_url("data:image/png;base64,###") is None
-    assert size_of_url("https://example.org/a.png") is None
+    assert image_size(b"\xff\xd8\xff\xe0\x00\x04ab" + frame) == (1920, 1080)
+    assert image_size(b"GIF89a" + b"\x02\x00\x03\x00") == (2, 3)
+    assert image_size(b"\x89PNG\r\n\x1a\n") is None
+    assert image_size(b"<svg/>") is None
+    assert data_url_image_size("data:image/png;base64," + base64.b64encode(png).decode()) == (
+        1920,
+        1080,
+    )
+    assert data_url_image_size("data:image/png;base64,###") is None
+    assert data_url_image_size("https://example.org/a.png") is None
 
 
 def test_the_detail_inside_the_image_url_counts() -> None:
@@ -111,6 +114,6 @@ def test_a_message_is_counted_once() -> None:
     message = Message(
         type="user", content={"role": "user", "content": "hi"}, is_llm_message=True, thread_id="t"
     )
-    once = counted(message)
-    assert once.token_count == tokens_of(message) > 0
-    assert counted(once) is once
+    once = with_token_count(message)
+    assert once.token_count == message_tokens(message) > 0
+    assert with_token_count(once) is once

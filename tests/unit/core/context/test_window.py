@@ -6,9 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from core.context.limits import ContextLimit, limit_of, overruled
-from core.context.summary import record, since_summary, turning_point, turns_in
-from core.context.window import ContextPolicy, Window, stored_cuts
+from core.context.limits import ContextLimit, find_context_limit, with_overrides
+from core.context.summary import (
+    count_turns,
+    find_summary_boundary,
+    messages_since_summary,
+    transcript,
+)
+from core.context.window import ContextPolicy, ContextWindow, stored_cuts
 from core.domain.errors import ContextOverflow
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message
@@ -37,9 +42,9 @@ def window(
     complete: Callable[[ModelRequest], Awaitable[str]] = no_summary,
     told: list[AgentEvent] | None = None,
     summary_tokens: int = 10_000_000,
-) -> Window:
+) -> ContextWindow:
     limits = {"m": ContextLimit(window=room, reserved=0)}
-    return Window(
+    return ContextWindow(
         model="m",
         run_id="run",
         policy=ContextPolicy(limits=limits, summary_tokens=summary_tokens, kept_tokens=5000),
@@ -63,7 +68,7 @@ def window(
 def test_the_operators_word_goes_before_what_is_known(
     window_tokens: int | None, reserved: int | None, expected: tuple[int, int]
 ) -> None:
-    found = overruled(limit_of("claude"), window=window_tokens, reserved=reserved)
+    found = with_overrides(find_context_limit("claude"), window=window_tokens, reserved=reserved)
     assert (found.window, found.reserved) == expected
     assert found.room >= 1
 
@@ -197,24 +202,24 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     assert "the sky is blue" in str(request.messages[1])
     assert request.messages[2]["role"] == "assistant"
     assert len(asked) == 1
-    stored = since_summary([*history, added.message])
+    stored = messages_since_summary([*history, added.message])
     assert [one.content for one in stored] == list(request.messages[1:])
-    assert turns_in(stored, "run") == 20
+    assert count_turns(stored, "run") == 20
 
 
 def test_what_stays_begins_with_a_whole_turn() -> None:
     messages = list(long_thread(10, words_each=300))
     for kept in range(0, 9000, 500):
-        place = turning_point(messages, kept, {})
+        place = find_summary_boundary(messages, kept, {})
         assert messages[place].type != "tool"
         assert 0 < place < len(messages)
-    assert turning_point(messages, 10_000_000, {}) == 0
-    assert turning_point(messages[:1], 0, {}) == 0
+    assert find_summary_boundary(messages, 10_000_000, {}) == 0
+    assert find_summary_boundary(messages[:1], 0, {}) == 0
 
 
 def test_the_record_keeps_the_newest_and_fits() -> None:
     history: list[Message] = [*long_thread(300, words_each=300), said("the very last words")]
-    text = record(history, 20_000)
+    text = transcript(history, 20_000)
     assert "the very last words" in text
     assert text.startswith("[What came before is left out")
     assert len(text) < 120_000

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply
 from core.flow import steps
-from core.flow.step_runner import blocked_by
-from core.flow.steps import member_named, name_in, words_of
+from core.flow.step_runner import blocked_reason
+from core.flow.steps import agent_name_in, find_member, text_without_name
 
 TEAM = ("research", "data-analysis", "qa2")
 
@@ -46,8 +46,8 @@ def states(now: Plan) -> list[str]:
 def test_the_name_in_front_of_a_step_says_who_does_it(
     text: str, name: str | None, words: str
 ) -> None:
-    assert member_named(name_in(text), TEAM) == name
-    assert words_of(text) == words
+    assert find_member(agent_name_in(text), TEAM) == name
+    assert text_without_name(text) == words
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,22 @@ def test_the_name_in_front_of_a_step_says_who_does_it(
 def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(
     said: str, why: str | None
 ) -> None:
-    assert blocked_by(Reply(kind="answer", text=said)) == why
+    assert blocked_reason(Reply(kind="answer", text=said)) == why
 
 
 def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
-    begun = steps.begun(plan("A", "B"), "k1")
-    skipped = steps.skipped(begun, steps.at_work(begun), "skipped by alice")
-    assert steps.completed(skipped, "k1", "late") == skipped
-    assert steps.failed(skipped, "k1", "late", is_last=False) == skipped
+    begun = steps.start_next_step(plan("A", "B"), "k1")
+    skipped = steps.skip_step(begun, steps.current_step(begun), "skipped by alice")
+    assert steps.complete_step(skipped, "k1", "late") == skipped
+    assert steps.fail_step(skipped, "k1", "late", is_last=False) == skipped
 
 
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
-    now = steps.begun(plan("Wait", "Wait"), "k1")
-    assert states(steps.completed(now, "k1", "waited")) == ["completed", "not_started"]
-    assert states(steps.revised(steps.completed(now, "k1", "x"), None, ["Wait", "Wait"])) == [
+    now = steps.start_next_step(plan("Wait", "Wait"), "k1")
+    assert states(steps.complete_step(now, "k1", "waited")) == ["completed", "not_started"]
+    assert states(
+        steps.revise_steps(steps.complete_step(now, "k1", "x"), None, ["Wait", "Wait"])
+    ) == [
         "completed",
         "not_started",
     ]
@@ -86,8 +88,8 @@ def test_two_steps_with_the_same_words_are_two_steps() -> None:
 
 def test_a_new_plan_closes_the_one_before_and_leaves_the_models_own() -> None:
     own = Plan(plan_id="own", title="Own", steps=(), is_active=True)
-    old = steps.begun(plan("A"), "k1")
-    after = steps.opened((own, old), Plan(plan_id="q", title="New", steps=()))
+    old = steps.start_next_step(plan("A"), "k1")
+    after = steps.add_plan((own, old), Plan(plan_id="q", title="New", steps=()))
     assert [(one.plan_id, one.stage, one.is_active) for one in after] == [
         ("own", "own", False),
         ("p", "closed", False),
@@ -97,24 +99,24 @@ def test_a_new_plan_closes_the_one_before_and_leaves_the_models_own() -> None:
 
 
 def test_a_note_is_one_short_line() -> None:
-    assert steps.noted("\n## **Result**\nmore") == "Result"
-    assert len(steps.noted("x" * 300)) == steps.NOTE_CHARACTERS_MAX
+    assert steps.short_note("\n## **Result**\nmore") == "Result"
+    assert len(steps.short_note("x" * 300)) == steps.NOTE_CHARACTERS_MAX
 
 
 CHANGES: list[Callable[[Plan], Plan]] = [
-    lambda now: steps.begun(now, "k"),
-    lambda now: steps.completed(now, "k", "done"),
-    lambda now: steps.failed(now, "k", "no", is_last=False),
-    lambda now: steps.failed(now, "k", "no", is_last=True),
-    lambda now: steps.waiting(now, "k"),
-    lambda now: steps.settled(now, "stopped"),
-    lambda now: steps.edited_in(now, "More"),
-    lambda now: steps.edited_out(now, waiting) if (waiting := steps.next_step(now)) else now,
-    lambda now: steps.skipped(now, steps.blocked(now), "skipped"),
-    lambda now: steps.closed(now, "stopped by alice"),
-    lambda now: steps.revised(now, None, ["A", "C"]),
+    lambda now: steps.start_next_step(now, "k"),
+    lambda now: steps.complete_step(now, "k", "done"),
+    lambda now: steps.fail_step(now, "k", "no", is_last=False),
+    lambda now: steps.fail_step(now, "k", "no", is_last=True),
+    lambda now: steps.wait_for_answer(now, "k"),
+    lambda now: steps.block_open_step(now, "stopped"),
+    lambda now: steps.append_step(now, "More"),
+    lambda now: steps.remove_step(now, waiting) if (waiting := steps.next_step(now)) else now,
+    lambda now: steps.skip_step(now, steps.blocked_step(now), "skipped"),
+    lambda now: steps.close_plan(now, "stopped by alice"),
+    lambda now: steps.revise_steps(now, None, ["A", "C"]),
     *(
-        partial(steps.answered, choice=choice, run_id="r2", message_id="m")
+        partial(steps.apply_answer, choice=choice, run_id="r2", message_id="m")
         for choice in ("again", "skip", "plan", "stop", None)
     ),
 ]
@@ -135,4 +137,4 @@ def test_whatever_happens_one_step_is_at_work_at_most_and_what_is_done_stays_don
         assert states(now).count("in_progress") <= 1
         assert now.stage != "closed" or "in_progress" not in states(now)
         assert done <= completed(now)
-    assert "in_progress" not in states(steps.settled(now, "over"))
+    assert "in_progress" not in states(steps.block_open_step(now, "over"))

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from core.domain.errors import ToolError
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import JsonObject, Message, ToolCall
-from core.loop.calls import CallOutcome, executed, refused
+from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
 from core.tools.tool import ToolContext, prepare
@@ -36,8 +36,8 @@ class Desk:
         try:
             prepared = prepare(name, arguments, toolbox())
         except ToolError as error:
-            return refused(call, str(error))
-        outcome = await executed(call, prepared, self.context())
+            return failed_outcome(call, str(error))
+        outcome = await execute_call(call, prepared, self.context())
         self.states += [one for one in outcome.messages if one.type == "browser_state"]
         return outcome
 

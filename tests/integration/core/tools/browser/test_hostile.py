@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from core.context.ephemeral_messages import TEXT_CHARACTERS_MAX, passing_contents
+from core.context.ephemeral_messages import TEXT_CHARACTERS_MAX, ephemeral_contents
 from tests.integration.core.tools.browser.desk import SITE, Desk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(desk: Des
         )  # all the page's own words are inside one pair of quotes
     await desk.do("browser_click_element", index=int(desk.lines[0][1:].split("]")[0]))
     assert desk.title == "Safe"
-    told = passing_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
+    told = ephemeral_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
     assert str(told[0]["content"]).startswith("<data mark=")
 
 
@@ -92,7 +92,7 @@ async def test_a_page_of_three_thousand_controls_lists_those_in_view(desk: Desk)
     output = await desk.open("many.html")
     assert time.monotonic() - started < 20  # a bound for loaded machines; the bench measures
     assert 30 < output["element_count"] < 400
-    told = passing_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
+    told = ephemeral_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
     assert len(str(told[0]["content"])) < TEXT_CHARACTERS_MAX
     await desk.do("browser_scroll_to_text", text="Press 999")
     await desk.do("browser_input_text", index=desk.index('"Field 999"'), text="last")
