@@ -1,4 +1,4 @@
-"""A child process of ours for foreign bytes, which is gone when the call ends, however it ends."""
+"""Running a module of ours in a child process, for untrusted input. The process never outlives the call."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class ChildStopped(Exception):
-    """The child was ended by us: it had used up its time, or wrote more than it may."""
+    """We killed the child because it ran too long or wrote too much."""
 
     def __init__(self, reason: Literal["time", "output"]) -> None:
         super().__init__(reason)
@@ -23,9 +23,9 @@ class ChildStopped(Exception):
 async def run_child(
     module: str, *arguments: str, stdin: IO[bytes], seconds_max: float, bytes_max: int
 ) -> tuple[bytes, int]:
-    """What `python -m module ARGUMENTS` writes, and its exit code. It sees no environment of ours.
+    """Runs `python -m module ARGUMENTS` with an empty environment; returns its output and its exit code.
 
-    Raises ChildStopped. Limits of memory and CPU time are the module's own to set.
+    Raises ChildStopped. The module sets its own limits on memory and CPU time.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *arguments),
@@ -47,7 +47,7 @@ async def run_child(
 
 
 async def _output(process: Process, bytes_max: int) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - asked for above
+    assert process.stdout is not None  # noqa: S101 - requested above
     output = bytearray()
     while piece := await process.stdout.read(_PIECE_BYTES):
         output += piece

@@ -1,4 +1,4 @@
-"""What a model call has used, told exactly once: as the provider says, or estimated where it could not say."""
+"""Recording what a model call used, exactly once: as reported by the provider, or else estimated."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -22,8 +22,8 @@ async def record_model_usage(
     request: ModelRequest,
     charge: Callable[[str, Usage], None],
 ) -> AsyncGenerator[ModelDelta, None]:
-    """Passes the deltas on, and charges the model that answered. An answer that is left early, stopped or broken off
-    is charged by what was read of it."""
+    """Yields the deltas and calls `charge` once for the model that answered. If the stream ends early, the usage is
+    estimated from the part that was read."""
     read: list[str] = []
     model = request.model
     usage: Usage | None = None
@@ -47,7 +47,7 @@ async def record_model_usage(
 
 
 def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str, Usage], Usage]:
-    """Prices what a model has used, and counts it."""
+    """Returns a function that adds a price to the usage of a model and reports it to the metrics."""
 
     def charge(model: str, usage: Usage) -> Usage:
         dear = price_usage(usage, price_of(model))
@@ -58,6 +58,6 @@ def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str,
 
 
 def estimate_usage(request: ModelRequest, answer: str) -> Usage:
-    """Tokens only: what they cost is not known here."""
+    """Estimates the tokens of a call; the cost stays 0."""
     sent = sum(count_message(message) for message in request.messages)
     return Usage(input_tokens=sent + count_tools(request.tools), output_tokens=count_text(answer))

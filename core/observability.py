@@ -1,4 +1,4 @@
-"""What runs tell whoever watches the program: how long a step took, how it ended, what it used. Never what was said."""
+"""Metrics that runs report, the backlog of runs, and the ids that log lines carry. Never the text of a conversation."""
 
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,26 +13,26 @@ Step = Literal["run", "turn", "model", "tool", "sandbox", "delivery"]
 
 @dataclass(slots=True)
 class Timing:
-    """What is known of a step only as it goes on. `first_seconds`: until the first sign of an answer."""
+    """Facts that become known while a step runs. `first_seconds`: the time until the first piece of an answer."""
 
     labels: dict[str, str] = field(default_factory=dict[str, str])
     first_seconds: float | None = None
 
 
 class RunMetrics(Protocol):
-    """Neither raises nor waits. Labels are words of the program and ids, never text of people."""
+    """Receives measurements. Never raises or blocks. Labels are fixed words or ids, never text that people wrote."""
 
     def timed(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
-        """Entered around a step. What is raised through it is counted by its kind, and passes."""
+        """Context manager: measures the step inside the block. Exceptions are counted by type and passed on."""
         ...
 
     def used(self, model: str, usage: Usage) -> None:
-        """What one model call has used."""
+        """Counts the tokens and the cost of one model call."""
         ...
 
 
 class NoRunMetrics:
-    """Where nobody watches."""
+    """Discards every measurement."""
 
     @contextmanager
     def timed(self, step: Step, **labels: str) -> Generator[Timing]:
@@ -46,8 +46,8 @@ NO_METRICS = NoRunMetrics()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What the database holds at one moment. `oldest_queued_seconds` counts from when a run was queued last, and is 0
-    where nothing is."""
+    """The work in the database at one moment. `oldest_queued_seconds` is the longest wait since a run was last queued;
+    0 if no run is queued."""
 
     runs: dict[str, int]
     oldest_queued_seconds: float
@@ -58,7 +58,7 @@ class Backlog:
 
 class Backlogs(Protocol):
     async def backlog(self) -> Backlog:
-        """Counts of the runs that are not over (`queued`, `running`, `waiting`), and of whoever works on them."""
+        """Counts the unfinished runs (`queued`, `running`, `waiting`) and the processes that work on them."""
         ...
 
 
@@ -66,7 +66,7 @@ _marks: ContextVar[Mapping[str, str]] = ContextVar("log_marks", default={})  # n
 
 
 def set_log_context(**log_context: str) -> None:
-    """From here on the lines of this task, and of those that it starts, bear these marks: ids, never text of people."""
+    """Adds ids to every later log line of this task and of the tasks that it starts. Never pass text of people."""
     _marks.set({**_marks.get(), **log_context})
 
 

@@ -1,4 +1,4 @@
-"""The end of a server."""
+"""Closing a server without losing the connections that arrive at the last moment."""
 
 import asyncio
 
@@ -8,18 +8,17 @@ _TURNS_OF_AN_ACCEPT = 5
 
 
 async def shut_down_server(runner: web.BaseRunner) -> None:
-    """As `cleanup`, but whoever comes at the last moment is refused or served and closed."""
+    """Like `runner.cleanup()`, but a connection that arrives meanwhile is either refused, or served and closed."""
     listening = (getattr(site, "_server", None) for site in runner.sites)
     await stop_accepting(*(each for each in listening if isinstance(each, asyncio.Server)))
     await runner.cleanup()
 
 
 async def stop_accepting(*servers: asyncio.Server) -> None:
-    """Whoever came has a transport afterwards, and nobody comes any more; the servers can be closed.
+    """Stops accepting connections and waits until every accepted one has its transport, so that closing is safe.
 
-    asyncio gives a connection its transport some turns of the loop after it has accepted it. Where the server was
-    closed meanwhile that fails, and leaves the connection open with nobody at this end (CPython issue 109564). So
-    accepting stops first.
+    asyncio creates the transport some loop iterations after it accepts a connection. If the server is closed in
+    between, that fails and the connection stays open with no reader (CPython issue 109564).
     """
     loop = asyncio.get_running_loop()
     for server in servers:

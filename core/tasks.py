@@ -1,4 +1,4 @@
-"""Background tasks that are kept alive, and whose errors are logged instead of lost."""
+"""Background tasks whose errors are logged, and blocks of code that a stop request can end."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _running: set[asyncio.Task[object]] = set()
 
 
 def spawn(work: Coroutine[object, object, ResultT], *, name: str) -> asyncio.Task[ResultT]:
-    """Starts the work beside the caller. An error that nobody awaits is logged once with its traceback."""
+    """Starts the work in a task of its own. An error is logged once with its traceback."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(_finished)
@@ -33,11 +33,11 @@ async def cancel(task: asyncio.Task[ResultT]) -> None:
 
 
 class Stopped(Exception):
-    """Somebody asked for the run to stop."""
+    """A person asked for the run to stop."""
 
 
 class StopSwitch:
-    """Turned on once, by whoever hears of the stop. `stoppable` blocks that are entered then, or later, end."""
+    """Ends every `stoppable` block that is active when it is turned on, or that is entered later. Stays on."""
 
     def __init__(self) -> None:
         self._inside: set[Stoppable] = set()
@@ -54,7 +54,7 @@ class StopSwitch:
 
 
 class Stoppable:
-    """Works like `asyncio.timeout`: cancels the own task, and turns that one cancellation into `Stopped`."""
+    """Works like `asyncio.timeout`: cancels the current task and turns that one cancellation into `Stopped`."""
 
     def __init__(self, switch: StopSwitch, inside: "set[Stoppable]") -> None:
         self._switch = switch
@@ -92,7 +92,7 @@ class Stoppable:
 
 
 async def unwrap_exception_group(work: Awaitable[None]) -> None:
-    """Awaits the work; raises the first error out of an ExceptionGroup, as TaskGroups wrap what is raised."""
+    """Awaits the work. If it raises an ExceptionGroup, raises the first exception in the group instead."""
     try:
         await work
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""Which agent works where: for one message, in a thread, in a channel, else the default one."""
+"""Choosing the agent of a run: the one asked for, the thread's, the channel's, or the default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,24 +11,24 @@ from core.domain.threads import Address, Person, Run, Thread
 
 
 class AgentVersions(Protocol):
-    """What agents were like, version by version, and which thread works with which. Raises StorageUnavailable."""
+    """Stores every version of the agents and the agent chosen for each thread. Methods raise StorageUnavailable."""
 
     async def record(self, definition: AgentDefinition) -> AgentVersion:
-        """The version that has this content; a new one, with the agent's next number, where there is none."""
+        """Returns the version with this content, creating it with the agent's next number if there is none."""
         ...
 
     async def version(self, agent_version_id: str) -> AgentVersion | None:
-        """Raises ConfigurationError for one that this release cannot read."""
+        """Returns None if unknown. Raises ConfigurationError if this release cannot read the version."""
         ...
 
     async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
-        """The conversation at the address works with the agent from its next run on; made where there is none."""
+        """Sets the agent for later runs of the conversation at the address, creating the conversation if needed."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """The agents, and who works in which channel by its id. `recorded` are versions by agent and content."""
+    """`by_channel` maps channel ids to agent ids. `recorded` caches versions by agent id and content hash."""
 
     files: AgentFiles
     versions: AgentVersions
@@ -38,17 +38,17 @@ class Roster:
     )
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
-        """All there are now, by name."""
+        """Returns the current definitions by agent id."""
         return await self.files.definitions()
 
     def agent_in(self, channel_id: str, chosen: str | None = None) -> str:
-        """Who works in a thread of the channel: the one chosen there, else the channel's, else the default."""
+        """Returns the id of the agent for a thread: the one chosen there, else the channel's, else the default."""
         return chosen or self.by_channel.get(channel_id) or DEFAULT_AGENT
 
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
-        """The version that the run began with; for a new one, today's of the agent that was asked for.
+        """Returns the version that the run began with; for a new run, the current version of its agent.
 
-        Raises AgentError where there is no such agent any more.
+        Raises AgentError if the agent no longer exists.
         """
         if run.agent_version_id is not None:
             return await self._begun(run.agent_version_id)
@@ -61,9 +61,9 @@ class Roster:
         return version
 
     async def member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
-        """The version that somebody of a team began with, else today's; None where there is no such agent.
+        """Returns the version that a team member began with, else the current one; None if there is no such agent.
 
-        Raises AgentError where the version cannot be had any more.
+        Raises AgentError if the version is no longer available.
         """
         if agent_version_id is not None:
             return await self._begun(agent_version_id)
@@ -90,6 +90,6 @@ class Roster:
 
 
 def unknown_agent_message(name: str, known: Mapping[str, AgentDefinition]) -> str:
-    """What a person is told who named an agent that is not there."""
+    """Returns the answer for a person who named an agent that does not exist."""
     shown = "".join(sign for sign in name if sign.isalnum() or sign in "-_.")[:40] or "of that name"
     return f"There is no agent {shown}. There are: {', '.join(sorted(known))}."

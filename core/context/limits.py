@@ -1,4 +1,4 @@
-"""How much a model may be sent: its window less what is reserved for its answer."""
+"""The context limits of models: the window, and the part of it reserved for the answer."""
 
 import re
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimit:
-    """Tokens that a model takes in at all, and those of them that its answer may need."""
+    """`window`: the model's context window in tokens. `reserved`: the tokens of it kept free for the answer."""
 
     window: int
     reserved: int
 
     @property
     def room(self) -> int:
-        """What a request may hold: system prompt, tools and conversation."""
+        """The tokens left for a request: system prompt, tools and conversation."""
         return max(1, self.window - self.reserved)
 
 
@@ -27,15 +27,15 @@ _FAMILIES = (
     ("gemini", ContextLimit(window=1_000_000, reserved=300_000)),
     ("deepseek", ContextLimit(window=128_000, reserved=28_000)),
 )
-"""The first that is found in the model's name holds; the narrow windows of old models stand before their family."""
+"""The first pattern found in the model's name applies, so old models with small windows precede their family."""
 
 
 ANSWER_SHARE = 3
-"""Where nobody says what an answer needs, it gets a third of the window at most."""
+"""An answer gets at most a third of the window unless the operator sets its size."""
 
 
 def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
-    """What is known for the model by its whole name, else what holds for its family."""
+    """Returns the known limit of the model by its full name, else the limit of its family."""
     if known and (limit := known.get(model)):
         return limit
     name = model.rpartition("/")[2].lower()
@@ -45,7 +45,7 @@ def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = No
 def with_overrides(
     limit: ContextLimit, *, window: int | None = None, reserved: int | None = None
 ) -> ContextLimit:
-    """The limit as the operator has it: a smaller window leaves an answer a third of it, if nothing else is said."""
+    """Applies the operator's window and answer sizes. A given window reserves at most a third for the answer."""
     size = window or limit.window
     if reserved is None:
         reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)

@@ -1,4 +1,4 @@
-"""A stored message as one readable text."""
+"""Stored messages as readable text."""
 
 import json
 
@@ -8,7 +8,7 @@ from core.domain.messages import Message
 
 
 def full_message_text(message: Message) -> str:
-    """All of it: what was said, the calls that were made, and of a tool's result its call and its output."""
+    """Returns the whole message: its text and tool calls, or for a tool result the call and its output."""
     content = message.content.get("content")
     parts = [_result(content) if message.type == "tool" else content_text(content)]
     calls = message.content.get("tool_calls")
@@ -18,7 +18,7 @@ def full_message_text(message: Message) -> str:
 
 
 def content_text(content: JsonValue) -> str:
-    """The text of a message's content, with a word for each picture in it."""
+    """Returns the text of a message's content, with a placeholder for each image."""
     if isinstance(content, list):
         return "\n".join(
             str(part["text"]) if isinstance(part, dict) and "text" in part else "[an image]"
@@ -28,7 +28,7 @@ def content_text(content: JsonValue) -> str:
 
 
 def _result(content: JsonValue) -> str:
-    """The output with its own line ends, which are easier to read than JSON's."""
+    """Returns the call and its output, with real newlines instead of JSON escapes."""
     text = content_text(content)
     try:
         envelope: JsonValue = json.loads(text)

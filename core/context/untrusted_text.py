@@ -1,4 +1,4 @@
-"""Text from outside, made fit to be shown: valid, without hidden characters, and no longer than agreed."""
+"""Untrusted text: cleaned of hidden characters, limited in length, and delimited as data for the model."""
 
 import hashlib
 import re
@@ -6,14 +6,14 @@ import unicodedata
 
 from pydantic import JsonValue
 
-# what is invisible to people but not to a model: controls, joiners and marks of direction, the tag block
+# invisible to people but read by models: control characters, joiners, direction marks, the tag block
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
 )
 
 
 def clean_text(text: str, characters_max: int) -> str:
-    """Without lone surrogates and control characters (line ends and tabs stay), cut with a mark where too long."""
+    """Removes lone surrogates and control characters except newlines and tabs; truncates long text with a note."""
     valid = text[: characters_max + 1].encode("utf-8", "replace").decode("utf-8")
     visible = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", valid.replace("\r\n", "\n"))
     if len(text) <= characters_max:
@@ -22,7 +22,7 @@ def clean_text(text: str, characters_max: int) -> str:
 
 
 def clean_line(text: str, characters_max: int) -> str:
-    """One line for a description or a log, without anything that only a machine would read."""
+    """Returns the text as one line for a description or a log, without invisible characters."""
     valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
     words = " ".join(
         _HIDDEN.sub("", unicodedata.normalize("NFC", valid).replace("\n", " ")).split()
@@ -31,7 +31,7 @@ def clean_line(text: str, characters_max: int) -> str:
 
 
 def clean_json(value: JsonValue) -> JsonValue:
-    """JSON with every text and key valid."""
+    """Replaces lone surrogates in every string and key of a JSON value."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode("utf-8")
@@ -51,7 +51,7 @@ _MARK_CHARACTERS = 10
 
 
 def wrap_untrusted(text: str, *, source: str) -> str:
-    """The text between marks that do not occur in it. The same text gets the same marks, which keeps caches true."""
+    """Puts the text between markers that do not occur in it. Equal texts get equal markers, so caches stay valid."""
     mark = _mark_for(text)
     name = " ".join(re.sub(r'[<>"]', "", source).split())[:_SOURCE_CHARACTERS_MAX]
     return f'<data mark="{mark}" source="{name}">\n{text}\n</data mark="{mark}">'

@@ -1,4 +1,4 @@
-"""Who did what: the entries that outlive the conversations they are about, and the port to them."""
+"""The audit log: who did what. Entries outlive the conversations that they describe."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ AuditAction = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One act of one person. `subject` names what it was done to (tools, an agent, a person); never what was said."""
+    """One action of one person. `subject` names its object (tools, an agent, a person), never the text of a message."""
 
     action: AuditAction
     actor: Person
@@ -38,12 +38,12 @@ class AuditEntry:
 
 
 class AuditLog(Protocol):
-    """Entries are written by the stores, with the acts themselves; `record` is for acts that no store carries out."""
+    """Stores write the entry in the transaction of the action itself; use `record` for actions without a store."""
 
     async def record(self, entry: AuditEntry) -> None: ...
 
     async def newest(
         self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
     ) -> tuple[AuditEntry, ...]:
-        """The newest first; of one workspace where it is named."""
+        """Returns the newest entries first, only those of the workspace if one is given."""
         ...

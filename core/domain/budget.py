@@ -1,4 +1,4 @@
-"""What model calls may cost: limits per run, person, channel and workspace, and whether they hold."""
+"""Budgets for model calls: limits per run, person, channel and workspace, and the check against them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from core.domain.threads import Address, Person, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """None: no limit. Tokens count in and out, cached ones too."""
+    """None means no limit. Tokens are input and output together, including cached ones."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -21,7 +21,7 @@ NO_LIMIT = Limit()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The days are those of UTC."""
+    """The limits of a run and of a UTC day."""
 
     run: Limit = NO_LIMIT
     person_day: Limit = NO_LIMIT
@@ -34,7 +34,7 @@ class Budget:
 
     @property
     def is_in_dollars(self) -> bool:
-        """Whether any of the limits counts dollars, which needs to know what models cost."""
+        """Whether any limit is in US dollars, so that model prices are needed."""
         limits = (self.run, self.person_day, self.channel_day, self.workspace_day)
         return any(limit.usd is not None for limit in limits)
 
@@ -45,7 +45,7 @@ _NOTHING = Usage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What was used: by one run, and since the day began by its requester, in its channel, in its workspace."""
+    """Usage of one run, and usage today of its requester, its channel and its workspace."""
 
     run: Usage = _NOTHING
     person_day: Usage = _NOTHING
@@ -54,28 +54,28 @@ class Spending:
 
 
 class Ledger(Protocol):
-    """What model calls have cost. Rows outlive the thread that they were made for."""
+    """Stores the usage of model calls. Rows outlive the thread that they belong to."""
 
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
-        """What the run has used, and what its requester, channel and workspace have used since then."""
+        """Returns the usage of the run, and the usage since then of its requester, channel and workspace."""
         ...
 
     async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
-        """What the person, the channel and the workspace have used since then, for something beside any run."""
+        """Returns the usage since then of the person, the channel and the workspace, for work outside runs."""
         ...
 
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
     ) -> None:
-        """What models were used for beside any run: their names, and how much. Counts for the days of its budgets."""
+        """Stores usage outside runs, as pairs of model name and usage. It counts against the daily budgets."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars for a million tokens: read anew, read from the provider's cache, written.
+    """US dollars per million tokens: uncached input, cached input, output.
 
-    One that `is_set` by the operator goes before other estimates.
+    With `is_set` the operator gave the price, and it overrides other estimates.
     """
 
     input_per_million_usd: float
@@ -85,11 +85,11 @@ class Price:
 
 
 PriceOf = Callable[[str], Price | None]
-"""The price of a model by its name; None: it is not known."""
+"""Returns the price of a model by its name, or None if it is unknown."""
 
 
 def price_usage(usage: Usage, price: Price | None) -> Usage:
-    """With a cost, marked as an estimate, where the provider told none and the price is known."""
+    """Adds an estimated cost if the provider reported none and the price is known."""
     told = usage.cost_usd - usage.estimated_usd
     if price is None or told > 0 or (usage.cost_usd and not price.is_set):
         return usage
@@ -103,12 +103,12 @@ def price_usage(usage: Usage, price: Price | None) -> Usage:
 
 
 def utc_day_start(now: datetime) -> datetime:
-    """Midnight in UTC."""
+    """Returns the last midnight in UTC."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def exhausted_message(budget: Budget, spending: Spending) -> str | None:
-    """A sentence with the figures for the people in the thread, once a limit is reached."""
+    """Returns a sentence for the people in the thread if a limit is reached, else None."""
     places = (
         (budget.run, spending.run, "This run has used up its budget", ""),
         (budget.person_day, spending.person_day, "Your budget for today is used up", _ANEW),

@@ -4,5 +4,5 @@ import uuid_utils
 
 
 def new_id() -> str:
-    """A fresh UUIDv7 in its canonical text form."""
+    """Returns a new UUIDv7 in its canonical text form."""
     return str(uuid_utils.uuid7())

@@ -1,5 +1,4 @@
-"""Workspaces, and organisations of workspaces, that installed the bot themselves, each with a token of its own, sealed
-before it comes here."""
+"""Workspaces and organisations that installed the bot, each with its own sealed token."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,8 +9,8 @@ from core.domain.threads import Person
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """`workspace_id` names whose it is, a workspace or an organisation. `sealed_token` is encrypted; `facts` are what
-    the platform said of the bot there, and no secret."""
+    """`workspace_id` is the id of a workspace or an organisation. `sealed_token` is encrypted; `facts` describe the bot
+    there and hold no secrets."""
 
     platform: str
     workspace_id: str
@@ -20,30 +19,30 @@ class Installation:
 
 
 class Installations(Protocol):
-    """One installation per workspace. Joining and leaving stand in the audit log."""
+    """One installation per workspace. Every join and leave is recorded in the audit log."""
 
     async def save(self, installation: Installation, *, by: Person) -> None:
-        """Takes the place of an older one of the workspace."""
+        """Stores the installation, replacing an older one of the workspace."""
         ...
 
     async def reseal(self, old: Installation, sealed_token: str) -> bool:
-        """Another token for the same installation. False, and nothing done: it is not as it was in `old` any more."""
+        """Replaces the sealed token. Returns False if the stored installation no longer equals `old`."""
         ...
 
     async def find(self, platform: str, workspace_id: str) -> Installation | None:
-        """The workspace's own, else that of the organisation that it has joined with."""
+        """Returns the workspace's own installation, else the one of the organisation through which it joined."""
         ...
 
     async def join(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
-        """The organisation's installation serves the workspace where it has none of its own. False, and nothing done:
-        the organisation has not installed the bot."""
+        """Lets the organisation's installation serve the workspace unless it has its own. Returns False if the
+        organisation has not installed the bot."""
         ...
 
     async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
-        """Whether the workspace has had a conversation in the channel."""
+        """Returns whether the workspace has had a conversation in the channel."""
         ...
 
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
-        """Deletes the installation, if there is one, an organisation's with the joining of its workspaces; answers the
-        runs of all of them that are not over."""
+        """Deletes the installation, and for an organisation the joins of its workspaces. Returns the ids of their
+        unfinished runs."""
         ...

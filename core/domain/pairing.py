@@ -1,4 +1,4 @@
-"""People whom an admin let in by a code that they were given in a direct message."""
+"""Pairing: an admin admits a person by the code that the bot sent to that person in a direct message."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from core.domain.threads import Address, Person
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingRequest:
-    """Somebody who waits to be let in. The code itself is known to that person alone, here is its hash."""
+    """A person who waits for admission. Only that person knows the code; this holds its hash."""
 
     platform: str
     workspace_id: str
@@ -20,26 +20,26 @@ class PairingRequest:
 
 
 class Pairings(Protocol):
-    """A pairing holds for one person in one workspace. Each change is in the audit log, too."""
+    """A pairing is valid for one person in one workspace. Every change is recorded in the audit log."""
 
     async def is_paired(self, platform: str, workspace_id: str, person_id: str) -> bool: ...
 
     async def ask(self, request: PairingRequest, *, open_max: int) -> bool:
-        """Stores the request. False: the person has one that holds still or is paired, or `open_max` people wait."""
+        """Stores the request. Returns False if the person is paired or already waits, or if `open_max` people wait."""
         ...
 
     async def pair(
         self, code_hash: str, *, workspace_id: str, at: Address, by: Person
     ) -> Person | None:
-        """Lets the person with that code into `workspace_id` of the address's platform; None: no code that holds."""
+        """Admits the person with that code to the workspace. Returns None if the code is not valid."""
         ...
 
     async def unpair(
         self, name: str, *, workspace_id: str, at: Address, by: Person
     ) -> Person | None:
-        """Takes the pairing of the person with that id or, where only one has it, that name; None: nobody."""
+        """Removes the pairing of the person with that id, or that unique name. Returns None if no one matches."""
         ...
 
     async def paired(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
-        """Everybody who is paired there, by name."""
+        """Returns the paired people of the workspace, sorted by name."""
         ...

@@ -1,4 +1,4 @@
-"""What is remembered of a thread's sandbox, so that any process can find, stop and restore it."""
+"""Records of the threads' sandboxes, so that any process can find, stop and restore them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ class SandboxRecord:
 
 
 class SandboxRecords(Protocol):
-    """One record a thread and provider. Raises StorageUnavailable."""
+    """One record per thread and provider. Methods raise StorageUnavailable."""
 
     async def find(self, provider: str, thread_id: str) -> SandboxRecord | None: ...
 
     async def replace(self, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
-        """Stores the record where the stored one is still the expected one (None: there is none), whenever that was
-        last used; False where another process was quicker."""
+        """Stores the record if the stored one still equals `expected` (None: no record), ignoring `last_used_at`. Returns False
+        if another process changed it first."""
         ...
 
     async def remove(self, provider: str, thread_id: str) -> None:
-        """Succeeds where there is none."""
+        """Succeeds if there is no record."""
         ...
 
     async def of_provider(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
-        """Those that were not used since, longest unused first."""
+        """Returns the records unused since that time, the longest unused first."""
         ...

@@ -1,11 +1,11 @@
-"""How a run goes."""
+"""Settings of the agent loop."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPolicy:
-    """`xml_calls_max` 0 means no limit; it counts for text dialects only."""
+    """`xml_calls_max` applies to text dialects only; 0 means no limit."""
 
     turns_max: int = 100
     continuations_max: int = 25
