@@ -29,8 +29,10 @@ class SandboxRecords(Protocol):
     async def find(self, provider: str, thread_id: str) -> SandboxRecord | None: ...
 
     async def replace(self, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
-        """Stores the record if the stored one still equals `expected` (None: no record), ignoring `last_used_at`. Returns False
-        if another process changed it first."""
+        """Stores the record if the stored one still equals `expected` (None: no record), ignoring `last_used_at`.
+
+        Returns False if another process changed it first.
+        """
         ...
 
     async def remove(self, provider: str, thread_id: str) -> None:
