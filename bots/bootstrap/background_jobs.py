@@ -24,7 +24,7 @@ class HeartbeatStore(Protocol):
 
 
 class OrphanedRunStore(Protocol):
-    async def recoverable(self) -> tuple[str, ...]: ...
+    async def claimable_runs(self) -> tuple[str, ...]: ...
 
 
 class EventStore(Protocol):
@@ -52,7 +52,7 @@ async def requeue_orphaned_runs(store: OrphanedRunStore, queue: RunQueue) -> Non
     """Queues runs again whose worker died, if no worker process is there to notice them."""
 
     async def requeue() -> None:
-        for run_id in await store.recoverable():
+        for run_id in await store.claimable_runs():
             await queue.put(run_id)
 
     await _repeat(requeue, ORPHAN_INTERVAL_SECONDS, "orphaned runs were not looked up")

@@ -134,7 +134,7 @@ class McpSessions:
         with suppress(OSError):
             (self.folder / name).unlink()
 
-    def _names(self) -> list[str]:
+    def _session_names(self) -> list[str]:
         try:
             names = [path.name for path in self.folder.iterdir()]
         except OSError:

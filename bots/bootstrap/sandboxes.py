@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bots.observability.logs import add_log_secrets
@@ -15,13 +16,14 @@ from core.domain.sandbox_records import SandboxRecords
 from core.ports import SandboxProvider
 from core.prompt.system_prompt import system_prompt
 from core.web_access.guard import AddressGuard
-from sandbox.docker.cli import DockerCommands
-from sandbox.docker.provider import DockerSandboxProvider
 from sandbox.lifecycle import LifecyclePolicy
 from sandbox.local.egress_policy import EgressConfig, EgressPolicy, parse_egress_policy
-from sandbox.local.provider import LocalSandboxProvider
 from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
-from sandbox.unsafe_process import UnsafeProcessProvider
+
+# each provider is imported only if the settings choose it: together they cost 0.2 s
+if TYPE_CHECKING:
+    from sandbox.docker.provider import DockerSandboxProvider
+    from sandbox.local.provider import LocalSandboxProvider
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
 IN_SANDBOX = (
@@ -68,6 +70,8 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
+            from sandbox.local.provider import LocalSandboxProvider
+
             egress = _build_egress(settings)
             jails = LocalSandboxProvider(folder, egress=egress, patience=_idle_limits(settings))
             tried = await jails.probe()
@@ -78,6 +82,8 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
             return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
         case "unsafe-process":
+            from sandbox.unsafe_process import UnsafeProcessProvider
+
             warning = (
                 "THE SANDBOX IS OFF: commands of the model run as plain processes of this machine, "
                 "with all rights of this user. Use this for trying things out only."
@@ -96,7 +102,7 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             return await _docker(settings)
 
 
-def _local(jails: LocalSandboxProvider, policy: EgressPolicy) -> SandboxDeps:
+def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
     text = IN_SANDBOX.format(network=_proxy_text(policy))
     if not jails.browser_lack:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
@@ -118,8 +124,11 @@ async def _docker(settings: Settings) -> SandboxDeps:
     return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
 
 
-def build_docker_sandboxes(settings: Settings) -> DockerSandboxProvider:
+def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
     """Builds the provider `docker` without starting anything."""
+    from sandbox.docker.cli import DockerCommands
+    from sandbox.docker.provider import DockerSandboxProvider
+
     plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
     return DockerSandboxProvider(plan, folder, patience=_idle_limits(settings))
@@ -147,7 +156,7 @@ def _proxy_text(policy: EgressPolicy) -> str:
 async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     """Keeps the provider even if Modal does not answer now, because it may answer when the first sandbox starts."""
     from sandbox.modal.provider import (
-        ModalSandboxProvider,  # imported only if it is used: it costs 0.5 s
+        ModalSandboxProvider,
     )
 
     provider = ModalSandboxProvider(build_modal_plan(settings), records)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 from urllib.parse import urlsplit
 
 from bots.bootstrap.mcp import load_mcp_server_configs
@@ -23,7 +23,9 @@ from core.domain.errors import ConfigurationError, ModelError
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.mcp.settings import McpServerConfig
-from sandbox.local.probe import ProbeResult
+
+if TYPE_CHECKING:
+    from sandbox.local.probe import ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +365,7 @@ async def _check_modal(settings: Settings) -> Finding:
     return _probe_finding(result, f"modal: the token opens the app {settings.modal_app}.")
 
 
-def _probe_finding(result: ProbeResult, good: str) -> Finding:
+def _probe_finding(result: "ProbeResult", good: str) -> Finding:
     if result.ok:
         return Finding("ok", "sandbox", good)
     return Finding("fail", "sandbox", result.reason, result.remedy)
