@@ -1,4 +1,4 @@
-"""What runs are executed with: everything that all runs of a process share."""
+"""The dependencies that all runs of a process share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from core.tools.tool import Tool, Toolbox
 from core.web_access.services import WebServices
 
 MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
-"""The tools of these tool servers, by the servers' names, that can be had just now; None: of all."""
+"""Returns the tools that the named tool servers offer now; None means all servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

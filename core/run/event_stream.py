@@ -1,4 +1,4 @@
-"""A run's events from any place on: the stored ones, then the live ones, each once and in order."""
+"""Streaming a run's events from any cursor: the stored ones, then the live ones, each once and in order."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from core.stores import Conversations
 from core.tasks import cancel, spawn
 
 RECHECK_SECONDS = 5.0
-"""After that much silence the store is read again: a bus may lose events, and some runs end without a word on it."""
+"""After this much silence the store is read again, because the bus may lose events."""
 AHEAD_MAX = 8
 
 
@@ -23,10 +23,10 @@ async def follow(
     bus: EventBus,
     recheck_seconds: float = RECHECK_SECONDS,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Yields everything after the cursor up to the terminal event, and then ends.
+    """Yields every event after the cursor up to and including the terminal event.
 
-    Ends without one where the run is unknown, or over with its events deleted. Chunks come only while they are new;
-    one that lies before an event already yielded is dropped. Close the generator when you leave it early.
+    Ends without a terminal event if the run is unknown, or finished with its events deleted. Chunks are yielded only
+    while live; late ones are dropped. Close the generator if you leave it early.
     """
     last = after or Cursor(0, 0)
     while True:
@@ -49,9 +49,9 @@ async def _heard(
     arriving: "_Arriving",
     silence_seconds: float,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Stored events, then live ones, which may repeat them; after silence the store again.
+    """Yields stored events, then live ones, which may repeat them. Reads the store again after silence.
 
-    Ends when the bus ends, or when the run is over and all that is stored was told.
+    Ends when the bus ends, or when the run is over and every stored event was yielded.
     """
     while not arriving.has_ended:
         is_over = await _is_over(run_id, conversations)
@@ -70,22 +70,22 @@ async def _heard(
 
 
 def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
-    """Whether something may lie between them: the bus did not take it, or a reader came later than it."""
+    """Whether events may be missing in between: lost by the bus, or published before the reader subscribed."""
     if following.attempt > last.attempt:
         return (last, following) != (Cursor(0, 0), Cursor(1, 1))
     return following > Cursor(last.attempt, last.n + 1)
 
 
 async def _is_over(run_id: str, conversations: Conversations) -> bool:
-    """Asked before the events are read: those of a run that is over by then are all there."""
+    """Call before reading the events: if the run is over by then, all of them are stored."""
     run = await conversations.run(run_id)
     return run is None or run.status not in ("queued", "running", "waiting")
 
 
 class _Arriving:
-    """Waits for the next live event without losing it where the wait is given up.
+    """Waits for the next live event without losing it if the wait times out.
 
-    One task reads ahead, a little: a task for each event would cost more than all that is done with it.
+    One task reads a little ahead, because a task per event would cost more than handling the event.
     """
 
     def __init__(self, live: AsyncIterator[RunEvent]) -> None:

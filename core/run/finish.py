@@ -1,4 +1,4 @@
-"""What a run's end means: for the store, and for the thread that its reply goes to."""
+"""The end of a run: its stored result, its deliveries, and giving up on a run that keeps killing its workers."""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ DRAWING_TOOL = "image_edit_or_generate"
 
 
 def build_run_result(terminal: Terminal) -> RunResult:
-    """What the terminal event means for the store and the outbox."""
+    """Returns the result that the terminal event stands for, with the deliveries for the outbox."""
     if isinstance(terminal, RunFailed):
         return RunResult(status="failed", finish_reason=None, error=terminal.public_message)
     return RunResult(
@@ -32,7 +32,7 @@ def build_run_result(terminal: Terminal) -> RunResult:
 
 
 def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
-    """People get the pictures that were drawn for them, whether the reply names them or not."""
+    """Attaches every drawn picture to the reply, whether the model named it or not."""
     reply = ended.reply
     if reply is None:
         return ended
@@ -47,7 +47,7 @@ def _picture(record: ToolCallRecord) -> str:
 
 
 def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
-    """The messages and files that a reply leaves to deliver; links are written under the text."""
+    """Returns the messages and files that the reply delivers; links are written under the text."""
     links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
     paths = [one for one in reply.attachments if one not in links]
     text = "\n".join([reply.text, *links]).strip()
@@ -64,7 +64,7 @@ def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
 log = logging.getLogger(__name__)
 
 WORKER_DEATHS_MAX = 5
-"""So many workers may die over a run in a row; the next one ends it."""
+"""A run that has killed more workers in a row than this is failed."""
 STOPPED_AT_THE_SAME_PLACE = (
     "The work stopped several times at the same place; it is not tried again by itself. "
     "Retry starts it once more: asking for smaller steps may help."
@@ -74,7 +74,7 @@ STOPPED_AT_THE_SAME_PLACE = (
 async def fail_poison_run(
     lease: Lease, run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder
 ) -> None:
-    """Raises AgentError for a run that too many workers have died over, with its history whole and nothing tried."""
+    """Raises AgentError if too many workers in a row died during the run, after repairing its history."""
     if not lease.deaths:
         return
     log.warning(
@@ -85,7 +85,9 @@ async def fail_poison_run(
     )
     if lease.deaths <= WORKER_DEATHS_MAX:
         return
-    if lease.deaths == WORKER_DEATHS_MAX + 1:  # where even this kills, the next one does without
+    if (
+        lease.deaths == WORKER_DEATHS_MAX + 1
+    ):  # if even the repair kills the worker, the next one skips it
         await _make_whole(run, thread, engine, recorder)
     raise AgentError(
         STOPPED_AT_THE_SAME_PLACE,
@@ -94,7 +96,7 @@ async def fail_poison_run(
 
 
 async def _make_whole(run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder) -> None:
-    """Gives every call its result, for whatever is asked next in the thread, and runs none."""
+    """Gives every call a result without running any, so that the thread can go on."""
     repair = RepairContext(
         dialect=await dialect_for_run(run, thread, engine),
         toolbox=Toolbox({}),

@@ -1,4 +1,4 @@
-"""Making a history whole that a crash cut off in the middle of a turn: every call gets its result, none runs twice."""
+"""Repairing a history that a crash cut off in mid-turn: every tool call gets a result, and none runs twice."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ NEVER_STARTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairedHistory:
-    """`ended` is what the run ends with, or what it is suspended for; None: it goes on."""
+    """The added messages. `ended`: the end of the run, or the approval that it waits for; None: it goes on."""
 
     messages: tuple[Message, ...] = ()
     ended: RunFinished | Approval | None = None
@@ -49,7 +49,7 @@ class RepairedHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairContext:
-    """What mending needs of the run. With `runs_calls` False no call is run, not even one that may run twice."""
+    """What a repair needs of the run. With `runs_calls` False no call is run, not even an idempotent one."""
 
     dialect: Dialect
     toolbox: Toolbox
@@ -63,9 +63,9 @@ class RepairContext:
 async def repair_history(
     history: Sequence[Message], records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> RepairedHistory:
-    """Emits what the last attempt could not, and answers it. Calls that are idempotent run again.
+    """Emits and returns the messages that the last attempt could not. Idempotent calls run again.
 
-    Raises ApprovalExpired, with the history whole, where nobody answered in time.
+    Raises ApprovalExpired, after the repair, if no one answered the approval in time.
     """
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
@@ -105,8 +105,8 @@ def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> 
 
 
 def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
-    """Ends what former attempts had begun to tell and did not end, so that turns stay in pairs for whoever listens.
-    One that has calls is opened anew where they are answered."""
+    """Emits the missing end of each turn that earlier attempts started, so that readers see starts and ends in pairs.
+    A turn with calls is started again when they are answered."""
     is_open: list[str] = []
     for one in events:
         if isinstance(one.event, TurnStarted):
@@ -118,7 +118,7 @@ def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
 
 
 def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
-    """Whether the program ended before people could be asked for the call. One that fits no more is refused instead."""
+    """Whether the program ended before people were asked about the call. A call that is no longer valid is refused."""
     if (
         record.state != "awaiting"
         or is_about_turn(repair.answer, record.turn_id)
@@ -135,13 +135,13 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
 def _keep(
     records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext
 ) -> None:
-    """What became of the other calls of the turn, for the next attempt to tell."""
+    """Records the results of the turn's other calls, so that the next attempt can report them."""
     for record, outcome in zip(records, outcomes, strict=True):
         repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
 
 
 def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
-    """The turn ends here for now: its results follow, all at once, when people have answered."""
+    """Ends the turn for now; all of its results follow once people have answered."""
     turn_id = unasked[0].turn_id
     prepared = [prepare(record.name, record.arguments, repair.toolbox) for record in unasked]
     repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
@@ -155,7 +155,7 @@ def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Appr
 def _assistant_again(
     assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> Message:
-    """The message that the crash lost, made from its calls; the text beside them is gone."""
+    """Rebuilds the lost assistant message from its recorded calls; its text is gone."""
     calls = [_call_of(record) for record in records]
     text = "" if repair.dialect.name == "native" else _written(calls)
     content = repair.dialect.assistant_content(text, calls)
@@ -176,7 +176,7 @@ def _results(
 def _unanswered(
     history: Sequence[Message], records: Sequence[ToolCallRecord]
 ) -> dict[str, list[ToolCallRecord]]:
-    """Assistant message id to the calls on record, for each whose results are missing."""
+    """Returns the recorded calls by assistant message id, for each message whose results are missing."""
     answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     missing: dict[str, list[ToolCallRecord]] = {}
     for assistant_id, group in groupby(records, key=lambda record: record.assistant_message_id):
@@ -203,7 +203,7 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
     try:
         prepared = prepare(record.name, record.arguments, repair.toolbox)
     except ToolError as error:
-        # one that had begun had its tool then, as that of a server which is not ready now
+        # a started call had its tool then; its server may not be ready now
         return failed_outcome(
             call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}"
         )
@@ -217,7 +217,7 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
 async def _after_answer(
     record: ToolCallRecord, call: ToolCall, prepared: Prepared, repair: RepairContext
 ) -> CallOutcome:
-    """Runs what people have allowed, on record as begun, so that a crash does not repeat it."""
+    """Runs an approved call. It is recorded as started first, so that a crash does not repeat it."""
     why_not = refusal_reason(repair.answer, record.turn_id)
     if why_not is not None:
         return failed_outcome(call, why_not)
@@ -240,7 +240,7 @@ def _call_of(record: ToolCallRecord) -> ToolCall:
 
 
 def _written(calls: Sequence[ToolCall]) -> str:
-    """Calls of a text dialect as the model wrote them."""
+    """Returns the calls of a text dialect as the model wrote them."""
     raw = "\n".join(call.raw for call in calls)
     is_bare = raw.lstrip().startswith("<invoke")
     return f"<function_calls>\n{raw}\n</function_calls>" if is_bare else raw

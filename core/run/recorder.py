@@ -1,4 +1,4 @@
-"""The one ordered writer of a run: stores what happens in as few transactions as it can, then publishes it in order."""
+"""The single ordered writer of a run: stores its events in few transactions, then publishes them in order."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,10 +32,10 @@ from core.stores import NOTHING_NEW, JournalEntry, RunJournal, RunResult, UsageE
 from core.tasks import spawn
 
 Charge = Callable[[UsageEntry], UsageEntry]
-"""Puts a price on what a call has used, where it has none."""
+"""Adds a price to a usage entry that has none."""
 
 FLUSH_SECONDS = 0.1
-"""How long text may wait to be published: at most ten batches a second reach the bus."""
+"""The longest time that text waits for publication, so that at most ten batches a second reach the bus."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Pending:
     agent: AgentVersion | None = None
 
     def before(self, later: "_Pending") -> "_Pending":
-        """This, and then what came later."""
+        """Returns this batch followed by the later one."""
         return _Pending(
             self.emitted + later.emitted,
             self.started + later.started,
@@ -69,7 +69,7 @@ class _Pending:
 
 
 class RunRecorder:
-    """Implements `core.loop.calls.RunLog` over a journal and a bus. A failed write keeps its entries for the next."""
+    """Implements `core.loop.calls.RunLog` with a journal and a bus. Entries of a failed write are kept for the next."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RunRecorder:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
 
     def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
-        """What is recorded from now on bears the agent's name and version; with `is_new` the run does, too."""
+        """Marks later records with the agent's id and version; with `is_new` also the run itself."""
         self._agent = agent
         if is_new:
             self._pending.agent = agent
@@ -117,28 +117,28 @@ class RunRecorder:
         self._pending.usage.append(self._charge(entry))
 
     def take(self, input_ids: list[str]) -> None:
-        """Marks the inputs as held by the messages that are emitted with them."""
+        """Marks the inputs as taken up by the messages that are emitted with them."""
         self._pending.taken_input_ids.extend(input_ids)
 
     def bind_sandbox(self, sandbox_id: str) -> None:
         self._pending.sandbox_id = sandbox_id
 
     async def commit(self) -> None:
-        """A cancelled caller leaves the transaction to finish."""
+        """Stores and publishes everything pending. The transaction finishes even if the caller is cancelled."""
         await asyncio.shield(spawn(self._flush(), name="flush the run log"))
 
     async def inputs(self) -> tuple[ThreadInput, ...]:
-        """What waits for the run. Everything so far is stored in the same transaction, since a turn ends with both."""
+        """Returns the inputs that wait for the run, and stores everything pending in the same transaction."""
         return await asyncio.shield(
             spawn(self._flush(reads_inputs=True), name="read the inputs of the run")
         )
 
     async def suspend(self, approval: Approval) -> None:
-        """Stores everything so far with the question, and gives the run back until people have answered."""
+        """Stores everything pending with the approval request, and releases the run until people answer."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> bool:
-        """Ends the run with all that is pending in one transaction. False: an input waits, the run goes on."""
+        """Ends the run and stores everything pending. Returns False, and the run goes on, if an input waits."""
         return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
 
     async def _finish(self, terminal: Terminal, ending: RunResult) -> bool:
@@ -157,7 +157,7 @@ class RunRecorder:
         return True
 
     async def _suspend(self, approval: Approval) -> None:
-        """Whoever hears that the run waits must find the question, so both are stored before that is published."""
+        """Stores the request before publishing it, so that every reader of the event finds the question."""
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
@@ -170,7 +170,7 @@ class RunRecorder:
         await self._bus.publish(events)
 
     async def _flush_chunks(self) -> None:
-        """Chunks are published before the transaction that ends the run, so that nothing follows the terminal event."""
+        """Publishes pending chunks first, so that nothing follows the terminal event."""
         if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
             await self._flush()
 
@@ -246,7 +246,7 @@ class RunRecorder:
 
 
 def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
-    """Adjacent pieces of text become one chunk."""
+    """Joins adjacent pieces of text into one chunk."""
     whole: list[_Emitted] = []
     texts: list[str] = []
     for one in emitted:
@@ -269,13 +269,13 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
     if len(texts) > 1:
         last = whole[-1]
         if isinstance(last.event, TextStreamed | ThinkingStreamed):
-            # written out: `replace` costs more than all else that is done with a piece
+            # written out because `replace` costs more than the rest of the work on a chunk
             joined = type(last.event)(text="".join(texts), sequence=last.event.sequence)
             whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
 
 
 def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
-    """The chunk in its place of the turn."""
+    """Returns the chunk with its sequence number within the turn."""
     if chunk.sequence == sequence:
         return chunk
     if isinstance(chunk, TextStreamed | ThinkingStreamed):

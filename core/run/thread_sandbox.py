@@ -1,4 +1,4 @@
-"""A run's hold on its sandbox: started at the first need, told to people when it takes long, replaced when lost."""
+"""The sandbox of a run's thread: started on first use, announced if the start is slow, replaced if lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ INTERRUPT_SECONDS = 2.0
 
 
 class ThreadSandbox:
-    """One run's way to the thread's sandbox. Concurrent first calls start it once."""
+    """Gives one run access to the sandbox of its thread. Concurrent first calls start it once."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ThreadSandbox:
         bind: Callable[[str], None],
         figures: RunMetrics = NO_METRICS,
     ) -> None:
-        """`bind` is told the sandbox's id (to callers it is the thread's) when it is opened for the first time."""
+        """`bind` is called with the sandbox's id, which equals the thread's, when it is first opened."""
         self._provider = provider
         self._thread_id = thread_id
         self._fence = fence
@@ -38,7 +38,7 @@ class ThreadSandbox:
         self._was_used = False
 
     async def sandbox(self) -> Sandbox:
-        """The running sandbox; a provider answers at once for one that runs. Raises SandboxUnavailable."""
+        """Returns the running sandbox, starting it if needed. Raises SandboxUnavailable."""
         if self._provider is None:
             raise SandboxUnavailable(
                 "There is no sandbox on this machine, so commands and files are off."
@@ -60,12 +60,12 @@ class ThreadSandbox:
         return await opening
 
     def rest(self) -> None:
-        """The run has ended, as far as this worker goes: what it left in the sandbox may be saved."""
+        """Lets the provider save the files, because this worker is done with the run."""
         if self._was_used and self._provider is not None:
             self._provider.rest(self._thread_id)
 
     async def interrupt(self) -> None:
-        """Kills what runs in the sandbox, if this run has used one. Never raises and never hangs."""
+        """Kills the commands in the sandbox if this run has used it. Never raises or hangs."""
         if not self._was_used or self._provider is None:
             return
         try:

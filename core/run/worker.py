@@ -1,4 +1,4 @@
-"""A worker: takes runs off the queue, executes many at once, and finds those that were lost or left behind."""
+"""A worker: executes many queued runs at once, and recovers runs that were lost or abandoned."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ HEARTBEAT_SECONDS = 1.0
 SWEEP_SECONDS = 1.0
 RUNS_AT_ONCE_MAX = 200
 AILING_SECONDS = 4.0
-"""Without a heartbeat for so long others take its runs away."""
+"""After this time without a heartbeat other workers take over its runs."""
 
 
 class Worker:
-    """Runs until it is closed. A run that is under way then is handed back, and goes on elsewhere or later."""
+    """Works until it is closed. Unfinished runs are then handed back and continue elsewhere or later."""
 
     def __init__(
         self, engine: RunDeps, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
@@ -39,9 +39,9 @@ class Worker:
         ]
 
     async def close(self, *, drain_seconds: float = 0.0) -> None:
-        """Hands every run back: at the end of its turn, or where that takes longer, in the middle of it.
+        """Hands every run back at the end of its turn, or in mid-turn once `drain_seconds` are over.
 
-        Answers when all have let go, others know of them, and what they used outside is closed.
+        Returns when all runs have stopped and are queued again, and connections to web services are closed.
         """
         for chore in self._chores[1:]:
             await cancel(chore)
@@ -60,11 +60,11 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a new run would have to wait."""
+        """Whether a new run has to wait for a free slot."""
         return self._slots.locked()
 
     def ailment(self) -> str:
-        """What keeps it from taking up runs, as a sentence; empty: nothing does."""
+        """Returns a sentence that says why no runs are taken up, or an empty string if the worker is healthy."""
         if not self._chores or any(chore.done() for chore in self._chores):
             return "It takes up no runs."
         if time.monotonic() - self._beat_at >= AILING_SECONDS:
@@ -111,7 +111,7 @@ class Worker:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _let_go(self) -> None:
-        """A claim whose answer was lost, or a run that broke before its end, is held here and executed by nobody."""
+        """Releases leases whose runs this worker does not execute, as after a claim whose reply was lost."""
         for lease in await self._engine.claims.held(self._engine.worker_id):
             if lease.run_id not in self._runs:
                 log.warning("run %s is held here and not executed: it is given back", lease.run_id)
