@@ -1,4 +1,4 @@
-"""The Slack app: Bolt over Socket Mode or signed HTTP requests, with everything stored before it is acknowledged."""
+"""The Slack app: receives events over Socket Mode or HTTP and stores them before it acknowledges them."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,14 +28,17 @@ log = logging.getLogger(__name__)
 
 
 OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
-"""Told the platform and the workspace."""
+"""Called with the platform and the workspace id."""
 
 
 class SlackApp:
-    """One workspace, whose token is set, or all that installed the app, whose tokens `tokens` knows. Without `receive`
-    it only speaks (a worker); with `app_token` it listens by Socket Mode, with `signing_secret` at its HTTP routes.
-    `groups`: the user groups whose members it has to know. `on_uninstall`: told of a workspace that took the bot away.
-    `past`: where it stands how far channels were heard; with it, what was said while nobody listened is read."""
+    """Serves one workspace (with `bot_token`) or every workspace that installed the app (with `tokens`).
+
+    `receive` handles what people do; without it the app only posts, as a worker does. With `app_token` events arrive
+    over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
+    `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
+    that were missed while the app was offline are backfilled.
+    """
 
     def __init__(
         self,
@@ -90,17 +93,17 @@ class SlackApp:
 
     @property
     def identity(self) -> Identity:
-        """Who the bot is where one token is set. Raises RuntimeError before `start`."""
+        """The identity of the bot if one token is configured. Raises RuntimeError before `start`."""
         return self._client.identity
 
     async def is_connected(self) -> bool:
-        """Whether Slack's events arrive just now; over HTTP nobody can tell, so they do."""
+        """Whether Slack can deliver events now. Always true in HTTP mode, which has no connection."""
         if not self._app_token:
             return True
         return self._socket is not None and await self._socket.is_connected()
 
     async def start(self) -> None:
-        """Checks the tokens, then listens. Raises ConfigurationError with the remedy."""
+        """Checks the tokens, then receives events. Raises ConfigurationError with the remedy."""
         await self.sign_in()
         try:
             if self._workspace.event_handler is not None:
@@ -114,7 +117,7 @@ class SlackApp:
             log.info("slack: connected for the workspaces that have installed the bot")
 
     async def sign_in(self) -> None:
-        """Checks the token, and listens to nothing: for a process that only reads files and threads."""
+        """Checks the token without receiving events, for a process that only reads files and threads."""
         if not self._client.bot_token:
             self._client.open_session()
             return
@@ -142,13 +145,13 @@ class SlackApp:
             self._backfill.on_connection_state(is_connected=is_connected)
 
     async def _handle_uninstall(self, team_id: str) -> None:
-        """The workspace took the bot away: its runs end, and its token with them."""
+        """Ends the runs of a workspace that removed the app, and forgets its token."""
         if self._on_uninstall is not None:
             await self._on_uninstall("slack", team_id)
         await self._workspaces.remove(team_id)
 
     async def close(self) -> None:
-        """Stops listening, waits for what is under way, and closes every connection."""
+        """Stops receiving events, waits for those in progress, and closes every connection."""
         if self._http:
             self._http.stop()
         if self._socket:
@@ -162,7 +165,7 @@ class SlackApp:
         await self._client.close()
 
     def http_routes(self) -> Sequence[web.RouteDef]:
-        """The routes for the program's HTTP server: of HTTP mode with a signing secret, and of installing."""
+        """Returns the routes for the HTTP server: events (with a signing secret) and installation."""
         events = [web.post(EVENTS_PATH, self._http.handle)] if self._http else []
         return [*events, *(self._install.routes() if self._install else ())]
 

@@ -1,4 +1,4 @@
-"""Slack as a chat surface: posts, edits, uploads, finds, reacts and shows the agent as busy."""
+"""The ChatSurface of one Slack workspace: posts, edits, uploads, reactions and the busy status."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -25,7 +25,7 @@ FIND = Failpoint("slack.find")
 
 
 class SlackSurface:
-    """ChatSurface and ChatPresence of one workspace. A message id is Slack's `ts`."""
+    """ChatSurface and ChatPresence of one workspace. Message ids are Slack's `ts`."""
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
@@ -65,7 +65,7 @@ class SlackSurface:
                 precondition=precondition,
             )
         if not (ts := get_text(answer, "ts")):
-            raise SurfaceUnclear("Slack did not name the message it posted")
+            raise SurfaceUnclear("Slack's answer has no ts of the posted message")
         return ts
 
     async def edit(

@@ -1,4 +1,4 @@
-"""The workspaces that one app serves: for each a client with its own token, and what hangs on it."""
+"""The workspaces that the app serves, each with a client that has its own token."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ from core.domain.threads import Address, ChatMessage, IncomingFile
 from core.ports import OutgoingFile, Precondition, Reaction
 
 TOKEN_RECHECK_SECONDS = 30.0
-"""So long a process may go on with a token that another one has changed or taken away."""
+"""How long a process may use a token that another process has replaced or deleted."""
 FOREIGN_CHANNEL_CODE = "channel_not_found"
 IDLE_SECONDS = 3600.0
-"""A workspace from which nothing came for so long is let go of: with its connections, and with who is who there."""
+"""Closes the client of a workspace, with its caches, after this long without an event or call."""
 _KNOWN_CHANNELS_MAX = 5000
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """One workspace. `looked_at`: when its token was last read; None for one that is set. `installed_by`: the workspace
-    itself, or its organisation, whose token serves it; then `channels` are those that are known to be its own."""
+    """One workspace with its client and adapters.
+
+    `token_read_at` is the monotonic time at which the token was last read, None for a configured token. `installed_by`
+    is the id of the workspace, or of the organisation whose token serves it. `known_channel_ids` caches the channels
+    that belong to this workspace, which is checked only for an organisation's token.
+    """
 
     client: SlackClient
     surface: SlackSurface
@@ -52,9 +56,9 @@ class Workspace:
 
 
 class Workspaces:
-    """`new_client` and `new_doorway` make what a workspace needs; `tokens` is None where one token is set.
+    """Finds workspaces by id and creates their clients. `tokens` is None if a single token is configured.
 
-    A look for one workspace's token may take as long as Slack needs to renew it, and holds up no other workspace.
+    Looking up a token may wait for Slack to refresh it. Lookups of different workspaces do not wait for each other.
     """
 
     def __init__(
@@ -67,32 +71,32 @@ class Workspaces:
     ) -> None:
         self._tokens = tokens
         self._new_client = new_client
-        self._new_doorway = new_event_handler
+        self._new_event_handler = new_event_handler
         self._idle_seconds = idle_seconds
         self._workspaces: dict[str, Workspace] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
-        """What hangs on the client."""
+        """Builds the adapters that use the client."""
         return Workspace(
             client=client,
             surface=SlackSurface(client),
             files=SlackFiles(client),
             thread_history=SlackThreadHistory(client),
-            event_handler=self._new_doorway(client),
+            event_handler=self._new_event_handler(client),
         )
 
     def add(self, team_id: str, workspace: Workspace) -> None:
-        """A workspace whose token is set."""
+        """Adds the workspace of the configured token."""
         self._workspaces[team_id] = workspace
 
     @property
     def active_ids(self) -> tuple[str, ...]:
-        """The workspaces that are served just now."""
+        """The ids of the workspaces that have an open client."""
         return tuple(self._workspaces)
 
     async def find(self, team_id: str) -> Workspace | None:
-        """None: the bot is not installed there. Raises StorageUnavailable."""
+        """Returns None if the bot is not installed there. Raises StorageUnavailable."""
         if (workspace := self._find_fresh(team_id)) is not None or self._tokens is None:
             return workspace
         async with self._locks.setdefault(team_id, asyncio.Lock()):
@@ -136,13 +140,15 @@ class Workspaces:
             for team_id, workspace in self._workspaces.items()
             if workspace.token_read_at is not None and workspace.token_read_at < oldest
         ]
-        # taken away at once: while one is closed, another may speak again
+        # remove all of them first: while one is being closed, an event may reopen another
         for workspace in [self._workspaces.pop(team_id) for team_id in silent]:
             await _close_workspace(workspace)
 
     async def find_for_origin(self, origin: Origin) -> Workspace | None:
-        """The workspace that a payload came from. Slack has sent it on behalf of an organisation: then a workspace
-        without a token of its own is served with the organisation's. Raises StorageUnavailable."""
+        """Returns the workspace that a payload came from, or None. Raises StorageUnavailable.
+
+        If the organisation installed the app, links a workspace without a token of its own to the organisation's.
+        """
         team_id, organisation_id = origin.team_id, origin.organisation_id
         workspace = await self.find(team_id)
         if workspace is not None or self._tokens is None or not (team_id and organisation_id):
@@ -151,15 +157,18 @@ class Workspaces:
         return await self.find(team_id) if is_served else None
 
     async def get(self, team_id: str) -> Workspace:
-        """Raises SurfaceRefused where the bot is not installed, and StorageUnavailable."""
+        """Raises SurfaceRefused if the bot is not installed, and StorageUnavailable."""
         workspace = await self.find(team_id)
         if workspace is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return workspace
 
     async def get_for_address(self, address: Address) -> Workspace:
-        """As `of`. An organisation's token opens the channels of all its workspaces, so it is used for a workspace only
-        where that has talked before."""
+        """Returns the workspace of an address. Raises as `get` does.
+
+        An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
+        workspace already has a thread in it.
+        """
         workspace = await self.get(address.workspace_id)
         channel_id = address.channel_id
         if (
@@ -170,7 +179,7 @@ class Workspaces:
             return workspace
         if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
             raise SurfaceRefused(
-                "the channel is none of this workspace's", code=FOREIGN_CHANNEL_CODE
+                "the channel does not belong to this workspace", code=FOREIGN_CHANNEL_CODE
             )
         if len(workspace.known_channel_ids) >= _KNOWN_CHANNELS_MAX:
             workspace.known_channel_ids.clear()
@@ -178,7 +187,7 @@ class Workspaces:
         return workspace
 
     async def remove(self, team_id: str) -> None:
-        """The workspace has taken the bot away, or the organisation with all that it installed for."""
+        """Closes a workspace that removed the bot, or every workspace of an organisation that did."""
         gone = [
             one
             for one, workspace in self._workspaces.items()
@@ -200,7 +209,7 @@ async def _close_workspace(workspace: Workspace) -> None:
 
 
 class MultiWorkspaceSurface:
-    """ChatSurface and ChatPresence of all workspaces: each address leads to its own workspace's token."""
+    """ChatSurface and ChatPresence of all workspaces. Uses the token of the address's workspace."""
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
@@ -276,7 +285,7 @@ class MultiWorkspaceSurface:
 
 
 class MultiWorkspaceFiles:
-    """FileSource of all workspaces: a file is opened with the token of the workspace that it came from."""
+    """FileSource of all workspaces. Opens a file with the token of the workspace that it came from."""
 
     def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
         self._workspaces = workspaces

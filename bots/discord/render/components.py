@@ -192,7 +192,7 @@ def _closing(ask: Ask) -> str:
     if ask.state == "withdrawn":
         return "-# This question is no longer open."
     if ask.state == "expired":
-        return "-# Nobody answered in time."
+        return "-# No one answered in time."
     who = to_single_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
     answer = neutralize_mentions(
         truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX)

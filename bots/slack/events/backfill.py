@@ -1,4 +1,4 @@
-"""Reading what was said while nobody listened, in the channels that the program knows."""
+"""Backfill: reads the messages that were missed while the app was offline."""
 
 import asyncio
 import logging
@@ -24,24 +24,24 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 MESSAGE_AGE_SECONDS_MAX = 3 * 86_400
-"""Whoever asked longer ago does not wait for the answer any more."""
+"""Older messages are skipped, because no one waits for an answer any more."""
 OVERLAP_SECONDS = 600
-"""Slack tries for some six minutes to deliver an event, so a later one may have come before it. Requests of that time
-are looked at once more; of all else only what came after the mark."""
+"""Slack redelivers an event for about six minutes, so a later event may have moved the cursor past it. Mentions and
+direct messages in this period before the cursor are read again; all other messages only after the cursor."""
 CHANNELS_MAX = 200
-"""Channels of one workspace, the last heard first."""
+"""Channels of one workspace, most recently active first."""
 THREADS_MAX = 200
-"""Threads of one workspace that the agent is in, the last used first."""
+"""Threads of one workspace that the agent is in, most recently used first."""
 SCAN_SECONDS_MAX = 1800.0
 WORKSPACES_AT_ONCE = 4
 OUTAGE_SECONDS = 30.0
-"""What is missed in a shorter absence Slack delivers again."""
+"""Slack redelivers what is missed in a shorter outage."""
 RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelGap:
-    """A channel that was heard until `mark`, and has to be read after `oldest`. `is_cut`: the age allows no more."""
+    """A channel whose messages after `oldest` must be read. `is_cut`: some after `cursor` are too old to be read."""
 
     scope: str
     channel_id: str
@@ -52,8 +52,11 @@ class ChannelGap:
 
 @dataclass(slots=True, kw_only=True)
 class _BackfillSummary:
-    """What came of one workspace's gaps: messages behind the marks, those of them that ask for something, channels
-    with more than was read, and channels that were not read, by the reason."""
+    """The result for one workspace.
+
+    `heard` counts messages after the cursors, `asked` those of them for the agent. `cut` are channels that had more
+    messages than were read, `skipped` channels that were not read, by reason.
+    """
 
     heard: int = 0
     asked: int = 0
@@ -64,7 +67,7 @@ class _BackfillSummary:
         self.skipped.setdefault(reason, []).append(channel_id)
 
     def log(self, team_id: str) -> None:
-        """One line for each thing that an operator may want to know."""
+        """Logs a line for each kind of result that an operator may want to know."""
         for reason, channels in self.skipped.items():
             arguments = (len(channels), team_id, reason, _format_channel_ids(channels))
             log.warning(
@@ -79,9 +82,9 @@ class _BackfillSummary:
 
 
 class Backfill:
-    """Reads the gaps of all workspaces after a start and after each absence, beside the live events.
+    """Reads the gaps of all workspaces after a start and after each outage, while live events are handled.
 
-    Every message goes through the doorway as if it came now: its key tells whether it was taken before.
+    Every message goes through the event handler like a live one. Its dedupe key prevents a second run.
     """
 
     def __init__(
@@ -102,17 +105,17 @@ class Backfill:
         self._scan: asyncio.Task[None] | None = None
 
     def pause_cursors(self) -> None:
-        """To be called before the first event can come."""
+        """Call before the first event can arrive."""
         self._cursors.pause()
 
     def start(self) -> None:
-        """Starts reading, in the background; what is being read already begins anew."""
+        """Starts reading in the background. Restarts if it is already reading."""
         self._cursors.pause()
         self._connected_at = time.time()
         self._scan = spawn(self._run(self._scan), name="slack catch-up")
 
     def on_connection_state(self, *, is_connected: bool) -> None:
-        """Told every few seconds. By the clock of the wall, which goes on while a machine sleeps."""
+        """Call every few seconds. Uses the wall clock, which advances while a machine sleeps."""
         now = time.time()
         if not is_connected:
             if not self._is_disconnected:
@@ -134,7 +137,7 @@ class Backfill:
         return self._scan is not None and not self._scan.done()
 
     async def close(self) -> None:
-        """Gives up what is being read; the marks stand before it still."""
+        """Stops reading. Cursors of unread channels stay before the gap."""
         if self._scan is not None:
             await cancel(self._scan)
 
@@ -149,7 +152,7 @@ class Backfill:
         )
 
     async def _find_gaps(self) -> Mapping[str, list[ChannelGap]]:
-        """By workspace, the channels that were heard last first."""
+        """Returns the gaps by workspace, most recently active channels first."""
         while True:
             try:
                 cursors = await self._unread_channels.with_new_channels(
@@ -165,7 +168,7 @@ class Backfill:
     async def _backfill_workspace_safely(
         self, team_id: str, gaps: list[ChannelGap], slots: asyncio.Semaphore
     ) -> None:
-        """One workspace that cannot be read keeps no other from being read."""
+        """Backfills one workspace. Logs every failure, so that the other workspaces are still read."""
         summary = _BackfillSummary()
         async with slots:
             try:
@@ -195,7 +198,7 @@ class Backfill:
         for gap in gaps[:CHANNELS_MAX]:
             try:
                 read_until = await self._backfill_channel(gap, history, replay, summary)
-                # where nothing was said, nothing is missed up to a moment that Slack has named
+                # an empty channel has missed nothing up to the newest ts of any channel
                 await self._cursors.close_gap(gap.scope, read_until or newest)
             except SurfaceRefused as error:
                 summary.skip(error.code, gap.channel_id)
@@ -224,7 +227,7 @@ class Backfill:
 
 
 def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[ChannelGap]]:
-    """What is to be read of each workspace, by how far its channels were heard."""
+    """Returns the gaps to read by workspace, from the stored cursors."""
     gaps: dict[str, list[ChannelGap]] = defaultdict(list)
     for scope, cursor in sorted(cursors.items(), key=lambda item: item[1], reverse=True):
         team_id, _, channel_id = scope.partition(":")
@@ -242,10 +245,10 @@ def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Ch
 
 
 class MessageReplay:
-    """Puts messages of the history through the doorway: only those that were for the agent when they were said.
+    """Passes messages from the history to the event handler if they were for the agent when they were posted.
 
-    What was heard live and left alone comes again here, so a message needs more than live: in a thread it has to stand
-    behind what brought the agent in, and a stop behind everything that it may not stop.
+    Messages that were ignored live are read again, so stricter rules apply: a thread message must come after the one
+    that brought the agent in, and a stop after the last message that it must not stop.
     """
 
     def __init__(
@@ -256,7 +259,7 @@ class MessageReplay:
         joined: Sequence[JoinedThread],
     ) -> None:
         self._known = ParseContext(identity=identity)
-        self._doorway = event_handler
+        self._event_handler = event_handler
         self._cursors = cursors
         self._joined = {(one.channel_id, one.thread_key): one for one in joined}
         self._opened: set[tuple[str, str]] = set()
@@ -265,7 +268,7 @@ class MessageReplay:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
     async def replay_message(self, event: JsonObject, *, cursor: str) -> bool:
-        """False: it is not for the agent. Raises what the doorway raises."""
+        """Returns False if the message is not for the agent. Raises what the event handler raises."""
         inbound, ts = parse_safely(partial(parse_event, event, self._known)), get_text(event, "ts")
         match inbound:
             case IncomingMessage(is_addressed=True):
@@ -279,7 +282,7 @@ class MessageReplay:
             case _:
                 is_for_us = False
         if is_for_us:
-            await self._doorway.on_event(event)
+            await self._event_handler.on_event(event)
         return is_for_us
 
     def _is_new_for_thread(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:
@@ -298,9 +301,9 @@ def _format_channel_ids(channels: Sequence[str]) -> str:
 
 
 CHANNEL_TYPES = ("im", "mpim", "private_channel", "public_channel")
-"""What is said to the agent alone goes first. Slack lists each kind by a scope of its own."""
+"""Direct messages first. Slack requires a separate scope to list each type."""
 NEW_CHANNELS_MAX = 100
-"""Channels of a workspace at one start; the next start takes the next ones."""
+"""New channels of one workspace per start; later starts add the rest."""
 LISTING_SECONDS_MAX = 120.0
 LISTINGS_AT_ONCE = 4
 _MISSING_SCOPE = "missing_scope"
@@ -310,8 +313,11 @@ _NOT_LISTED_MESSAGE = (
 
 
 class UnreadChannels:
-    """Whatever is said in a channel while the bot listens leaves a mark. So in one without a mark all is missed that
-    came since they were last looked for; a workspace keeps that moment as its own mark."""
+    """Finds channels that the bot is in and that have no cursor yet.
+
+    Every message that the bot receives leaves a cursor. A channel without one may have missed everything since the
+    channels were last listed; the time of that listing is stored as a cursor of the workspace.
+    """
 
     def __init__(self, inbox: InboxStore, workspaces: Workspaces) -> None:
         self._inbox = inbox
@@ -320,7 +326,7 @@ class UnreadChannels:
     async def with_new_channels(
         self, cursors: Mapping[str, str], *, age_seconds_max: float
     ) -> Mapping[str, str]:
-        """The marks of all channels, these among them, none older than that. Raises StorageUnavailable."""
+        """Returns the cursors, with those of new channels (at most that old) added. Raises StorageUnavailable."""
         newest = newest_cursor_by_workspace(cursors)
         eldest = _format_ts(time.time() - age_seconds_max)
         found: dict[str, str] = {}
@@ -330,7 +336,7 @@ class UnreadChannels:
             since = last_listed_ts(team_id, cursors)
             await self._inbox.forward(PLATFORM, f"{team_id}:", since or _format_ts(time.time()))
             if not since:
-                return  # what was said before the first start is nobody's
+                return  # ignore messages from before the first start
             async with slots:
                 is_whole = await self._look(team_id, max(since, eldest), cursors, found)
             if is_whole and team_id in newest:
@@ -342,10 +348,10 @@ class UnreadChannels:
     async def _look(
         self, team_id: str, cursor: str, cursors: Mapping[str, str], found: dict[str, str]
     ) -> bool:
-        """Whether all of them have a mark now. One workspace that cannot be listed keeps no other from being read."""
+        """Whether all channels have a cursor now. Logs failures, so that the other workspaces are still read."""
         try:
             workspace = await self._workspaces.find(team_id)
-            # an organisation's token lists channels that several of its workspaces share
+            # an organisation's token also lists channels of other workspaces
             if (
                 workspace is None
                 or workspace.event_handler is None
@@ -394,7 +400,7 @@ class UnreadChannels:
 
 
 def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:
-    """By workspace, the newest mark of its channels."""
+    """Returns the newest channel cursor of each workspace."""
     newest: dict[str, str] = {}
     for scope, cursor in cursors.items():
         team_id, _, channel_id = scope.partition(":")
@@ -404,8 +410,10 @@ def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:
 
 
 def last_listed_ts(team_id: str, cursors: Mapping[str, str]) -> str:
-    """Since when channels without a mark may hold something unheard; empty for a workspace that is new. Marks of
-    channels are Slack's own times: a clock of ours that was ahead takes nothing away."""
+    """Returns since when channels without a cursor may have unread messages, or "" for a new workspace.
+
+    Takes the newest channel cursor if it is older: it is Slack's time, so a fast local clock cannot hide messages.
+    """
     context = (cursors.get(f"{team_id}:", ""), newest_cursor_by_workspace(cursors).get(team_id, ""))
     return min(filter(is_message_ts, context), default="")
 

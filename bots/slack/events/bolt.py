@@ -1,4 +1,4 @@
-"""Bolt, put between Slack's payloads and the doorway of the workspace that they belong to."""
+"""The Bolt app: dispatches payloads to their workspaces' event handlers, retries, and handles uninstalls."""
 
 import asyncio
 import logging
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class RetryBuffer:
-    """Tries them again in the order in which they came, until they are taken. State: those events.
+    """Events that could not be stored because the database was down. Retries them in order.
 
-    Slack is not told that they are taken, so another bot may take them, or the next start: whoever comes later finds
-    that it is done.
+    Slack redelivers an event for six minutes only, and the database may be down for longer. Buffered events are not
+    acknowledged, so Slack may also redeliver them to another process; dedupe keys make that harmless.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class RetryBuffer:
         self._trying: asyncio.Task[None] | None = None
 
     def add(self, event_id: str, process: ProcessEvent) -> None:
-        """`take` is what to try; a redelivery of the event changes nothing."""
+        """Adds an event that `process` handles. Ignores a redelivered event."""
         if not event_id or event_id in self._events:
             return
         if len(self._events) == RETRY_EVENTS_MAX:
-            log.error("slack: event %s is dropped, so many wait for the database", event_id)
+            log.error("slack: event %s is dropped: too many wait for the database", event_id)
             return
         self._events[event_id] = process
         if self._trying is None or self._trying.done():
@@ -70,7 +70,7 @@ class RetryBuffer:
 
 
 OnUninstall = Callable[[str], Awaitable[None]]
-"""Told the workspace, or the organisation."""
+"""Called with the id of a workspace or organisation."""
 _UNINSTALL_EVENTS = frozenset({"app_uninstalled", "team_access_revoked", "tokens_revoked"})
 
 
@@ -82,10 +82,10 @@ def is_uninstall_event(event: JsonObject) -> bool:
 async def handle_uninstall(
     event: JsonObject, origin: Origin, workspaces: Workspaces, on_uninstall: OnUninstall
 ) -> None:
-    """Lets everybody on_uninstall whose installation ends with the event. Raises StorageUnavailable.
+    """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
 
-    Slack tells it more than once, in any order: what is over already is left out. What ends for one workspace ends
-    nothing for another that the same organisation's installation serves.
+    Slack sends several such events in any order, so installations that have ended already are skipped. The end of one
+    workspace's installation does not affect others that the organisation's installation serves.
     """
     for one in await _uninstalled_ids(event, origin, workspaces):
         await on_uninstall(one)
@@ -102,7 +102,7 @@ async def _uninstalled_ids(
             for one, workspace in named
             if workspace and workspace.uses_organisation_token
         ]
-        # Slack does not always say which organisation it speaks of; a workspace belongs to one alone
+        # Slack does not always name the organisation, but a workspace belongs to only one
         return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
     place = origin.team_id or organisation_id
     workspace = await workspaces.find(place)
@@ -113,7 +113,7 @@ async def _uninstalled_ids(
 
 
 def _removes_bot(workspace: Workspace, event: JsonObject) -> bool:
-    """Of tokens only the bot's own counts; people's may be revoked, too."""
+    """Whether the event ends the bot's installation. `tokens_revoked` may name only tokens of users."""
     if get_text(event, "type") == "app_uninstalled":
         return True
     return workspace.client.identity.user_id in get_strings(event, "tokens", "bot")
@@ -123,7 +123,7 @@ _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]
 
 
 class _Registers(Protocol):
-    """Bolt's registration methods, which it leaves half typed."""
+    """Bolt's registration methods, for which it has incomplete types."""
 
     event: _Register
     action: _Register
@@ -138,13 +138,13 @@ def build_bolt_app(
     on_uninstall: OnUninstall,
     retry_buffer: RetryBuffer,
 ) -> AsyncApp:
-    """Bolt, told to process before it responds: what raises is answered 500 and not acknowledged."""
+    """Builds a Bolt app that processes before it responds, so an exception returns 500 and Slack redelivers."""
 
     async def authorize(team_id: str | None) -> AuthorizeResult:
-        # No question to Slack here: it could fail, and Bolt would drop the event.
+        # Do not call Slack here: if the call failed, Bolt would drop the event.
         workspace = await workspaces.find(team_id or "")
         if workspace is None:
-            # ours is nobody there, and nothing is done; Bolt would send an apology to wherever the payload says
+            # An empty result makes the handlers do nothing; without one Bolt posts an error to the channel.
             return AuthorizeResult(enterprise_id=None, team_id=team_id)
         identity = workspace.client.identity
         return AuthorizeResult(
@@ -156,11 +156,11 @@ def build_bolt_app(
         )
 
     app = AsyncApp(
-        name="threadhand",  # without a name Bolt reads the source of everything that is imported
+        name="threadhand",  # without a name Bolt scans the source of every imported module
         client=client.tokenless_sdk_client(),
         authorize=authorize,
         process_before_response=True,
-        request_verification_enabled=False,  # bots.slack.events.transports does it, in Socket Mode nobody needs to
+        request_verification_enabled=False,  # done in bots.slack.events.transports; not needed in Socket Mode
         attaching_conversation_kwargs_enabled=False,
     )
     _register(cast(_Registers, app), workspaces, on_uninstall, retry_buffer)

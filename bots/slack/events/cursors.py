@@ -1,4 +1,4 @@
-"""How far each channel has been heard, kept in the store, so that a later start knows what it missed."""
+"""Channel cursors: the newest message received from each channel, stored so that backfill knows what was missed."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ from core.domain.threads import JoinedThread
 
 PLATFORM = "slack"
 UNADDRESSED_INTERVAL_SECONDS = 30.0
-"""Messages that ask for nothing move a channel's mark at most this often."""
+"""Messages that the bot ignores advance a channel's cursor at most this often."""
 _CHANNELS_REMEMBERED_MAX = 10_000
 _MESSAGE_TS = re.compile(r"\d{10}\.\d{6}")
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class InboxStore(Protocol):
-    """The part of the store's inbox that is needed here."""
+    """The part of the inbox store that cursors and backfill need."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
 
@@ -36,14 +36,14 @@ class InboxStore(Protocol):
 
 
 def is_message_ts(ts: str) -> bool:
-    """Whether it is a time that Slack gives to messages; such times compare as text."""
+    """Whether the string is a message ts. Such strings sort chronologically."""
     return _MESSAGE_TS.fullmatch(ts) is not None
 
 
 class ChannelCursors:
-    """The newest message heard of each `team:channel`.
+    """The newest message received from each `team:channel`.
 
-    What is heard behind a gap is remembered here alone: the stored mark stays before the gap until that was read.
+    A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until it is read.
     """
 
     def __init__(self, inbox: InboxStore) -> None:
@@ -57,7 +57,7 @@ class ChannelCursors:
     async def record_message(
         self, team_id: str, channel_id: str, ts: str, *, is_unaddressed: bool = False
     ) -> None:
-        """A message of the channel was taken, or asks for nothing. Raises nothing."""
+        """Records that a message of the channel was stored or ignored. Never raises."""
         if not (channel_id and is_message_ts(ts)):
             return
         scope = f"{team_id}:{channel_id}"
@@ -70,8 +70,7 @@ class ChannelCursors:
             await self._write(scope)
 
     async def mark_ignored(self, dedupe_key: str) -> None:
-        """The agent heard of the message and left it alone, which is not to be decided again at a later start.
-        Raises StorageUnavailable."""
+        """Records that the agent ignored a message, so that backfill ignores it too. Raises StorageUnavailable."""
         await self._inbox.claim(_ignored_key(dedupe_key))
 
     async def is_marked_ignored(self, dedupe_key: str) -> bool:
@@ -79,11 +78,11 @@ class ChannelCursors:
         return await self._inbox.is_claimed(_ignored_key(dedupe_key))
 
     def pause(self) -> None:
-        """From now on messages may be missed: no mark moves until `open` says where the gaps are."""
+        """Stops storing cursors, because messages may be missed, until `resume` names the gaps."""
         self._is_paused = True
 
     async def resume(self, gaps: Collection[str]) -> None:
-        """The marks of all channels move again but those of the gaps, which `fill` ends one by one. Raises nothing."""
+        """Stores cursors again, except for channels with a gap until `close_gap`. Never raises."""
         self._gaps = set(gaps)
         self._is_paused = False
         waiting, self._waiting = self._waiting - self._gaps, set()
@@ -91,11 +90,11 @@ class ChannelCursors:
             await self._write(scope)
 
     def unpause(self) -> None:
-        """Nothing was missed after all."""
+        """Stores cursors again, because nothing was missed."""
         self._is_paused = False
 
     async def close_gap(self, scope: str, ts: str = "") -> None:
-        """The channel was read up to `ts`, or is not going to be. Raises nothing."""
+        """Ends a gap that was read up to `ts`, or that is given up if `ts` is empty. Never raises."""
         self._gaps.discard(scope)
         if is_message_ts(ts):
             self._remember(scope, ts)
@@ -113,7 +112,7 @@ class ChannelCursors:
         try:
             await self._inbox.forward(PLATFORM, scope, self._newest[scope])
         except StorageUnavailable as error:
-            # the message itself is stored: a mark that is left behind costs only another look at it
+            # the message itself is stored; an old cursor only means that it is read again
             log.info("slack: how far %s was heard is not stored: %s", scope, error)
 
 

@@ -1,4 +1,4 @@
-"""From a Slack payload to a stored fact: names looked up, parsed, received, and the notice shown."""
+"""Handles a workspace's payloads: looks names up, parses, passes the result on, and shows its notice."""
 
 import asyncio
 import logging
@@ -39,14 +39,17 @@ MessageKey = tuple[str, str]
 
 
 class MentionDedup:
-    """The messages that were taken up a moment ago, by (channel, ts), and who waits for one."""
+    """Recently stored messages by (channel, ts), so that the two events of a mention are handled once.
+
+    Slack sends a mention as `app_mention` and as `message`. Only the latter has the files, so the former waits for it.
+    """
 
     def __init__(self) -> None:
         self._taken: OrderedDict[MessageKey, None] = OrderedDict()
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
     def record(self, channel: str, ts: str) -> None:
-        """Says that the message is stored."""
+        """Records that the message is stored."""
         self._taken[channel, ts] = None
         while len(self._taken) > _STORED_MESSAGES_MAX:
             self._taken.popitem(last=False)
@@ -54,7 +57,7 @@ class MentionDedup:
             event.set()
 
     async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
-        """Whether the message was taken up, now or before the time is over."""
+        """Whether the message is stored before the timeout."""
         key = (channel, ts)
         if key in self._taken:
             return True
@@ -74,7 +77,7 @@ Receive = Callable[[UserAction], Awaitable[Outcome]]
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 STANDING_SECONDS_MAX = 0.5
-"""The lookup was begun with that of the name, so it has had its time."""
+"""Short, because the lookup started together with that of the name."""
 CLICK_LOOKUP_SECONDS_MAX = 1.0
 CLICK_STANDING_SECONDS = 0.0
 _THREADS_REMEMBERED_MAX = 5000
@@ -83,7 +86,7 @@ log = logging.getLogger(__name__)
 
 
 class EventHandler:
-    """Every payload passes here before Slack is acknowledged; what `receive` raises goes through to Bolt."""
+    """Handles every payload before it is acknowledged. Exceptions of `receive` reach Bolt."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class EventHandler:
         file_ref_signer: FileRefSigner | None = None,
         cursors: ChannelCursors | None = None,
     ) -> None:
-        """`file_names`: what files are called where there are several workspaces. `marks`: told what was heard."""
+        """`file_ref_signer` is needed if the app serves several workspaces; `cursors` record received messages."""
         self._client = client
         self._receive = receive
         self._file_names = file_ref_signer
@@ -113,7 +116,7 @@ class EventHandler:
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
     async def _on_event(self, event: JsonObject) -> bool:
-        """Whether it asked for something."""
+        """Whether the event needed action."""
         if get_text(event, "type") == "app_mention":
             if await self._has_second_copy(event):
                 return True
@@ -145,7 +148,7 @@ class EventHandler:
         self, inbound: UserAction | Ignored, *, is_thread_open: bool, is_click: bool = False
     ) -> None:
         if isinstance(inbound, Ignored):
-            log.debug("a slack payload asks for nothing: %s", inbound.reason)
+            log.debug("a slack payload was ignored: %s", inbound.reason)
             return
         standing = await self._standing(inbound, is_click=is_click)
         inbound = self._with_names(await self._whole_files(replace(inbound, standing=standing)))
@@ -154,7 +157,7 @@ class EventHandler:
         except StorageUnavailable:
             if not is_click:
                 raise
-            # Slack delivers no click again, and shows people nothing but a small sign
+            # Slack does not redeliver a click, and shows the user only a warning icon
             outcome = Outcome(notice=NOT_STORED)
         if self._cursors and outcome.is_ignored and _is_addressed(inbound):
             await self._cursors.mark_ignored(inbound.dedupe_key)
@@ -177,7 +180,7 @@ class EventHandler:
         return replace(inbound, files=tuple(names.sign(team_id, file) for file in inbound.files))
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
-        """Who acts, as Slack tells it. For a click it is asked anew: much may have changed since the message."""
+        """Returns the sender's standing. Looks it up again for a click, since it may have changed since the message."""
         age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = acting_person(inbound).person_id
@@ -208,13 +211,13 @@ class EventHandler:
         )
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
-        """The mention with what its twin would have told; as it is where Slack does not tell."""
+        """Adds what the `message` event has, such as files. Returns the mention unchanged if Slack fails."""
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
         thread_ts = get_text(mention, "thread_ts") or ts
         try:
             found = await self._fetch(channel, thread_ts, ts)
         except (SurfaceError, TimeoutError) as error:
-            log.info("slack does not tell the whole of a mention: %s", error)
+            log.info("slack: the full message of a mention cannot be read: %s", error)
             return mention
         whole = {
             key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found
@@ -222,16 +225,16 @@ class EventHandler:
         return {**mention, **whole}
 
     async def _thread_of(self, channel: str, ts: str) -> str:
-        """The thread that a message stands in, or "". Raises SurfaceError: then Slack shall deliver again."""
+        """Returns the thread of a message, or "". Raises SurfaceError if Slack should redeliver the event."""
         if context := self._threads.get((channel, ts)):
             return context
         try:
             found = await self._fetch(channel, ts, ts)
         except SurfaceRefused as error:
-            log.info("slack does not tell the thread of a message: %s", error)
+            log.info("slack: the thread of a message cannot be read: %s", error)
             return ""
         except TimeoutError as error:
-            raise SurfaceUnclear("Slack took too long to tell a message") from error
+            raise SurfaceUnclear("Slack took too long to return a message") from error
         return get_text(found, "thread_ts")
 
     async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
@@ -251,13 +254,13 @@ class EventHandler:
         return found[0] if found else {}
 
     async def close(self) -> None:
-        """Waits for notices under way, and ends look-ups."""
+        """Waits for notices in progress and cancels lookups."""
         await self._notices.close()
         await self._people.close()
 
 
 def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Ignored:
-    """The parsed payload. One that breaks the parser would break it at each delivery: it is logged and let go."""
+    """Calls `parse`. Logs and ignores a payload that breaks it, since each redelivery would break it too."""
     try:
         return parse()
     except Exception:

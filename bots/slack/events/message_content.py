@@ -1,4 +1,4 @@
-"""What a Slack message says and carries: words, hidden links, forwarded messages, files."""
+"""The text, links, forwarded messages and files of a Slack message."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
 def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
-    """The words, then what they do not show: addresses behind rich-text links, files elsewhere, forwarded messages."""
+    """Returns the text, followed by link targets that it hides, external files and forwarded messages."""
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
@@ -30,7 +30,7 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
 
 
 def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
-    """The files that Slack itself holds."""
+    """Returns the files that Slack hosts."""
     found = (file for file in get_objects(message, "files") if not _is_elsewhere(file))
     return tuple(
         IncomingFile(
@@ -47,7 +47,7 @@ def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
 
 
 def build_file_ref(file_id: str, url: str) -> str:
-    """The opaque name of a file: its id, and its address where the message told it (Slack Connect tells none)."""
+    """Returns the file id and, if known, its URL. Slack Connect messages have only the id."""
     return f"{file_id} {url}".rstrip()
 
 
@@ -60,7 +60,7 @@ def _is_elsewhere(file: JsonObject) -> bool:
 
 
 def _urls(message: JsonObject) -> Iterator[str]:
-    """The addresses of the rich text, most of which the plain text has too."""
+    """Yields the link targets in the rich text, most of which are in the plain text too."""
     pending: list[JsonValue] = list(get_objects(message, "blocks"))
     while pending:
         node = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Slack's event and interaction payloads, parsed to what people did; pure."""
+"""Parses Slack's event and interaction payloads to inbound messages and commands; pure."""
 
 import re
 from collections.abc import Mapping
@@ -31,23 +31,23 @@ from core.domain.threads import Address, IncomingFile, Person
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 _COMMANDS = frozenset(get_args(CommandName))
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
-"""The whole message: a sentence that only begins with the word is a request."""
+"""Matches a whole message, because a longer sentence that starts with the word is a request."""
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
-# Everything else with a subtype is told by Slack or by a bot, not written by a person.
+# Slack or bots write messages with other subtypes.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """A payload that asks for nothing; `reason` is for the log."""
+    """A payload that needs no action. `reason` is for the log."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """What a payload does not say: who the bot is, people's names by id, and the thread of the message reacted to."""
+    """What a payload lacks: the bot's identity, people's names by id, and the thread of the message reacted to."""
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -65,12 +65,12 @@ class ParseContext:
         )
 
     def key(self, *parts: str) -> str:
-        """A dedupe key: names the thing itself, so it holds nothing of one delivery of it."""
+        """Returns the dedupe key of what happened, which is the same for each delivery of the event."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
 def user_ids_in(event: JsonObject) -> set[str]:
-    """The ids of everybody whose name `parse_event` will ask for."""
+    """Returns the ids of the users whose names `parse_event` needs."""
     message = get_object(event, "message") or event
     authors = {
         get_text(event, "user"),
@@ -81,7 +81,7 @@ def user_ids_in(event: JsonObject) -> set[str]:
 
 
 def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
-    """(channel, ts) of the message that somebody put a stop sign on: the thread has to be looked up."""
+    """Returns the (channel, ts) of a message that got a stop reaction. Slack does not name its thread."""
     if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
     if get_text(event, "reaction").partition("::")[0] not in STOP_REACTIONS:
@@ -90,7 +90,7 @@ def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
 
 
 def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    """What the `event` of an Events API payload asks for. Raises nothing, whatever the payload."""
+    """Parses the `event` of an Events API payload. Never raises for a malformed one."""
     match get_text(event, "type"):
         case "app_mention":
             return _message(event, context, is_addressed=True)
@@ -150,7 +150,7 @@ def _message(
             files=files,
         )
     if name == "stop" and not files:
-        # Somebody else's thread may hold the word too: this asks, and is silent where nothing runs.
+        # the thread may be one between people: StopWished posts nothing if no run is active
         return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
     agent_id, request = split_agent_prefix(words)
     return IncomingMessage(
@@ -169,7 +169,7 @@ def _message(
 def _command(
     words: str, name: str, files: tuple[IncomingFile, ...]
 ) -> tuple[CommandName, str] | None:
-    """The command and its argument, where the whole message is one."""
+    """Returns the command and its argument if the whole message is a command, else None."""
     if taught := _KNOWLEDGE.fullmatch(words.strip()):
         return "knowledge", taught[1] or ""
     if not files and (planned := PLAN_COMMAND.fullmatch(words.strip())):
@@ -182,7 +182,7 @@ def _command(
 
 
 def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
-    """Why the message is no person's, or ""."""
+    """Returns why the message does not count as written by a person, or ""."""
     user = get_text(message, "user")
     if user == context.identity.user_id:
         return "our own"
@@ -195,7 +195,7 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     message, before = get_object(event, "message"), get_object(event, "previous_message")
     channel, ts = get_text(event, "channel"), get_text(message, "ts")
     if get_text(message, "subtype") == "tombstone":
-        # The root of a thread with replies is not removed but emptied.
+        # Slack replaces a deleted thread root that has replies with a tombstone.
         return _deletion({**event, "deleted_ts": ts}, context)
     edited = get_text(message, "edited", "ts")
     if (reason := _not_a_persons(message, context)) or not (channel and _TS.fullmatch(ts)):
@@ -238,7 +238,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
 def _is_foreign(
     channel: str, message: JsonObject, before: JsonObject, context: ParseContext
 ) -> bool:
-    """Whether the message stands at the top of a channel and never called the bot: no thread of ours begins there."""
+    """Whether a top-level channel message never mentioned the bot, so that no agent thread starts at it."""
     is_top = get_text(message, "thread_ts") in {"", get_text(message, "ts")}
     called = mentions_bot(message, context.identity) or mentions_bot(before, context.identity)
     return is_top and not called and not channel.startswith("D")
@@ -274,7 +274,7 @@ def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | I
 
 
 def parse_ts(ts: str) -> datetime:
-    """A Slack timestamp as a time; the epoch where it is none."""
+    """Converts a Slack ts. Returns the epoch if it is malformed."""
     return datetime.fromtimestamp(float(ts) if _TS.fullmatch(ts) else 0, UTC)
 
 
@@ -282,7 +282,7 @@ _RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
 
 
 def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    """What a `block_actions` payload asks for. Raises nothing, whatever the payload."""
+    """Parses a `block_actions` payload. Never raises for a malformed one."""
     actions = get_objects(payload, "actions")
     if not actions:
         return Ignored(reason="no action")

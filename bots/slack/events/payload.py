@@ -1,4 +1,4 @@
-"""Careful reading of JSON that came from outside: a missing or ill-typed field reads as empty."""
+"""Typed access to Slack's JSON payloads, in which a missing or ill-typed field counts as empty."""
 
 from dataclasses import dataclass
 
@@ -8,31 +8,31 @@ from core.domain.messages import JsonObject
 
 
 def get_text(source: JsonObject, *path: str) -> str:
-    """The string at the path, or ""."""
+    """Returns the string at the path, or ""."""
     value = _at(source, path)
     return value if isinstance(value, str) else ""
 
 
 def get_int(source: JsonObject, *path: str) -> int | None:
-    """The whole number at the path, or None."""
+    """Returns the integer at the path, or None."""
     value = _at(source, path)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def get_object(source: JsonObject, *path: str) -> JsonObject:
-    """The object at the path, or {}."""
+    """Returns the object at the path, or {}."""
     value = _at(source, path)
     return value if isinstance(value, dict) else {}
 
 
 def get_objects(source: JsonObject, *path: str) -> list[JsonObject]:
-    """The objects of the list at the path; whatever else is in it is left out."""
+    """Returns the objects in the list at the path, without its other items."""
     value = _at(source, path)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def get_strings(source: JsonObject, *path: str) -> list[str]:
-    """The strings of the list at the path; whatever else is in it is left out."""
+    """Returns the strings in the list at the path, without its other items."""
     value = _at(source, path)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
@@ -51,16 +51,22 @@ _TEAM, _ORGANISATION = "T", "E"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """`team_id` is empty in what concerns an organisation as a whole, `organisation_id` in what a workspace's own
-    installation received."""
+    """The workspace and the organisation that a payload came from.
+
+    `team_id` is empty if the payload concerns the whole organisation. `organisation_id` is empty if the workspace
+    installed the app itself.
+    """
 
     team_id: str
     organisation_id: str
 
 
 def parse_origin(body: JsonObject, team_id: str) -> Origin:
-    """`team_id` is the workspace that Bolt reads out of the payload. In those of an organisation's installation it may
-    be missing, or be somebody's home: of a button pressed the message tells where it stands."""
+    """Returns the origin of a payload. `team_id` is the workspace that Bolt found in it.
+
+    With an organisation-wide installation, Bolt's id may be empty or be the user's home workspace, so the workspace of
+    the clicked message takes precedence.
+    """
     (authorization, *_) = get_objects(body, "authorizations") or [{}]
     is_everywhere = is_organisation_install(authorization) or is_organisation_install(body)
     found = [get_text(body, "message", "team"), team_id] if is_everywhere else [team_id]
@@ -77,12 +83,12 @@ def parse_origin(body: JsonObject, team_id: str) -> Origin:
 
 
 def is_organisation_install(told: JsonObject) -> bool:
-    """Whether Slack says of it that an organisation has installed the app; commands say it in words."""
+    """Whether Slack marks the object as an organisation-wide installation. Commands use a string for the flag."""
     return told.get("is_enterprise_install") in (True, "true")
 
 
 def get_organisation_id(answer: JsonObject) -> str:
-    """The organisation that an answer of Slack's OAuth names, or ""."""
+    """Returns the organisation id in an OAuth answer, or ""."""
     return get_text(get_object(answer, "enterprise"), "id")
 
 

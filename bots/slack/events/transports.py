@@ -1,4 +1,4 @@
-"""HTTP mode: signed requests of Slack, checked before a byte of them is read as anything else."""
+"""How payloads arrive: signed HTTP requests, or a Socket Mode connection."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ EVENTS_PATH = "/slack/events"
 
 
 class HttpTransport:
-    """The one route that takes events, clicks and Slack's own checks."""
+    """The HTTP route for events, interactions and Slack's certificate checks."""
 
     def __init__(self, signing_secret: str) -> None:
         self._secret = signing_secret.encode()
@@ -39,7 +39,7 @@ class HttpTransport:
         self._bolt = None
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answers 200 only for what is stored; 401 unsigned, 503 while the app is not up (Slack delivers again)."""
+        """Returns 200 only for stored payloads, 401 for a bad signature, and 503 (Slack redelivers) before `serve`."""
         raw = await request.read()
         if is_ssl_check(raw):
             return web.Response()
@@ -47,7 +47,7 @@ class HttpTransport:
         timestamp = headers.get("X-Slack-Request-Timestamp", "")
         signature = headers.get("X-Slack-Signature", "")
         if not is_signature_valid(raw, timestamp, signature, self._secret, now=time.time()):
-            log.warning("slack: a request with a wrong or old signature was refused")
+            log.warning("slack: refused a request with an invalid or expired signature")
             return web.Response(status=401)
         if self._bolt is None:
             return web.Response(status=503)
@@ -56,7 +56,7 @@ class HttpTransport:
                 body=raw.decode(), query=request.query_string, headers=dict(headers)
             )
         except (ValueError, AttributeError, TypeError, KeyError, IndexError):
-            # Bolt looks into the body at once, and expects objects where JSON may have anything.
+            # Bolt inspects the body immediately and fails if the JSON has an unexpected shape.
             return web.Response(status=400)
         return await to_aiohttp_response(await self._bolt.async_dispatch(taken))
 
@@ -64,7 +64,7 @@ class HttpTransport:
 def is_signature_valid(
     raw: bytes, timestamp: str, signature: str, secret: bytes, *, now: float
 ) -> bool:
-    """Whether Slack signed the body within the last five minutes; compared in constant time."""
+    """Whether Slack signed the body within the last five minutes. Compares in constant time."""
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         return False
     if abs(now - int(timestamp)) > limits.EVENT_AGE_SECONDS_MAX:
@@ -75,7 +75,7 @@ def is_signature_valid(
 
 
 def is_ssl_check(raw: bytes) -> bool:
-    """Slack's look at the certificate, which is not signed and asks for nothing."""
+    """Whether the request is Slack's certificate check, which is unsigned and needs no action."""
     return len(raw) < 1000 and parse_qs(raw.decode(errors="replace")).get("ssl_check") == ["1"]
 
 
@@ -89,9 +89,9 @@ class _SdkTasks(Protocol):
 
 
 class SocketModeTransport:
-    """Bolt's Socket Mode connection, with a watch over what the SDK would try for ever in vain.
+    """Bolt's Socket Mode connection, with a watchdog for reconnects that the SDK would retry forever.
 
-    `seen` is told every few seconds whether it is there.
+    Calls `on_connection_state` every few seconds.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SocketModeTransport:
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connects. Raises ConfigurationError for an app token that Slack refuses, which the SDK would try for ever."""
+        """Connects. Raises ConfigurationError for a refused app token, which the SDK would retry forever."""
         answer = await self._client.call_at_startup(
             "apps.connections.open", setting="THREADHAND_SLACK_APP_TOKEN", token=self._app_token
         )
@@ -126,23 +126,23 @@ class SocketModeTransport:
         return self._handler is not None and await self._handler.client.is_connected()
 
     async def _keep_fresh(self) -> None:
-        """An address of a connection serves once, but the SDK repeats it while connecting fails: it is taken away."""
+        """Clears the URL of a lost connection: it is valid once, but the SDK would reuse it."""
         while self._handler is not None:
             await asyncio.sleep(PING_SECONDS)
             connection = self._handler.client
             is_connected = await connection.is_connected()
             self._on_connection_state(is_connected)
             if not is_connected:
-                log.info("slack: the socket is down, a new connection is being made")
+                log.info("slack: the socket is down, reconnecting")
                 connection.wss_uri = None
 
     async def close(self) -> None:
-        """Ends the connection; events that come meanwhile are delivered again by Slack."""
+        """Closes the connection. Slack redelivers events that arrive in the meantime."""
         if self._watch:
             await cancel(self._watch)
         if self._handler:
             await self._handler.close_async()
-            # `close` cancels the SDK's tasks without waiting for their end.
+            # the SDK cancels its tasks without waiting for them
             loose = cast(_SdkTasks, self._handler.client)
             tasks = (
                 loose.message_processor,

@@ -1,4 +1,4 @@
-"""Installing the bot in a workspace: to Slack's page and back, bound to one browser, once, for ten minutes."""
+"""The OAuth installation flow: its state is bound to one browser and valid once, for ten minutes."""
 
 import hashlib
 import hmac
@@ -44,13 +44,13 @@ log = logging.getLogger(__name__)
 
 class ClaimStore(Protocol):
     async def claim(self, dedupe_key: str) -> bool:
-        """False: claimed before."""
+        """Returns False if the key was claimed before."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallFlow:
-    """The two pages. `admits` says whether a workspace or organisation may install the bot; `secret` signs states."""
+    """The two pages. `is_allowed` decides whether a workspace or organisation may install; `secret` signs states."""
 
     oauth: OAuthClient
     token_cipher: TokenCipher
@@ -72,7 +72,7 @@ class InstallFlow:
         return self.public_url.rstrip("/") + REDIRECT_PATH
 
     async def start_install(self, request: web.Request) -> web.StreamResponse:
-        """Sends the browser to Slack's page, with a cookie that the way back must bring along."""
+        """Redirects to Slack's page and sets a cookie that the callback must send."""
         browser, nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
         page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
@@ -94,7 +94,7 @@ class InstallFlow:
         return response
 
     async def finish_install(self, request: web.Request) -> web.StreamResponse:
-        """The way back: 200 where the workspace has a token now, else why not."""
+        """Handles the callback: 200 if the token was stored, else a page with the reason."""
         nonce = verify_state(
             self.secret,
             request.query.get("state", ""),
@@ -110,7 +110,7 @@ class InstallFlow:
                 return _html_page(DECLINED, 200)
             return await self._exchange_code(request.query["code"])
         except StorageUnavailable:
-            log.exception("slack: an installation could not be kept")
+            log.exception("slack: an installation could not be stored")
             return _html_page(STORAGE_DOWN, 503)
 
     async def _exchange_code(self, code: str) -> web.Response:
@@ -139,7 +139,7 @@ class InstallFlow:
             return _html_page(FAILED, 502)
         if not await self._may_install(grant, client):
             await _revoke_token(client)
-            log.warning("slack: workspace %s wanted to install the bot, and may not", workspace_id)
+            log.warning("slack: workspace %s is not allowed to install the bot", workspace_id)
             return _html_page(NOT_ALLOWED, 403)
         installation = Installation(
             platform="slack",
@@ -153,7 +153,7 @@ class InstallFlow:
         return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 
     async def _may_install(self, grant: OAuthGrant, client: SlackClient) -> bool:
-        """An organisation comes in with its own id, or with one of its workspaces, for which alone it then installs."""
+        """Whether the workspace or organisation may install. An allowed workspace also admits its organisation."""
         if self.is_allowed(grant.workspace_id) or self.is_allowed(grant.organisation_id):
             return True
         return grant.is_organisation and any(
@@ -165,17 +165,17 @@ async def _revoke_token(client: SlackClient) -> None:
     try:
         await client.write("auth.revoke", {})
     except SurfaceError as error:
-        log.warning("slack: a token that nobody wants was not given back: %s", error)
+        log.warning("slack: an unused token was not revoked: %s", error)
 
 
 def sign_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:
-    """A state that holds until then, in that browser alone."""
+    """Returns a state that is valid until `expires_at`, only in that browser."""
     words = f"{nonce}.{int(expires_at)}"
     return f"{words}.{_signature(secret, words, browser)}"
 
 
 def verify_state(secret: bytes, state: str, browser: str, *, now: float) -> str | None:
-    """The nonce of a state that holds; None for every other."""
+    """Returns the nonce of a valid state, else None."""
     words, _, signature = state[:_STATE_CHARACTERS_MAX].rpartition(".")
     nonce, _, expires_at = words.rpartition(".")
     expected = _signature(secret, words, browser)

@@ -1,4 +1,4 @@
-"""The app manifest: what Slack has to be told about the app, to paste into api.slack.com/apps."""
+"""The app manifest, to paste into api.slack.com/apps."""
 
 import yaml
 
@@ -39,14 +39,14 @@ BOT_EVENTS = (
     "tokens_revoked",
 )
 ORGANISATION_EVENTS = ("team_access_revoked",)
-"""What an app that organisations install has to hear beside."""
+"""Additional events for an app that organisations install."""
 DESCRIPTION = "A general AI agent that lives in chat threads."
 
 
 def build_manifest(
     *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
 ) -> JsonObject:
-    """The manifest for Socket Mode or, with the program's public https address, for HTTP mode."""
+    """Returns the manifest for Socket Mode or, with a public https URL, for HTTP mode."""
     heard = (*BOT_EVENTS, *ORGANISATION_EVENTS) if for_organisations else BOT_EVENTS
     events: JsonObject = {"bot_events": list(heard)}
     interactivity: JsonObject = {"is_enabled": True}
@@ -82,6 +82,6 @@ def build_manifest(
 def build_manifest_yaml(
     *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
 ) -> str:
-    """The manifest as YAML."""
+    """Returns the manifest as YAML."""
     told = build_manifest(public_url=public_url, name=name, for_organisations=for_organisations)
     return yaml.safe_dump(told, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Slack's OAuth: a code or a refresh token for a bot token."""
+"""Slack's OAuth: exchanges codes and refresh tokens, and parses the grants."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ EXCHANGE = Failpoint("slack.oauth")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotToken:
-    """`refresh_token` is empty and `expires_at` (seconds since the epoch) None where the token does not rotate."""
+    """A bot token. Without rotation, `refresh_token` is empty and `expires_at` (epoch seconds) is None."""
 
     access_token: str
     refresh_token: str = ""
@@ -37,25 +37,25 @@ class _Answer(Protocol):
 
 
 class _Calls(Protocol):
-    """The SDK's method with its types; the secrets go in the body, never in the address."""
+    """The SDK's method with types. Secrets go into the body, never into the URL."""
 
     async def api_call(self, api_method: str, *, data: dict[str, str]) -> _Answer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthClient:
-    """The app as Slack's OAuth knows it. `client` carries no token."""
+    """Calls oauth.v2.access for the app. `client` has no token."""
 
     client: SlackClient
     client_id: str
     client_secret: str
 
     async def exchange_code(self, code: str, redirect_uri: str) -> JsonObject:
-        """Slack's answer for the code of an installation. Raises SurfaceRefused or SurfaceUnclear."""
+        """Exchanges the code of an installation. Raises SurfaceRefused or SurfaceUnclear."""
         return await self._call({"code": code, "redirect_uri": redirect_uri})
 
     async def refresh(self, refresh_token: str) -> JsonObject:
-        """Slack's answer for a refresh token, which holds once. Raises as `exchange`."""
+        """Exchanges a refresh token, which is valid once. Raises as `exchange_code` does."""
         return await self._call({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def _call(self, arguments: Mapping[str, str]) -> JsonObject:
@@ -77,7 +77,7 @@ def _object(value: object) -> JsonObject:
 
 
 def parse_bot_token(answer: JsonObject) -> BotToken:
-    """The bot token of an answer; empty where there is none."""
+    """Returns the bot token of an answer, empty if it has none."""
     seconds = get_int(answer, "expires_in")
     return BotToken(
         access_token=get_text(answer, "access_token"),
@@ -94,7 +94,7 @@ _PAGES_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthGrant:
-    """`workspace_id` is the organisation's id where `is_organisation`; `installer_id` who installed it."""
+    """What Slack granted. `workspace_id` is the organisation's id if `is_organisation`."""
 
     workspace_id: str
     organisation_id: str
@@ -106,7 +106,7 @@ class OAuthGrant:
 
 
 def parse_grant(answer: JsonObject) -> OAuthGrant | None:
-    """What oauth.v2.access has answered; None: no bot token, or nobody's."""
+    """Parses an oauth.v2.access answer. Returns None if it has no bot token or no workspace."""
     is_organisation, organisation_id = is_organisation_install(answer), get_organisation_id(answer)
     owner = "enterprise" if is_organisation else "team"
     grant = OAuthGrant(
@@ -123,7 +123,7 @@ def parse_grant(answer: JsonObject) -> OAuthGrant | None:
 
 
 async def fetch_bot_facts(grant: OAuthGrant, client: SlackClient) -> JsonObject | None:
-    """Who the bot is there, as Slack says for the very token; None: it is somebody else's. Raises SurfaceError."""
+    """Fetches the bot's identity with the new token. Returns None if it is not the grant's. Raises SurfaceError."""
     told = await client.read("auth.test", {})
     if is_organisation_install(told) != grant.is_organisation:
         return None
@@ -140,7 +140,7 @@ async def fetch_bot_facts(grant: OAuthGrant, client: SlackClient) -> JsonObject 
 
 
 async def fetch_workspace_ids(client: SlackClient) -> tuple[str, ...]:
-    """The workspaces that an organisation's token reaches. Raises SurfaceError."""
+    """Returns the workspaces that an organisation's token can access. Raises SurfaceError."""
     found: list[str] = []
     cursor = ""
     for _ in range(_PAGES_MAX):
@@ -151,4 +151,4 @@ async def fetch_workspace_ids(client: SlackClient) -> tuple[str, ...]:
         found += [get_text(one, "id") for one in get_objects(answer, "teams")]
         if not (cursor := get_text(answer, "response_metadata", "next_cursor")):
             return tuple(found)
-    raise SurfaceError("the organisation has more workspaces than can be looked through")
+    raise SurfaceError("the organisation has too many workspaces to list")

@@ -1,4 +1,4 @@
-"""The tokens of the workspaces that installed the bot: read, refreshed before they expire, and sealed anew."""
+"""The bot tokens of installed workspaces: encryption, storage and refresh."""
 
 import json
 import logging
@@ -17,17 +17,17 @@ from core.domain.errors import ConfigurationError, SurfaceError
 from core.domain.installations import Installation, Installations
 
 BAD_KEY = (
-    "THREADHAND_ENCRYPTION_KEYS has a key that is none: make one with"
+    "THREADHAND_ENCRYPTION_KEYS has an invalid key: make one with"
     " `python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'`."
 )
 
 
 class UnreadableToken(Exception):
-    """None of the keys opens it, or it belongs to another workspace."""
+    """No key decrypts the token, or it belongs to another workspace."""
 
 
 class TokenCipher:
-    """Seals tokens for the workspace or organisation that they belong to. `keys`: Fernet keys, the newest first."""
+    """Encrypts tokens together with the workspace or organisation they belong to. `keys`: Fernet keys, newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         try:
@@ -48,7 +48,7 @@ class TokenCipher:
         return self._fernet.encrypt(content.encode()).decode()
 
     def unseal(self, team_id: str, sealed: str) -> BotToken:
-        """Raises Unreadable, also for a token that was sealed for another workspace."""
+        """Decrypts a token. Raises UnreadableToken, also if it was sealed for another workspace."""
         try:
             content = json.loads(self._fernet.decrypt(sealed.encode()))
         except (InvalidToken, ValueError) as error:
@@ -62,7 +62,7 @@ class TokenCipher:
         )
 
     def reseal_with_newest_key(self, sealed: str) -> str | None:
-        """The same under the newest key; None: it is under it already. Raises Unreadable."""
+        """Returns the token encrypted with the newest key, or None if it already is. Raises UnreadableToken."""
         try:
             self._newest.decrypt(sealed.encode())
         except InvalidToken:
@@ -80,7 +80,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceToken:
-    """A token that holds now, and who the bot is with it. `installed_by`: the workspace itself, or its organisation."""
+    """A valid token with the bot's identity. `installed_by`: the id of the workspace or of its organisation."""
 
     token: str
     identity: Identity
@@ -90,25 +90,25 @@ class WorkspaceToken:
 class TokenSource(Protocol):
     @property
     def file_ref_signer(self) -> FileRefSigner:
-        """What files of the workspaces are called."""
+        """Signs references to the workspaces' files."""
         ...
 
     async def find_token(self, team_id: str) -> WorkspaceToken | None:
-        """None: the workspace has not installed the bot, or its token is lost. Raises StorageUnavailable."""
+        """Returns None if the bot is not installed or its token is unreadable. Raises StorageUnavailable."""
         ...
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
-        """Lets the organisation's token serve a workspace without one. False: there is none. Raises as `access`."""
+        """Lets the organisation's token serve the workspace. Returns False if there is none. Raises as `find_token`."""
         ...
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
-        """Whether a conversation of the workspace stands in the channel. Raises StorageUnavailable."""
+        """Whether the workspace has a thread in the channel. Raises StorageUnavailable."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStore:
-    """Tokens in the database. Several processes may refresh at once: whoever is second takes what the first stored."""
+    """Tokens in the database. If several processes refresh a token, all use the one that was stored first."""
 
     installations: Installations
     token_cipher: TokenCipher
@@ -142,7 +142,7 @@ class TokenStore:
         return await self.installations.has_threads_in("slack", team_id, channel_id)
 
     async def _refresh(self, found: Installation, old: BotToken) -> BotToken:
-        """The old one where Slack does not answer: it holds for a while still."""
+        """Returns the old token, which is still valid for a while, if the refresh fails."""
         owner_id = found.workspace_id
         try:
             new = parse_bot_token(await self.oauth.refresh(old.refresh_token))
@@ -156,7 +156,7 @@ class TokenStore:
         return await self._find_newer(found, new)
 
     async def _find_newer(self, found: Installation, otherwise: BotToken) -> BotToken:
-        """What another process stored meanwhile."""
+        """Returns a token that another process has stored in the meantime, else `otherwise`."""
         now = await self.installations.find("slack", found.workspace_id)
         if now is None or now.sealed_token == found.sealed_token:
             return otherwise

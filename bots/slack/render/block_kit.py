@@ -1,4 +1,4 @@
-"""The Block Kit pieces that our messages are made of, each cut to its limit; pure."""
+"""Builders for Block Kit blocks and elements, each truncated to its limit, and simpler blocks as a fallback; pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ TaskStatus = Literal["pending", "in_progress", "complete", "error"]
 
 
 def truncate(words: str, limit: int) -> str:
-    """The words, with an ellipsis in place of what is over the limit."""
+    """Returns the text, truncated to the limit with an ellipsis."""
     return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 def escape_and_truncate(words: str, limit: int) -> str:
-    """The words escaped for mrkdwn, within the limit; no entity is cut in two."""
+    """Returns the text escaped for mrkdwn, truncated without cutting an entity."""
     escaped = escape_mrkdwn(words)
     if len(escaped) <= limit:
         return escaped
@@ -30,18 +30,18 @@ def escape_and_truncate(words: str, limit: int) -> str:
 
 
 def section_block(mrkdwn: str) -> JsonObject:
-    """`mrkdwn` is escaped already, and within the limit."""
+    """Expects escaped mrkdwn within the limit."""
     return {"type": "section", "text": {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}}
 
 
 def context_block(mrkdwn: str) -> JsonObject:
-    """A small grey line; `mrkdwn` is escaped already."""
+    """A small grey line. Expects escaped mrkdwn."""
     element: JsonObject = {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}
     return {"type": "context", "elements": [element]}
 
 
 def markdown_block(words: str) -> JsonObject:
-    """Markdown as a model writes it; its mentions ping nobody."""
+    """Standard Markdown from a model. Its mentions notify no one."""
     shown = truncate(neutralize_mentions(words), limits.MARKDOWN_TEXT_MAX)
     return {"type": "markdown", "text": shown if shown.strip() else "…"}
 
@@ -105,7 +105,7 @@ def plain_text_object(words: str, limit: int) -> JsonObject:
 
 
 def select_element(placeholder: str, options: Sequence[str], *, action_id: str) -> JsonObject:
-    """A menu whose values are the options' own texts; each option is within OPTION_TEXT_MAX."""
+    """A menu whose values are the option texts, each within OPTION_TEXT_MAX."""
     return {
         "type": "static_select",
         "action_id": action_id,
@@ -125,13 +125,13 @@ _SIGNS = {"complete": "☑", "error": "☒", "in_progress": "▸"}
 
 
 def simplify_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """The blocks, with sections in place of `markdown` and `plan`."""
+    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, by sections."""
     found = [plain for block in blocks for plain in _simplify_block(block)]
     return found[: limits.BLOCKS_MAX]
 
 
 def blocks_to_mrkdwn(blocks: Sequence[JsonObject]) -> str:
-    """What plain blocks say, as mrkdwn."""
+    """Returns the text of simplified blocks as mrkdwn."""
     said = (
         get_text(part, "text")
         for block in blocks
@@ -161,13 +161,13 @@ def _task_line(card: JsonObject) -> str:
 
 
 def _markdown_to_mrkdwn(markdown: str) -> str:
-    """What mrkdwn has a sign for; the rest reads as it was written."""
+    """Converts headings, bold text and links, and leaves the rest as written."""
     shown = _HEADING.sub(r"*\1*", escape_mrkdwn(markdown))
     return _LINK.sub(r"<\2|\1>", _BOLD.sub(r"*\1*", shown))
 
 
 def _split_sections(mrkdwn: str) -> Iterator[str]:
-    """The text in pieces for sections, cut between lines or words, never inside an entity."""
+    """Splits the text for sections, between lines or words and never inside an entity."""
     rest, count = mrkdwn.strip() or "…", 0
     while len(rest) > limits.SECTION_TEXT_MAX and (count := count + 1) < SECTIONS_MAX:
         window = rest[: limits.SECTION_TEXT_MAX]
@@ -182,6 +182,6 @@ def _split_sections(mrkdwn: str) -> Iterator[str]:
 
 
 def _length_without_cut_entity(window: str) -> int:
-    """The length of the window without an entity that it ends in the middle of."""
+    """Returns the length of the window without an incomplete entity at its end."""
     last = window.rfind("&")
     return last if last > 0 and ";" not in window[last:] else len(window)

@@ -1,4 +1,4 @@
-"""Draws content as Slack messages: fallback text and Block Kit blocks, within Slack's limits; pure."""
+"""Renders status, answers, asks and notices as Slack messages, within Slack's limits; pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,19 +32,19 @@ _ANSWER_MAX = 1500
 _LISTING_MAX = 5000
 _CLOSED = {
     "withdrawn": "This question is no longer open.",
-    "expired": "Nobody answered in time.",
+    "expired": "No one answered in time.",
 }
 _REPLY_HINT = "Or answer by replying in this thread."
 _NO_HINT = "Any reply in this thread counts as a no, with your words as the reason."
 
 
 def ask_fallback(ask: Ask) -> str:
-    """The question in one line, unescaped."""
+    """Returns the question as fallback text, unescaped."""
     return ask.text
 
 
 def ask_blocks(ask: Ask) -> list[JsonObject]:
-    """The question; while it is open its controls, afterwards who answered what."""
+    """Returns the question with its controls, or with the answer once it is closed."""
     question = markdown_block(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
         who = escape_and_truncate(ask.answered_by.name if ask.answered_by else "Somebody", 100)
@@ -63,7 +63,7 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
 
 
 def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
-    """The buttons of an approval; a yes and a no look like what they are."""
+    """Returns the buttons of an approval, styled as primary and danger."""
     styles: dict[str, Literal["primary", "danger"]] = {APPROVE_ONCE: "primary", DENY: "danger"}
     return actions_block(
         [
@@ -94,7 +94,7 @@ def _controls(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
 
 
 def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
-    """Options too long for a label: written out, with a button for each number, as far as there is room."""
+    """Lists options that are too long for a label, with numbered buttons, as far as they fit."""
     lines: list[str] = []
     room = _LISTING_MAX
     for number, option in enumerate(options[: limits.ACTIONS_ELEMENTS_MAX], 1):
@@ -121,7 +121,7 @@ def _button(ask_id: str, at: int, label: str, option: str) -> JsonObject:
 
 
 def _action_id(ask_id: str, at: int | None = None) -> str:
-    """Unique within the message, as Slack demands."""
+    """Returns an action id that is unique within the message, as Slack requires."""
     return f"{ASK_PREFIX}{ask_id}" if at is None else f"{ASK_PREFIX}{ask_id}:{at}"
 
 
@@ -149,13 +149,13 @@ _PREVIEW_MAX = 600
 
 
 def status_headline(view: RunView) -> str:
-    """The state in one line, unescaped: the fallback text."""
+    """Returns the state as fallback text, unescaped."""
     _, state = _HEADLINES[view.state]
     return f"{state}: {view.activity or view.message}" if view.activity or view.message else state
 
 
 def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
-    """The blocks of the status message; `run_id` is the value of its buttons."""
+    """Returns the blocks of the status message. `run_id` is the value of its buttons."""
     blocks = [section_block(_headline(view))]
     if view.checklist:
         blocks.append(section_block(_checklist(view)))
@@ -220,14 +220,14 @@ _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedMessage:
-    """A message as Slack takes it. `text` is what notifications and old clients show."""
+    """The fields of a Slack message. Notifications and old clients show `text`."""
 
     text: str
     blocks: tuple[JsonObject, ...]
 
 
 def render_content(content: Content) -> RenderedMessage:
-    """The content as a message. Nothing in it can ping anybody."""
+    """Renders the content. Mentions in it notify no one."""
     match content:
         case RunStatus(run_id=run_id, view=view):
             blocks = status_blocks(run_id, view)

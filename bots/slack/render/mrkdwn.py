@@ -1,4 +1,4 @@
-"""Slack's mrkdwn text as plain words for the model, and the model's words made harmless for Slack."""
+"""Converts Slack's mrkdwn and rich text to plain text, and escapes the model's text for Slack; pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ _BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGN
 
 
 def mentioned_user_ids(mrkdwn: str) -> set[str]:
-    """The ids of everybody whom the text mentions."""
+    """Returns the ids of the users that the text mentions."""
     return set(_PERSON.findall(mrkdwn))
 
 
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
-    """The text as its writer saw it: mentions as @name, links as `label (url)`, entities resolved.
+    """Returns the text as its author saw it: mentions as @name, links as `label (url)`, entities unescaped.
 
-    Mentions of the person `without` are taken out.
+    Removes mentions of the user `without`.
     """
     if without:
         mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
@@ -58,22 +58,22 @@ def _link(target: str, label: str) -> str:
 
 
 def unescape_entities(mrkdwn: str) -> str:
-    """Resolves the three entities that Slack escapes."""
+    """Unescapes the three entities that Slack uses."""
     return mrkdwn.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def escape_mrkdwn(words: str) -> str:
-    """Words that stay words in a mrkdwn field: no control sequence survives, and no @here."""
+    """Escapes text for a mrkdwn field, including broadcast mentions such as @here."""
     return escape_entities(_BROADCAST.sub("＠", words))
 
 
 def escape_entities(words: str) -> str:
-    """The words with the three entities in place of what Slack escapes."""
+    """Escapes &, < and >."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def neutralize_mentions(markdown: str) -> str:
-    """Markdown that can ping nobody: the signs that start a mention become look-alikes, the length stays."""
+    """Replaces the characters that start a mention by look-alikes, so that it notifies no one. Keeps the length."""
     return _BROADCAST.sub("＠", _MENTION_START.sub("‹", markdown))
 
 
@@ -82,7 +82,7 @@ _LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_te
 
 
 def message_mrkdwn(message: JsonObject) -> str:
-    """Slack writes the text of what people type; what an app posts in somebody's name may have blocks alone."""
+    """Returns the message's text, or that of its blocks: what an app posts for a user may have no text."""
     written = get_text(message, "text")
     if written.strip():
         return written
@@ -109,7 +109,7 @@ def _block_lines(blocks: list[JsonObject]) -> Iterator[str]:
 
 
 def _text_object_mrkdwn(node: JsonObject) -> str:
-    """A text object, or the markdown block."""
+    """Returns the text of a text object or markdown block."""
     kind, words = get_text(node, "type"), get_text(node, "text")
     if kind in ("plain_text", "markdown"):
         return escape_entities(words)

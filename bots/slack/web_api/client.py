@@ -1,4 +1,4 @@
-"""The connection to Slack's Web API: one session, one retry policy, one table of errors."""
+"""The client of Slack's Web API, with its session, retries and error translation."""
 
 import asyncio
 import logging
@@ -36,11 +36,11 @@ from core.ports import Precondition
 from core.web_access.guard import is_loopback
 
 _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
-"""Called without a token, so no token's budget counts them."""
+"""Methods called without a token, which the rate limiter does not count."""
 
 
 class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
-    """Waits as long as Slack asks, and sends again; a refused call was not carried out, so this repeats nothing."""
+    """Retries rate-limited calls without a token after `Retry-After`. Slack did not carry them out, so this is safe."""
 
     async def _can_retry_async(
         self,
@@ -60,7 +60,7 @@ class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
 
 
 class IdempotentCallRetry(AsyncRetryHandler):
-    """Sends again after a lost connection or a server fault, where twice is the same as once."""
+    """Retries idempotent calls after a lost connection or a server error."""
 
     async def _can_retry_async(
         self,
@@ -78,7 +78,7 @@ class IdempotentCallRetry(AsyncRetryHandler):
 
 
 def retry_after_seconds(headers: Mapping[str, list[str] | str] | Mapping[str, str]) -> float:
-    """The seconds of `Retry-After`, at least one."""
+    """Returns the seconds in `Retry-After`, at least 1."""
     for name, value in headers.items():
         if name.lower() == "retry-after":
             first = value if isinstance(value, str) else value[0]
@@ -104,7 +104,7 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the bot is: `team_id` is the workspace that it is in, `organisation_id` that of the workspace, if known."""
+    """The bot user in a workspace (`team_id`). `organisation_id` is the workspace's organisation, if known."""
 
     team_id: str
     user_id: str
@@ -122,7 +122,7 @@ class _Answer(Protocol):
 
 
 class _Calls(Protocol):
-    """The one method of the SDK's client that everything goes through, with its types."""
+    """The method of the SDK's client that makes all calls, with types."""
 
     async def api_call(
         self,
@@ -136,10 +136,10 @@ class _Calls(Protocol):
 
 
 class SlackClient:
-    """The Web API of one workspace. `web` is the SDK's client, for the parts of the SDK that want one.
+    """The Web API of one workspace. `web` is the SDK's client, for parts of the SDK that need one.
 
-    Calls wait at `limiter` for their turn. `paces_ahead`: also before Slack has refused any. A stand-in on this machine
-    has limits of its own, or none, so there that is off.
+    Calls wait for `limiter`. `limits_proactively` also spaces posts before Slack has refused one; by default it is off
+    for a simulator on this machine, which has other limits or none.
     """
 
     def __init__(
@@ -171,18 +171,18 @@ class SlackClient:
             ],
         )
         if is_loopback(self.api_url):
-            # The SDK takes any proxy of the environment, NO_PROXY or not.
+            # The SDK uses a proxy from the environment even if NO_PROXY excludes the host.
             self.web.proxy = None
 
     @property
     def identity(self) -> Identity:
-        """Who the bot is. Raises RuntimeError before `open`."""
+        """The bot's identity. Raises RuntimeError before `sign_in` or `open_session`."""
         if self._identity is None:
             raise RuntimeError("the Slack client is not open")
         return self._identity
 
     def tokenless_sdk_client(self) -> AsyncWebClient:
-        """A client for Bolt, which makes no calls of its own: it gets the token with each authorisation."""
+        """Returns a client for Bolt, which makes no calls itself and gets a token with each authorization."""
         return AsyncWebClient(base_url=str(self.api_url), proxy=self.web.proxy)
 
     @property
@@ -191,15 +191,15 @@ class SlackClient:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The shared session. Raises RuntimeError before `open` and after `close`."""
+        """The shared session. Raises RuntimeError before `sign_in` or `open_session`, and after `close`."""
         if self.web.session is None or self.web.session.closed:
             raise RuntimeError("the Slack client is not open")
         return self.web.session
 
     async def sign_in(self) -> Identity:
-        """Opens the session and asks Slack who the token belongs to.
+        """Opens the session and fetches the identity that the token belongs to.
 
-        Raises ConfigurationError for a token that Slack refuses or a Slack that cannot be reached.
+        Raises ConfigurationError if Slack refuses the token or cannot be reached.
         """
         self.open_session()
         try:
@@ -215,7 +215,7 @@ class SlackClient:
         return self._identity
 
     def open_session(self, identity: Identity | None = None) -> None:
-        """Opens the session alone, for a client without a token, or one whose `identity` is known already."""
+        """Opens the session, for a client without a token or with a known `identity`."""
         self._identity = identity
         self.web.session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
@@ -223,7 +223,7 @@ class SlackClient:
         )
 
     def set_token(self, bot_token: str) -> None:
-        """The token that calls carry from now on."""
+        """Replaces the token for future calls."""
         self.bot_token = self.web.token = bot_token
 
     async def close(self) -> None:
@@ -233,15 +233,15 @@ class SlackClient:
     async def call_at_startup(
         self, method: str, *, setting: str, token: str | None = None
     ) -> JsonObject:
-        """A call of the start: its failure is told to the operator, naming the setting of the token.
+        """Calls a method at startup. Raises ConfigurationError that names the token's setting if it fails.
 
-        A limit of Slack's is no failure, and is waited for as long as it lasts.
+        Waits out rate limits, however long they last.
         """
         while True:
             try:
                 return await self._call(method, "POST", token=token)
             except SurfaceRateLimited as limit:
-                log.warning("slack asks for patience: the start waits")
+                log.warning("slack: rate limited at startup, waiting")
                 await asyncio.sleep(limit.retry_after_seconds)
             except SurfaceRefused as error:
                 raise ConfigurationError(
@@ -255,7 +255,7 @@ class SlackClient:
                 ) from error
 
     async def read(self, method: str, parameters: Parameters) -> JsonObject:
-        """Asks for something. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        """Calls a read-only method. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         return await self._call(method, "GET", params=parameters)
 
     async def write(
@@ -316,21 +316,21 @@ class SlackClient:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
         except (SlackClientError, AttributeError, ValueError) as error:
-            # AttributeError: the SDK reads `.get` of an answer in plain text, as a broken proxy sends it.
+            # AttributeError: the SDK calls `.get` on a plain-text answer, for example of a broken proxy.
             raise SurfaceUnclear(
-                f"Slack's answer cannot be read ({type(error).__name__})"
+                f"Slack's answer cannot be parsed ({type(error).__name__})"
             ) from error
         return _object(answer.data)
 
 
 def _translate_error(response: object) -> SurfaceError:
     if isinstance(response, aiohttp.ClientResponse):
-        return SurfaceUnclear(f"Slack's answer is no JSON (status {response.status})")
+        return SurfaceUnclear(f"Slack's answer is not JSON (status {response.status})")
     answer = cast(_Answer, response)
     status, code = answer.status_code, get_text(_object(answer.data), "error")
     if status == 429 or code in _RATE_CODES:
         return SurfaceRateLimited(
-            "Slack asks for patience", retry_after_seconds=retry_after_seconds(answer.headers)
+            "Slack's rate limit is reached", retry_after_seconds=retry_after_seconds(answer.headers)
         )
     if status >= 500 or code in _UNCLEAR_CODES or not code:
         return SurfaceUnclear(f"Slack failed ({code or status})")

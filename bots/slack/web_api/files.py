@@ -1,4 +1,4 @@
-"""Files that people attached, on their way from Slack: streamed, capped, and the token shown to Slack alone."""
+"""Downloads of files that people attached, and the signed references to them."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ _SIGNED_REF = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceFile:
-    """`file` as its workspace calls it. `is_sealed`: the workspace was shown it, by our own seal."""
+    """A file with its original reference. `is_sealed`: a valid signature proves that the workspace received it."""
 
     team_id: str
     is_sealed: bool
@@ -35,18 +35,22 @@ class WorkspaceFile:
 
 
 class FileRefSigner:
-    """`keys` are secrets, the newest first: it seals, all of them are accepted."""
+    """Adds the workspace and a signature to file references, if the app serves several workspaces.
+
+    An organisation's token can read the files of all its workspaces, so only the signature proves that a workspace
+    received the file. The first of `keys` signs; all are accepted.
+    """
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
 
     def sign(self, team_id: str, file: IncomingFile) -> IncomingFile:
-        """The file of a workspace, as it is called from now on."""
+        """Returns the file with a signed reference."""
         seal = _sign(self._keys[0], team_id, file.file_ref)
         return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
 
     def verify(self, file: IncomingFile) -> WorkspaceFile | None:
-        """Whose it is; None: the name is none of ours. Names without a seal are from before there was one."""
+        """Returns the file with its workspace, or None if invalid. Accepts old references without a signature."""
         found = _SIGNED_REF.fullmatch(file.file_ref)
         if found is None:
             return None
@@ -67,8 +71,10 @@ _SLACK_DOMAINS = ("slack.com", "slack-files.com")
 
 
 def is_slack_url(url: URL, api_url: URL) -> bool:
-    """Whether the address is Slack's over TLS, or the very server that the API is configured to be on. This machine has
-    several names (localhost, 127.0.0.1), and a stand-in on it may use any."""
+    """Whether the bot's token may be sent to the URL: Slack's domains over TLS, or the configured API server.
+
+    A simulator on this machine may use any of its names (localhost, 127.0.0.1).
+    """
     if not url.host or url.user or url.password:
         return False
     if url.origin() == api_url.origin():
@@ -88,8 +94,10 @@ log = logging.getLogger(__name__)
 
 
 async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> IncomingFile:
-    """The file with its name, type and size. A message of a shared channel tells its id alone, so they are asked for;
-    where Slack does not tell in time, it stays as it is."""
+    """Adds the name, type and size, which a message in a Slack Connect channel lacks.
+
+    Returns the file unchanged if it has them, or if Slack does not return them in time.
+    """
     file_id, _, address = file.file_ref.partition(" ")
     if address:
         return file
@@ -97,7 +105,7 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
         async with asyncio.timeout(LOOKUP_SECONDS_MAX):
             answer = await client.read("files.info", {"file": file_id})
     except (SurfaceError, TimeoutError) as error:
-        log.info("slack does not tell what a file is: %s", error)
+        log.info("slack: a file's metadata cannot be read: %s", error)
         return file
     found = parse_files({"files": [get_object(answer, "file")]})
     return found[0] if found else file
@@ -129,7 +137,7 @@ class SlackFiles:
                 ) from error
 
     async def _address(self, file: IncomingFile) -> URL:
-        """Where the bytes are. A message of a shared channel names the file alone: its address is asked for."""
+        """Returns the download URL, which a message in a Slack Connect channel lacks."""
         file_id, _, address = file.file_ref.partition(" ")
         if not address:
             try:
@@ -147,7 +155,7 @@ class SlackFiles:
 
     @asynccontextmanager
     async def _answer(self, url: URL, file: IncomingFile) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """The final answer. The token goes with the first request alone; a redirect has to stay with Slack."""
+        """Yields the response after redirects, which must stay on Slack's hosts and are followed without the token."""
         headers = {"Authorization": f"Bearer {self._client.bot_token}"}
         for _ in range(REDIRECTS_MAX + 1):
             async with self._client.session.get(
@@ -174,7 +182,7 @@ def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:
         raise _unavailable(file, f"status {answer.status}")
     if answer.content_type != "text/html":
         return
-    # With a wrong token, or without the scope files:read, Slack answers 200 and a login page.
+    # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
     is_page = not file.mime_type.startswith("text/html")
     is_other_size = file.size_bytes is not None and answer.content_length != file.size_bytes
     if is_page or is_other_size:
@@ -188,4 +196,4 @@ def _unavailable(file: IncomingFile, detail: str) -> AgentError:
 
 def _too_large(file: IncomingFile, bytes_max: int) -> AgentError:
     megabytes = bytes_max / 1_000_000
-    return AgentError(f"The file {file.name!r} is larger than the {megabytes:g} MB that I take.")
+    return AgentError(f"The file {file.name!r} is larger than the {megabytes:g} MB that I accept.")

@@ -1,4 +1,4 @@
-"""What people said in a Slack thread beside the agent."""
+"""Reads the history of threads, for the agent's context, and of channels, for backfill."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from core.web_access.guard import is_loopback
 
 READ = Failpoint("slack.read_talk")
 THREAD_PAGES_MAX = 5
-"""conversations.replies starts at the oldest message: of a longer thread only the first pages are looked through."""
+"""conversations.replies starts at the oldest message, so only the beginning of a longer thread is read."""
 
 
 class SlackThreadHistory:
@@ -72,7 +72,7 @@ class SlackThreadHistory:
             if not cursor:
                 break
             parameters["cursor"] = cursor
-        # the first message of the thread comes with every page, whatever the moments parameters for
+        # every page contains the thread's root, whatever `oldest` and `latest` are
         earliest = after.timestamp() if after else 0.0
         unique = {get_text(one, "ts"): one for one in found if get_text(one, "ts")}
         return [
@@ -92,11 +92,11 @@ class SlackThreadHistory:
 
 PAGE_SIZE = 200
 CHANNEL_PAGES_MAX = 5
-"""Of a channel, and of each thread."""
+"""Per channel and per thread."""
 NEW_THREADS_MAX = 50
-"""Threads of a channel that began after the moment and that the agent is not in as yet."""
+"""Threads of a channel with new replies that the agent is not in yet."""
 PAUSE_SECONDS = 2.0
-"""Between two calls: Slack allows some fifty a minute, and live events need theirs."""
+"""Pause before each call: Slack allows about 50 a minute, and live events need some of them."""
 _GONE = frozenset({"thread_not_found", "message_not_found"})
 _CATCH_UP = Failpoint("slack.catch_up")
 _LIST = Failpoint("slack.list_channels")
@@ -104,31 +104,31 @@ _LIST = Failpoint("slack.list_channels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedMessages:
-    """`messages` are `message` events, oldest first. `is_cut`: there was more than may be read."""
+    """`messages` are `message` events, oldest first. `is_cut`: there were more than the limit."""
 
     messages: tuple[JsonObject, ...]
     is_cut: bool
 
     @property
     def newest(self) -> str:
-        """ "" where nothing was said."""
+        """The ts of the newest message, or ""."""
         return get_text(self.messages[-1], "ts") if self.messages else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelHistory:
-    """The history of one workspace's channels, with `pause_seconds` before each call."""
+    """Reads channels of one workspace, with `pause_seconds` before each call."""
 
     client: SlackClient
     pause_seconds: float
 
     @classmethod
     def for_client(cls, client: SlackClient) -> "ChannelHistory":
-        """At a pace that leaves live events their share of Slack's limits."""
+        """Returns a reader that leaves live events a share of Slack's rate limits."""
         return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
 
     async def list_channels(self, kind: str) -> list[str]:
-        """The channels of that kind which the bot is in, as far as so many pages go. Raises SurfaceError."""
+        """Returns the first channels of the type that the bot is in. Raises SurfaceError."""
         parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
         found, _ = await self._fetch_pages(
             "users.conversations", "channels", parameters, place=_LIST
@@ -138,8 +138,10 @@ class ChannelHistory:
     async def read_since(
         self, channel_id: str, oldest: str, threads: Sequence[str]
     ) -> MissedMessages:
-        """What was said after `oldest` at the top, in these threads, and in those that began since.
-        Raises SurfaceError."""
+        """Returns messages after `oldest`: top-level ones, and those in `threads` and in threads with new replies.
+
+        Raises SurfaceError.
+        """
         parameters: dict[str, str | int | bool] = {
             "channel": channel_id,
             "oldest": oldest,
@@ -166,8 +168,10 @@ class ChannelHistory:
     async def _fetch_pages(
         self, method: str, what: str, parameters: Parameters, *, place: Failpoint = _CATCH_UP
     ) -> tuple[list[JsonObject], bool]:
-        """Of a channel Slack gives the newest first, of a thread the root and then the earliest; and whether there was
-        more."""
+        """Returns the items of the first pages, and whether there are more.
+
+        Slack lists a channel newest first, and a thread from its root on.
+        """
         found: list[JsonObject] = []
         for _ in range(CHANNEL_PAGES_MAX):
             await asyncio.sleep(self.pause_seconds)
@@ -182,7 +186,7 @@ class ChannelHistory:
 
 
 def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -> list[str]:
-    """Those that may hold something new: the joined ones but where the root tells of nothing, and others."""
+    """Returns the threads that may have new replies: joined threads, unless the root rules it out, and others."""
     latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
     here = [one for one in joined if is_message_ts(one) and latest.get(one, "~") > oldest]
     others = [one for one, reply in latest.items() if reply > oldest and one not in joined]
@@ -190,7 +194,7 @@ def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -
 
 
 def _as_event(message: JsonObject, channel_id: str) -> JsonObject:
-    """The history leaves out what is the same in all of it."""
+    """Adds the fields that an event has and a history message lacks."""
     return {
         **message,
         "type": "message",

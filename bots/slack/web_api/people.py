@@ -1,4 +1,4 @@
-"""Who people are by their ids: asked for once, remembered for a while, and never worth a long delay."""
+"""Names, standings and user groups of people, looked up with short timeouts and cached."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _CACHED_PEOPLE_MAX = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedPerson:
-    """`standing` is None where Slack did not tell; moments are those of the monotonic clock."""
+    """`standing` is None if the lookup failed. Times are monotonic."""
 
     name: str
     standing: ActorContext | None
@@ -35,8 +35,10 @@ class _CachedPerson:
 
 
 class People:
-    """Names and standings by users.info. Who cannot be looked up in time goes by the id; the lookup goes on for the
-    next time."""
+    """Names and standings from users.info.
+
+    A lookup that exceeds its timeout continues in the background for the next call.
+    """
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -44,7 +46,7 @@ class People:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """The names of those who are known after at most LOOKUP_SECONDS_MAX."""
+        """Returns the names that are known within LOOKUP_SECONDS_MAX, by id."""
         wanted = set(ids)
         missing = [person for person in sorted(wanted) if self._is_missing(person)]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
@@ -55,9 +57,9 @@ class People:
     async def find_standing(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> ActorContext:
-        """What Slack told of the person not longer ago than that; a standing that is not known where it does not."""
+        """Returns a standing of at most that age, or an unknown standing if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
-        for _ in range(2):  # the first lookup may be one that was under way before
+        for _ in range(2):  # the first wait may join a lookup that started earlier
             if self._asked_at(person) < oldest:
                 await asyncio.wait([self._lookup(person)], timeout=timeout_seconds)
         known = self._known.get(person)
@@ -85,7 +87,7 @@ class People:
             standing = parse_standing(user, self._client.identity.team_id)
             seconds = REMEMBERED_SECONDS
         except SurfaceError as error:
-            log.info("slack does not tell who a person is: %s", error)
+            log.info("slack: a person cannot be looked up: %s", error)
             name, seconds = person, FAILURE_REMEMBERED_SECONDS
         finally:
             del self._asking[person]
@@ -99,7 +101,7 @@ class People:
         )
 
     async def close(self) -> None:
-        """Ends the lookups under way."""
+        """Cancels lookups in progress."""
         for task in list(self._asking.values()):
             task.cancel()
         if self._asking:
@@ -107,9 +109,9 @@ class People:
 
 
 def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
-    """What a `user` object says. In an organisation of several workspaces people belong to each that they are in.
+    """Parses a `user` object. In an organisation, a user is a member of every workspace listed for them.
 
-    Slack names everybody's workspace; a stand-in that names none has no others, unless it says that this is a stranger.
+    Slack always names the home workspace. If a simulator does not, `is_stranger` decides.
     """
     home = get_text(user, "team_id")
     teams = get_strings(user, "enterprise_user", "teams")
@@ -137,7 +139,7 @@ NO_SUCH_GROUP = "no_such_subteam"
 
 
 class UserGroups:
-    """The members of some user groups, by usergroups.users.list. A group of another workspace has nobody here."""
+    """Members of user groups, from usergroups.users.list. A group of another workspace counts as empty."""
 
     def __init__(self, client: SlackClient, group_ids: Sequence[str]) -> None:
         self._client = client
@@ -147,7 +149,7 @@ class UserGroups:
     async def find_groups(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> frozenset[str] | None:
-        """The groups that the person is in, as Slack told not longer ago than that; None: it did not tell."""
+        """Returns the groups that the person is in, from data of at most that age, or None if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
         old = [
             one for one in self._group_ids if one not in self._members or self._asked(one) < oldest
@@ -157,7 +159,7 @@ class UserGroups:
                 for group_id in old:
                     await self._ask(group_id)
         except (SurfaceError, TimeoutError) as error:
-            log.warning("slack does not tell who is in a user group: %s", error)
+            log.warning("slack: the members of a user group cannot be read: %s", error)
             return None
         return frozenset(one for one in self._group_ids if person in self._members[one][0])
 
@@ -166,7 +168,7 @@ class UserGroups:
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()
-        # which of its workspaces is meant, an organisation's token does not say; others ignore it
+        # an organisation's token requires team_id; other tokens ignore it
         asked = {"usergroup": group_id, "team_id": self._client.identity.team_id}
         try:
             answer = await self._client.read("usergroups.users.list", asked)

@@ -1,4 +1,4 @@
-"""Sending what was drawn: in plainer blocks, and at last in words alone, where Slack does not take it as it is."""
+"""Posting rendered messages, with simpler blocks or plain text if Slack refuses them, and notices to people."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ async def post_with_fallback(
         except SurfaceRefused as refusal:
             if refusal.code not in _BLOCK_ERRORS:
                 raise
-            log.warning("slack does not take a message in its blocks: %s", refusal.code)
+            log.warning("slack: the blocks of a message were refused: %s", refusal.code)
             blocks = simplify_blocks(blocks)
     said = truncate(blocks_to_mrkdwn(blocks) or drawing.text, limits.PLAIN_MESSAGE_MAX)
     in_words: JsonObject = {**body, "text": said, "blocks": []}
@@ -56,16 +56,16 @@ NOTICE = Failpoint("slack.notice")
 
 
 class NoticeSender:
-    """Sends beside the acknowledgement, which must not wait for it."""
+    """Sends notices in the background, so that the acknowledgement does not wait for them."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
         self._sending: set[asyncio.Task[None]] = set()
 
     def send(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
-        """Starts to send the notice to the person, or into the thread.
+        """Starts sending the notice to the person, or into the thread.
 
-        `is_thread_open`: somebody has replied. In a thread that is none yet Slack shows nothing ephemeral.
+        `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one.
         """
         task = spawn(self._send(inbound, outcome, is_thread_open), name="slack-notice")
         self._sending.add(task)
@@ -75,7 +75,7 @@ class NoticeSender:
         drawing = render_content(Notice(markdown=outcome.notice))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
-        # Nobody else reads a direct message, and there the ephemeral kind would be gone after a reload.
+        # A direct message is private anyway, and an ephemeral one would be gone after a reload.
         is_ephemeral = outcome.is_private and not address.channel_id.startswith("D")
         if is_thread_open or not is_ephemeral:
             body["thread_ts"] = address.thread_key
@@ -93,7 +93,7 @@ class NoticeSender:
             log.warning("a notice could not be shown: %s", error)
 
     async def close(self) -> None:
-        """Waits a moment for what is being sent."""
+        """Waits up to CLOSE_SECONDS_MAX for notices in progress."""
         if self._sending:
             _, late = await asyncio.wait(list(self._sending), timeout=CLOSE_SECONDS_MAX)
             for task in late:

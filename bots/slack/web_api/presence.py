@@ -1,4 +1,4 @@
-"""Showing that the agent is at work in a thread, with Slack's own stop button where the app is an agent."""
+"""The agent's presence in Slack: the busy status of a thread and the bot's reactions."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ _Change = Callable[[str, str, str], Awaitable[None]]
 
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
-# The app is no agent, or its workspace has none: no later session of it fares better.
+# The app or its workspace has no agent features, so later calls would fail too.
 _NO_SESSIONS = frozenset(
     {"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"}
 )
 
 
 class BusyStatus:
-    """What Slack shows of the agent's work. Nothing here fails: it is a courtesy."""
+    """Shows a thread as busy. Errors are logged only, since the status is not essential."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class BusyStatus:
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
-        """While entered, the thread shows the agent at work."""
+        """Context manager: inside the block, the thread shows that the agent is working."""
         await self._show(address, is_busy=True)
         try:
             yield
@@ -50,10 +50,10 @@ class BusyStatus:
                 with TYPING:
                     await self._set_status(address, is_busy=is_busy)
         except (SurfaceError, TimeoutError) as error:
-            log.debug("slack does not show whether the agent is at work: %s", error)
+            log.debug("slack: the busy status cannot be set: %s", error)
 
     async def _set_status(self, address: Address, *, is_busy: bool) -> None:
-        """A session offers the stop button; the line of an assistant thread, which shares its place, does not."""
+        """Sets the status of an agent session, which has a stop button, or else of the assistant thread."""
         thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
         if self._has_sessions:
             status = "processing" if is_busy else "active"
@@ -63,7 +63,7 @@ class BusyStatus:
             except SurfaceRefused as error:
                 if error.code not in _NO_SESSIONS:
                     raise
-                log.info("slack offers no stop button of its own here (%s)", error.code)
+                log.info("slack: agent sessions are not available (%s)", error.code)
                 self._has_sessions = False
         line = "is working…" if is_busy else ""
         await self._client.write("assistant.threads.setStatus", {**thread, "status": line})
@@ -79,7 +79,7 @@ EMOJI: dict[Reaction, str] = {
 
 
 class Reactions:
-    """Remembers for a moment what it put where; for what another process may have put there it asks Slack."""
+    """The bot's single reaction on a message. Caches its own, and reads those that another process may have added."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -96,9 +96,9 @@ class Reactions:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """Makes this the bot's only reaction on the message. The new one comes first: it is what people wait for.
+        """Makes this the bot's only reaction on the message. Adds it before it removes the old one.
 
-        One after the other: the end of a run and the start of the next one may meet on a message.
+        Takes a lock per message, because the end of a run and the start of the next may concern the same message.
         """
         lock = self._reaction_locks.setdefault((channel, ts), asyncio.Lock())
         async with lock:
@@ -114,7 +114,7 @@ class Reactions:
         if wanted and not (is_sure and wanted == last):
             await change("reactions.add", wanted, "already_reacted")
         if last is None and reaction in ("seen", "queued"):
-            # what an earlier life left is taken away with this one, by the last sign
+            # a reaction left by an earlier process is removed when the run ends
             self._shown_reactions.put(message, wanted, is_sure=False)
             return
         others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
@@ -142,13 +142,13 @@ class Reactions:
                 raise
 
     async def _ours(self, channel: str, ts: str) -> set[str]:
-        """The reactions of ours that stand there; none where Slack refuses to tell."""
+        """Returns the bot's reactions on the message, none if Slack refuses."""
         try:
             answer = await self._client.read(
                 "reactions.get", {"channel": channel, "timestamp": ts, "full": True}
             )
         except SurfaceRefused as error:
-            log.info("slack does not tell the reactions on a message: %s", error)
+            log.info("slack: the reactions on a message cannot be read: %s", error)
             return set()
         ours = self._client.identity.user_id
         return {

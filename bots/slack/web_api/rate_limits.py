@@ -1,9 +1,9 @@
-"""What Slack allows a token to call, by method.
+"""Slack's rate limits by method.
 
-From docs.slack.dev/apis/web-api/rate-limits and the page of each method: limits are counted per method, workspace and
-app. Tiers are minimums a minute (20+, 50+, 100+) with bursts of unsaid size, so a tier is kept only for a while after
-Slack has refused a call (429). Messages are different: one a second to a channel, in short bursts more, and nobody
-promises that what exceeds this is shown. That pace is kept from the start.
+From docs.slack.dev/apis/web-api/rate-limits and the page of each method: limits apply per method, workspace and app.
+Tiers are minimums a minute (20+, 50+, 100+) with unspecified bursts, so a tier is enforced only for a while after a
+429. Messages differ: Slack allows one a second per channel, with short bursts, and may drop the excess. That limit is
+enforced from the start.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ WAIT_SECONDS_MAX = 30
 POST_MESSAGE = "chat.postMessage"
 POST_INTERVAL_SECONDS = 1.0
 POST_BURST = 3
-"""Ours: Slack allows "short bursts", and says no number."""
+"""Ours: Slack allows "short bursts" of unspecified size."""
 _TIER_2, _TIER_3, _TIER_4 = 60 / 20, 60 / 50, 60 / 100
 _HUNDREDS = 60 / 200
-"""Slack speaks of several hundred messages a minute in a workspace, and of hundreds of `auth.test`."""
+"""Slack documents several hundred messages a minute per workspace, and hundreds of `auth.test`."""
 _INTERVALS: Mapping[str, float] = {
     "assistant.threads.setStatus": _HUNDREDS,
     "auth.test": _HUNDREDS,
@@ -31,11 +31,11 @@ _INTERVALS: Mapping[str, float] = {
     "users.info": _TIER_4,
 }
 
-# Newer content takes the place of what waits: the caller had better hear of the limit at once.
+# Waiting calls would be outdated by newer content, so these raise instead of waiting.
 NEVER_WAITING_METHODS = frozenset(
     {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
 )
-# Carried out twice they leave the same state as once, so an unclear end may be tried again here.
+# These may be retried after an unclear result.
 IDEMPOTENT_METHODS = frozenset(
     {
         "agents.sessions.setStatus",
@@ -57,7 +57,7 @@ IDEMPOTENT_METHODS = frozenset(
 def allowances_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[RateLimit, ...]:
-    """What counts a call; without `paces_ahead` nothing does before Slack has refused one."""
+    """Returns the allowances that a call uses. Without `limits_proactively` none is enforced before a 429."""
     owner = rate_limit_owner("slack", token)
     whole = RateLimit(
         owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1
@@ -75,14 +75,14 @@ def allowances_for_call(
 
 
 class CallLimiter:
-    """The calls of one client, each of which waits for its turn."""
+    """Makes the calls of one client wait for the rate limiter."""
 
     def __init__(self, limiter: RateLimiter, *, limits_proactively: bool) -> None:
         self._limiter = limiter
         self._paces_ahead = limits_proactively
 
     async def acquire(self, token: str, method: str, channel: str) -> None:
-        """Raises SurfaceRateLimited where waiting is the caller's to plan."""
+        """Waits for permission to call. Raises SurfaceRateLimited instead of a long wait."""
         await self._limiter.admit(
             allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead),
             wait_seconds_max=0 if method in NEVER_WAITING_METHODS else WAIT_SECONDS_MAX,
@@ -92,6 +92,6 @@ class CallLimiter:
     async def record_rate_limit(
         self, token: str, method: str, channel: str, *, seconds: float
     ) -> None:
-        """Slack has refused a call: it takes none of that method for so long (`Retry-After`)."""
+        """Records that Slack refused a call for `seconds` (`Retry-After`)."""
         counted = allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead)
         await self._limiter.refuse(counted, seconds=seconds)

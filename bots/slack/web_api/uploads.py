@@ -1,4 +1,4 @@
-"""Files of the agent on their way into a thread: an address, the bytes, then one call that posts them."""
+"""Uploads of the agent's files: get an upload URL, send the bytes, then post the file into the thread."""
 
 import json
 import re
@@ -25,14 +25,14 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
 
 
 class FileUploads:
-    """Remembers which file it sent under which delivery id, for the case that the last answer got lost."""
+    """Uploads files, and remembers their delivery ids in case the last answer is lost."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
         self._files: OrderedDict[str, str] = OrderedDict()
 
     def uploaded_file_id(self, delivery_id: str) -> str:
-        """The id of the file sent under the delivery id by this process, or ""."""
+        """Returns the id of the file that this process uploaded for the delivery, or ""."""
         return self._files.get(delivery_id, "")
 
     async def upload(
@@ -54,7 +54,7 @@ class FileUploads:
         file_id = get_text(ticket, "file_id")
         await self._send(URL(get_text(ticket, "upload_url")), file)
         self._remember(delivery_id, file_id)
-        # `blocks` takes the place of an initial comment; its id is what tells this post from any other.
+        # `blocks` replaces the initial comment; its block id identifies the delivery.
         note: JsonObject = {
             "type": "context",
             "block_id": delivery_block_id(delivery_id),
@@ -74,7 +74,9 @@ class FileUploads:
 
     async def _send(self, url: URL, file: OutgoingFile) -> None:
         if not is_slack_url(url, self._client.api_url):
-            raise SurfaceRefused("Slack named a foreign upload address", code="foreign_host")
+            raise SurfaceRefused(
+                "Slack returned an upload URL on another host", code="foreign_host"
+            )
         broken: list[Exception] = []
         try:
             async with self._client.session.post(
@@ -91,7 +93,7 @@ class FileUploads:
                 status = answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if broken:
-                # The connection broke off because the pieces did.
+                # Reading the file failed, so aiohttp closed the connection.
                 raise broken[0] from error
             raise SurfaceUnclear(f"The upload broke off ({type(error).__name__})") from error
         if status == 429:
@@ -108,12 +110,12 @@ class FileUploads:
 
 
 def delivery_block_id(delivery_id: str) -> str:
-    """The id of the block that names a file's delivery."""
+    """Returns the block id that identifies a file's delivery."""
     return f"delivery:{delivery_id}"[: limits.BLOCK_ID_MAX]
 
 
 def safe_file_name(name: str) -> str:
-    """The name without folders, control characters and direction marks."""
+    """Returns the name without folders, control characters and bidirectional marks."""
     clean = _UNSAFE.sub("_", name).strip(". ")
     if len(clean) <= NAME_CHARACTERS_MAX:
         return clean or "file"
@@ -124,15 +126,15 @@ def safe_file_name(name: str) -> str:
 
 def _check_size(file: OutgoingFile) -> None:
     if file.size_bytes > limits.FILE_BYTES_MAX:
-        raise SurfaceRefused("The file is larger than Slack takes", code="too_large")
+        raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
     if file.size_bytes <= 0:
-        raise SurfaceRefused("Slack takes no empty file", code="empty_file")
+        raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
 
 
 async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
-    """The pieces, as long as they are what was announced: a changed file must not hang the connection.
+    """Yields the chunks. Raises SurfaceRefused if their size differs from the announced one.
 
-    What goes wrong with them is noted in `broken`, as aiohttp would only tell of a lost connection.
+    Appends exceptions to `broken`, because aiohttp would only report a lost connection.
     """
     sent = 0
     try:

@@ -85,7 +85,7 @@ async def discord(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Ca
             cursors=program,
             api_url=simulator.api_url,
         )
-        app.client.rest.turns.limiter = RateLimiter(budget)
+        app.client.rest.call_limiter.limiter = RateLimiter(budget)
         await app.sign_in()
         channel = next(one for one in simulator.view().channels if not one.is_direct)
         message_id = await simulator.say("alice", channel.channel_id, "a thread")

@@ -292,6 +292,6 @@ async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(
         stage.program.start()
         await stage.until(lambda: stage.runs() == ["failed"], "it ends")
         await stage.until(lambda: EXPIRED in text_of(status(stage)), "it says so")
-        await stage.until(lambda: "Nobody answered in time" in text_of(question(stage)), "closed")
+        await stage.until(lambda: "No one answered in time" in text_of(question(stage)), "closed")
         assert buttons_of(question(stage)) == ()
         assert notebook(stage) == []

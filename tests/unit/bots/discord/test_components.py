@@ -254,4 +254,4 @@ def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str)
 def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     body = render_content(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert controls(body["components"]) == []
-    assert any("Nobody answered in time." in text for text in texts(body["components"]))
+    assert any("No one answered in time." in text for text in texts(body["components"]))

@@ -293,4 +293,4 @@ def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str)
 def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     drawing = checked(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert [block["type"] for block in drawing.blocks] == ["markdown", "context"]
-    assert "Nobody answered in time." in str(drawing.blocks)
+    assert "No one answered in time." in str(drawing.blocks)
