@@ -1,7 +1,7 @@
-"""Where Discord conversations live: in a thread under a channel, or in a direct channel as a whole.
+"""Maps Discord channels and messages to thread addresses.
 
-A thread that is opened under a message has the message's id; so the thread key of a request in a channel is known
-before its thread exists.
+A thread that is created from a message has the message's id, so the thread key of a request in a channel is known
+before its thread exists. All of a direct message channel is one thread.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DIRECT_WORKSPACE = "@me"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLocation:
-    """A channel as far as addresses are concerned. `other`: a guild channel that takes no threads."""
+    """The ids and kind of a channel. `other`: a guild channel without threads."""
 
     kind: Literal["direct", "thread", "channel", "other"]
     channel_id: int
@@ -25,7 +25,7 @@ class ChannelLocation:
     parent_id: int | None = None
 
     def address(self, message_id: int) -> Address:
-        """The conversation that a message here belongs to; in a channel, the one that would open under it."""
+        """Returns the address of a message's thread: in a channel, of the thread that would be created from it."""
         if self.kind == "direct":
             return Address(
                 platform="discord",
@@ -43,7 +43,7 @@ class ChannelLocation:
 
 
 def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | None:
-    """None: what discord.py knows of the channel is not enough, it must be fetched."""
+    """Returns None if the channel must be fetched first, because discord.py has only part of it."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
             return ChannelLocation(
@@ -67,10 +67,10 @@ def is_direct_message(address: Address) -> bool:
 
 
 def message_channel_id(address: Address) -> str:
-    """The channel that the messages of the conversation stand in."""
+    """Returns the id of the channel or thread that contains the messages."""
     return address.channel_id if is_direct_message(address) else address.thread_key
 
 
 def reaction_channel_id(address: Address, message_ref: str) -> str:
-    """The channel of one message: what a thread was opened under stands in the channel above it."""
+    """Returns the channel id of one message. The message that a thread was created from is in the parent channel."""
     return address.channel_id if message_ref == address.thread_key else message_channel_id(address)

@@ -1,9 +1,9 @@
-"""What Discord allows in one message, and how texts are made to fit."""
+"""Discord's limits, and functions that fit text into them."""
 
 TEXT_MAX = 4000
-"""Characters of all text displays of one message together."""
+"""The sum over all text displays of a message."""
 CONTENT_MAX = 2000
-"""Characters of an ordinary message."""
+"""`content` of a message without components V2."""
 BUTTON_LABEL_MAX = 80
 BUTTONS_PER_ROW_MAX = 5
 SELECT_OPTIONS_MAX = 25
@@ -13,25 +13,25 @@ MODAL_INPUT_MAX = 4000
 THREAD_NAME_MAX = 100
 FILE_NAME_MAX = 200
 FILE_BYTES_DEFAULT = 10 * 1024 * 1024
-"""Upload limit of a guild without boosts, and of direct messages."""
+"""Upload limit in direct messages and in guilds without boosts."""
 
 FILE_BYTES_MAX = 100 * 1024 * 1024
-"""Upload limit of a guild with the most boosts."""
+"""Upload limit in guilds with the highest boost tier."""
 
 
 def utf16_length(text: str) -> int:
-    """UTF-16 units, which is never less than characters: whichever Discord counts, the text fits."""
+    """Returns the UTF-16 length, which is safe whether Discord counts UTF-16 units or characters."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def remove_unsendable(text: str) -> str:
-    """The text without lone surrogates and control characters, which JSON or Discord refuse."""
+    """Removes control characters and replaces lone surrogates, which Discord or JSON refuse."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(c for c in whole if c in "\n\t" or (c >= " " and c != "\x7f"))
 
 
 def truncate(text: str, length_max: int) -> str:
-    """The start of the text, with an ellipsis where something was cut off."""
+    """Truncates the text to the length, with an ellipsis."""
     if utf16_length(text) <= length_max:
         return text
     kept = text[: max(0, length_max - 1)]
@@ -41,5 +41,5 @@ def truncate(text: str, length_max: int) -> str:
 
 
 def to_single_line(text: str, length_max: int) -> str:
-    """The text with all white space as single spaces, clipped."""
+    """Collapses white space to single spaces, and truncates the text."""
     return truncate(" ".join(remove_unsendable(text).split()), length_max)

@@ -1,4 +1,4 @@
-"""The agent's voice in Discord: posts, edits, files, reactions and the typing sign."""
+"""The ChatSurface of Discord: posts, edits, uploads, reactions and the typing indicator."""
 
 import asyncio
 import logging
@@ -49,19 +49,19 @@ EMOJI: dict[Reaction, str] = {
 TYPING_SECONDS = 8.0
 PAGE_MAX = 100
 PAGES_MAX = 20
-"""How far back a message is looked for at most."""
+"""How many pages `find` searches at most."""
 
 
 class DiscordSurface:
     """ChatSurface and ChatPresence for Discord.
 
-    `answer_limit` leaves room for the footprint and for tables, which grow when they are drawn.
+    `answer_limit` leaves room for the delivery marker and for tables, which grow when they are aligned.
     """
 
     platform: Platform = "discord"
     answer_limit = 1800
     file_bytes_max = FILE_BYTES_MAX
-    """The largest limit that a guild can have; each upload is held to that of its own guild."""
+    """The highest limit of any guild. Each upload is checked against the limit of its own guild."""
     edit_interval_seconds = 1.2
 
     def __init__(
@@ -72,7 +72,7 @@ class DiscordSurface:
         user_id: Callable[[], str],
         file_limit: Callable[[str], int],
     ) -> None:
-        """`user_id` is the bot's own id; `file_limit` answers the bytes that a guild takes, by its id."""
+        """`user_id` returns the bot's id; `file_limit` returns the upload limit in bytes of a guild id."""
         self._rest = rest
         self._thread_opener = thread_opener
         self._user_id = user_id
@@ -88,7 +88,7 @@ class DiscordSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        """See ChatSurface. The nonce makes Discord answer the first message again for some minutes."""
+        """See ChatSurface. For some minutes, Discord returns the first message for a repeated nonce."""
         body = render_content(content, delivery_id=delivery_id)
         with POST:
             try:
@@ -97,7 +97,7 @@ class DiscordSurface:
                 simple = simplify_message(body, delivery_id)
                 if refusal.code not in LAYOUT_REFUSED_CODES or simple is None:
                     raise
-                log.warning("discord does not take a message in its layout: %s", refusal.code)
+                log.warning("discord: the layout of a message was refused: %s", refusal.code)
                 return await self._post(address, simple, delivery_id, precondition)
 
     async def _post(
@@ -133,7 +133,7 @@ class DiscordSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """See ChatSurface. A thread that went to sleep is woken first."""
+        """See ChatSurface. Unarchives an archived thread first."""
         body = render_content(content)
         with EDIT:
             try:
@@ -174,7 +174,7 @@ class DiscordSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        """See ChatSurface; answers the id of the message that holds the file."""
+        """See ChatSurface. Returns the id of the message that contains the file."""
         bytes_max = self.file_limit(address)
         async with prepare_upload(file, bytes_max=bytes_max, delivery_id=delivery_id) as (
             body,
@@ -196,7 +196,7 @@ class DiscordSurface:
         return _message_id(answer)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        """Looks for the footprint through what stands in the thread since the delivery was made, newest first."""
+        """Searches the thread for the delivery marker, newest message first, back to the delivery's creation."""
         query = {"limit": str(PAGE_MAX)}
         for _ in range(PAGES_MAX):
             page = await self._page(address, query)
@@ -210,7 +210,7 @@ class DiscordSurface:
         return None
 
     async def _page(self, address: Address, query: dict[str, str]) -> list[JsonObject]:
-        """Messages of the thread; none where it is not there."""
+        """Returns a page of the thread's messages, empty if the thread does not exist."""
         try:
             answer = await self._rest.call(
                 "GET",
@@ -225,7 +225,7 @@ class DiscordSurface:
         return get_objects(answer)
 
     def file_limit(self, address: Address) -> int:
-        """Bytes of one file that Discord takes at this address."""
+        """Returns the upload limit at the address in bytes."""
         return self._file_limit(address.workspace_id)
 
     async def react(
@@ -236,20 +236,20 @@ class DiscordSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """See ChatPresence. The first sign is given without a look at what the message carries."""
+        """See ChatPresence. The first reaction is added without reading the message."""
         try:
             place = (reaction_channel_id(address, message_ref), message_ref)
             await self._sign(place, reaction, precondition)
         except SurfaceRefused as error:
             if error.code not in NOT_FOUND_CODES or message_ref != address.thread_key:
                 raise
-            # the first message of a forum post has the id of its thread too, but stands in it
+            # the first message of a forum post has its thread's id too, but is inside the thread
             await self._sign((message_channel_id(address), message_ref), reaction, precondition)
 
     async def _sign(
         self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
     ) -> None:
-        """One sign after the other: the end of a run and the start of the next one may meet on a message."""
+        """Takes a lock per message, because the end of a run and the start of the next may concern the same message."""
         lock = self._reaction_locks.setdefault(place[1], asyncio.Lock())
         async with lock:
             await self._exchange(place, reaction, precondition)
@@ -304,7 +304,7 @@ class DiscordSurface:
         send: Callable[[str], Sent],
         precondition: Precondition | None,
     ) -> JsonValue:
-        """Sends into the thread, which is opened first when it is not there (yet, or since a crash)."""
+        """Sends into the thread. Creates it first if it does not exist (yet, or because of a crash)."""
         await self._thread_opener.wait_until_open(address)
         try:
             return await send(message_channel_id(address))
@@ -322,7 +322,7 @@ class DiscordSurface:
                     "POST", "/channels/{channel_id}/typing", channel_id=message_channel_id(address)
                 )
             except SurfaceError as error:
-                log.info("the typing sign was not shown: %s", error)
+                log.info("the typing indicator was not shown: %s", error)
             await asyncio.sleep(TYPING_SECONDS)
 
     async def _reaction(

@@ -1,4 +1,4 @@
-"""Reading what was written while the program was away, in the channels that it knows."""
+"""Backfill: reads the messages that were missed while the bot was offline."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,9 +10,9 @@ from bots.discord.gateway.cursors import ChannelCursors
 log = logging.getLogger(__name__)
 
 MESSAGES_MAX = 1000
-"""Missed messages of one channel that are read at most, oldest first."""
+"""Missed messages read per channel, oldest first."""
 UNSEEN_CHANNELS_MAX = 200
-"""Channels that the gateway did not list (direct messages, sleeping threads) that are looked into at most."""
+"""Channels read at most that the gateway does not list (direct messages, archived threads)."""
 
 HandleMessage = Callable[[discord.Message], Awaitable[None]]
 
@@ -24,7 +24,7 @@ async def read_gap(
     channel_id: int,
     after: int,
 ) -> None:
-    """Handles what a channel holds after the message id, oldest first, and moves its cursor along."""
+    """Handles the channel's messages after `after`, oldest first, and advances its cursor."""
     channel = client.get_channel(channel_id)
     try:
         if channel is None:
@@ -43,16 +43,18 @@ async def read_gap(
             await channel_cursors.advance(channel_id, message.id)
             count += 1
     except (discord.NotFound, discord.Forbidden):
-        log.info("channel %s is gone or closed; nothing to catch up", channel_id)
+        log.info("discord: channel %s cannot be read; nothing to backfill", channel_id)
         return
     if count:
-        log.info("caught up on %s messages in channel %s", count, channel_id)
+        log.info("discord: backfilled %s messages in channel %s", count, channel_id)
     if count >= MESSAGES_MAX:
-        log.warning("channel %s had more than %s missed messages", channel_id, MESSAGES_MAX)
+        log.warning(
+            "discord: channel %s had more than %s missed messages", channel_id, MESSAGES_MAX
+        )
 
 
 async def backfill_channels(client: discord.Client, channel_cursors: ChannelCursors) -> None:
-    """Fills every known channel of this process that has something new."""
+    """Backfills every channel of this process that has messages after its cursor."""
     known = await channel_cursors.load()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
@@ -69,7 +71,7 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
 
 
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
-    """Notes where the channels of a guild stand, so that the very first mention in one cannot be missed."""
+    """Stores cursors for new channels of a guild, so that not even the first mention in one can be missed."""
     known = await channel_cursors.load()
     for channel in guild.text_channels:
         if channel.id not in known:
@@ -82,13 +84,13 @@ async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
     try:
         await channel_cursors.fill_gap(channel_id)
     except Exception:
-        # one channel that cannot be read now must not keep the others from being read
-        log.exception("catching up on channel %s failed; it is tried again", channel_id)
+        # continue with the other channels
+        log.exception("discord: backfilling channel %s failed; retrying", channel_id)
         channel_cursors.schedule_retry(channel_id)
 
 
 def _newest(channel: object) -> int | None:
-    """The newest message of a channel as the gateway told it; None where it did not."""
+    """Returns the newest message id that the gateway reported, or None."""
     if isinstance(channel, discord.TextChannel | discord.Thread):
         return channel.last_message_id or channel.id
     return None

@@ -1,4 +1,4 @@
-"""How far each channel has been read: events of a channel in order, and nothing past a gap before the gap is filled."""
+"""Channel cursors: messages of a channel are handled in order, and a gap is filled before newer messages."""
 
 import asyncio
 import logging
@@ -14,15 +14,15 @@ log = logging.getLogger(__name__)
 
 PLATFORM = "discord"
 UNADDRESSED_INTERVAL_SECONDS = 30.0
-"""Messages that nobody addressed to the agent move a channel's cursor at most this often."""
+"""Messages that are not for the agent advance a channel's cursor at most this often."""
 RETRY_SECONDS_MAX = 60.0
 
 ReadGap = Callable[[int, int], Awaitable[None]]
-"""Reads a channel from after a message id up to now, and handles what it finds."""
+"""Handles a channel's messages after a message id."""
 
 
 class CursorStore(Protocol):
-    """The part of `core.stores.Inbox` that is needed here."""
+    """The part of the inbox store that cursors need."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
 
@@ -30,13 +30,12 @@ class CursorStore(Protocol):
 
 
 class ChannelCursors:
-    """One lane a channel: its messages are handled one after the other.
+    """Handles the messages of each channel one at a time, and keeps a cursor per channel.
 
-    After `reset` (a new session with Discord) every lane that has a cursor is filled up from history before the next
-    message in it is handled; messages that come twice that way carry the same dedupe key. The cursor moves only after
-    a message was handled, and never across a gap.
+    After `start_session` each channel with a cursor is backfilled before its next message is handled. A message that
+    arrives twice has the same dedupe key. The cursor advances only after a message was handled, and never past a gap.
 
-    With `shards`, cursors are stored with their guilds, so that each process catches up on its own channels.
+    With `shards`, cursors are stored with their guild ids, so that each process backfills only its own channels.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class ChannelCursors:
         self._is_loaded = False
 
     def start_session(self) -> None:
-        """To be called, without anything awaited before, when a new session begins: messages may have been missed."""
+        """Call synchronously when a new gateway session starts, because messages may have been missed."""
         self._current.clear()
 
     @asynccontextmanager
     async def handling(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
-        """While entered, the message is the only one of its channel; the cursor moves unless something is raised."""
+        """Context manager: inside the block, no other message of the channel is handled. Then advances the cursor."""
         async with self._channel_lock(channel_id):
             try:
                 await self._fill_gap(channel_id)
@@ -79,12 +78,12 @@ class ChannelCursors:
 
     @asynccontextmanager
     async def lock_channel(self, channel_id: int) -> AsyncGenerator[None]:
-        """While entered, nothing else of the channel is handled; for what is no message."""
+        """Context manager: inside the block, nothing else of the channel is handled. For events without a message id."""
         async with self._channel_lock(channel_id):
             yield
 
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
-        """A message that is none of our business; now and then it moves the cursor, so that no scan grows long."""
+        """Advances the cursor now and then for messages that are not for the agent, to keep backfills short."""
         now = time.monotonic()
         if now - self._unaddressed_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
             return
@@ -93,14 +92,14 @@ class ChannelCursors:
             pass
 
     async def advance(self, channel_id: int, message_id: int) -> None:
-        """Moves the cursor of a channel; it never goes back."""
+        """Advances the cursor of a channel. It never moves back."""
         if message_id <= self._known.get(channel_id, 0):
             return
         await self._store.forward(PLATFORM, self._scope(channel_id), str(message_id))
         self._known[channel_id] = message_id
 
     async def load(self) -> dict[int, int]:
-        """Channel to cursor, as stored and moved since."""
+        """Returns the cursors by channel id. Reads the store once."""
         async with self._loaded:
             if not self._is_loaded:
                 stored = await self._store.cursors(PLATFORM)
@@ -110,36 +109,36 @@ class ChannelCursors:
         return dict(self._known)
 
     async def fill_gap(self, channel_id: int) -> None:
-        """Fills the gap of a channel, if it has one."""
+        """Backfills a channel if it has a gap."""
         async with self._channel_lock(channel_id):
             await self._fill_gap(channel_id)
 
     def set_guild(self, channel_id: int, guild_id: int | None) -> None:
-        """To be told before a cursor of the channel is moved; without a guild it is one of direct messages."""
+        """Call before the channel's cursor is moved. A direct message channel has no guild."""
         self._guilds[channel_id] = guild_id or 0
 
     def is_on_own_shards(self, channel_id: int) -> bool:
-        """Whether its messages come to this process; also where nobody knows yet."""
+        """Whether this process receives the channel's messages. True if its guild is not known yet."""
         guild_id = self._guilds.get(channel_id)
         return self._shards is None or guild_id is None or self._shards.has(guild_id)
 
     def mark_current(self, channel_id: int) -> None:
-        """The channel is known to have no gap."""
+        """Records that the channel has no gap."""
         self._current.add(channel_id)
 
     def schedule_retry(self, channel_id: int) -> None:
-        """Tries to fill the channel's gap, again and again, until it is filled."""
+        """Retries in the background until the channel's gap is filled."""
         if channel_id not in self._retries:
             task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
             self._retries[channel_id] = task
 
     async def close(self) -> None:
-        """Gives up what is still to be tried again; it is found in the history at the next start."""
+        """Cancels retries. The next start backfills those channels."""
         for task in tuple(self._retries.values()):
             await cancel(task)
 
     def _record_gap(self, channel_id: int, message_id: int) -> None:
-        """A message could not be handled: the lane has a gap before it, which is tried again until it is filled."""
+        """Records a gap before a message that could not be handled, and retries until it is filled."""
         self._current.discard(channel_id)
         self._floors.setdefault(channel_id, message_id - 1)
         self.schedule_retry(channel_id)
@@ -153,7 +152,7 @@ class ChannelCursors:
                 try:
                     await self.fill_gap(channel_id)
                 except Exception:
-                    log.exception("channel %s cannot be caught up on yet", channel_id)
+                    log.exception("discord: channel %s cannot be backfilled yet", channel_id)
         finally:
             self._retries.pop(channel_id, None)
 

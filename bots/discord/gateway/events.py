@@ -1,4 +1,4 @@
-"""What people write, change, delete and mark in Discord, on its way to the program."""
+"""Handles gateway events: messages, edits, deletions and reactions."""
 
 import logging
 from dataclasses import replace
@@ -37,19 +37,19 @@ NO_THREADS_HERE = (
     "I work in threads, and this channel has none. Please mention me in a text channel."
 )
 MISSING_THREAD_PERMISSION = (
-    "I may not open threads in this channel. Somebody who manages it has to give me the permissions "
+    "I am not allowed to open threads in this channel. Please ask someone who manages it to give me the permissions "
     "“Create Public Threads” and “Send Messages in Threads”."
 )
 THREAD_REFUSALS = {
     "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
 }
-"""What is told of a thread that could not be opened, by Discord's code, where it is no matter of permissions."""
+"""Replies by Discord's error code, if a thread cannot be opened for a reason other than permissions."""
 
 
 class EventHandler:
-    """Turns gateway events into inbound facts. Errors are left to the client, which logs them once.
+    """Parses gateway events and passes them to `receive`. The client logs exceptions.
 
-    `needs_roles`: whoever wrote while nobody listened is asked for, because messages that are read back tell no roles.
+    `needs_roles`: fetch the authors of backfilled messages, which lack their roles.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EventHandler:
         self.needs_roles = False
 
     async def on_message(self, message: discord.Message) -> None:
-        """A live message: handled in its channel's lane, after everything older."""
+        """Handles a live message after all older ones of its channel."""
         bot_user_id = self._bot_user_id()
         if message.author.id == bot_user_id:
             return
@@ -80,17 +80,17 @@ class EventHandler:
             await self.handle_message(message)
 
     async def handle_message(self, message: discord.Message) -> None:
-        """A message, live or from history; one that was handled before changes nothing.
+        """Handles a live or backfilled message. A message that was handled before has no effect.
 
-        Raises StorageUnavailable or SurfaceError when it must be tried again. Anything else would fail again, so it is
-        logged and passed over: one message must not close its channel for ever.
+        Raises StorageUnavailable or SurfaceError if it must be retried. Other exceptions would recur and block the
+        channel, so they are logged and the message is skipped.
         """
         try:
             await self._process(message)
         except (StorageUnavailable, SurfaceError):
             raise
         except Exception:
-            log.exception("message %s was passed over", message.id)
+            log.exception("discord: message %s was skipped", message.id)
 
     async def _process(self, message: discord.Message) -> None:
         location = await self._locate(message.channel, message.guild)
@@ -110,7 +110,7 @@ class EventHandler:
             await self._start_thread(message, inbound)
 
     async def on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """Somebody changed a message."""
+        """Handles an edited message."""
         message = payload.message
         before = payload.cached_message
         if before is not None and before.content == message.content:
@@ -124,7 +124,7 @@ class EventHandler:
                 await self._receive(inbound)
 
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        """Somebody deleted a message."""
+        """Handles a deleted message."""
         cached = payload.cached_message
         location = await self._locate_by_id(payload.channel_id, payload.guild_id)
         inbound = location and parse_delete(
@@ -135,7 +135,7 @@ class EventHandler:
                 await self._receive(inbound)
 
     async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
-        """Somebody put a reaction on a message."""
+        """Handles an added reaction."""
         member = payload.member
         if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
@@ -161,7 +161,7 @@ class EventHandler:
     async def _standing(
         self, guild: discord.Guild, author: discord.abc.User, location: ChannelLocation
     ) -> ActorContext:
-        """Of somebody whose message was read back, which tells no roles."""
+        """Fetches the author of a backfilled message, which lacks their roles."""
         try:
             return parse_standing(await guild.fetch_member(author.id), location)
         except (discord.NotFound, discord.Forbidden):
@@ -170,27 +170,27 @@ class EventHandler:
             raise translate_error(error) from error
 
     async def _start_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
-        """Stored first, then the thread is opened: its address is known before, so that a crash loses nothing."""
+        """Stores the message, then opens its thread. A crash in between loses nothing: the address is known."""
         address = inbound.address
         async with self._thread_opener.opening(address.thread_key):
             outcome = await self._receive(inbound)
             if outcome.run_id is not None:
-                # opened for a repeated message too: the first time may have ended in a crash before it came to that
+                # for a redelivered message too, because a crash may have prevented it the first time
                 try:
                     await self._thread_opener.open_thread(address, inbound.text)
                     self._channel_cursors.set_guild(message.id, message.guild and message.guild.id)
                     await self._channel_cursors.advance(message.id, message.id)
                 except SurfaceRefused as refused:
-                    log.warning("a thread may not be opened: %s", refused.code)
+                    log.warning("discord: not allowed to open a thread: %s", refused.code)
                     outcome = Outcome(
                         notice=THREAD_REFUSALS.get(refused.code, MISSING_THREAD_PERMISSION)
                     )
                 except SurfaceError as error:
-                    log.warning("a thread could not be opened yet: %s", error)
+                    log.warning("discord: a thread could not be opened yet: %s", error)
         await self._reply(message, outcome)
 
     async def _reply(self, message: discord.Message, outcome: Outcome) -> None:
-        """Messages have no private answers in Discord: the notice is a reply."""
+        """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions."""
         if not outcome.notice:
             return
         body: JsonObject = {
@@ -227,7 +227,7 @@ class EventHandler:
         return locate_channel(channel, guild.id if guild else None)
 
     async def _locate_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
-        """The gateway tells every channel that the bot sees; only threads that slept for long must be fetched."""
+        """Finds a channel in the cache. Only threads that were archived must be fetched."""
         if guild_id is None:
             return ChannelLocation(kind="direct", channel_id=channel_id)
         channel = self._client.get_channel(channel_id)
@@ -247,7 +247,7 @@ def _unknown_standing(location: ChannelLocation) -> ActorContext:
 
 
 def _why_no_thread(message: discord.Message, location: ChannelLocation) -> str:
-    """Why no thread can be opened here; empty where one can."""
+    """Returns why no thread can be opened here, or ""."""
     if location.kind != "channel":
         return NO_THREADS_HERE
     guild = message.guild

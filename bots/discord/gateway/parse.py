@@ -1,4 +1,4 @@
-"""What comes from Discord, parsed to what people do. Pure: everything that is needed is in the arguments."""
+"""Parses discord.py's objects to inbound messages and commands; pure."""
 
 import json
 import re
@@ -36,7 +36,7 @@ STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 
 
 def parse_person(user: discord.abc.User) -> Person:
-    """The name is the one that the others here see."""
+    """Returns the person with the name shown in this server."""
     return Person(
         person_id=str(user.id), name=to_single_line(user.display_name, 80) or str(user.id)
     )
@@ -45,7 +45,7 @@ def parse_person(user: discord.abc.User) -> Person:
 def parse_standing(
     user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False
 ) -> ActorContext:
-    """Roles come with what people do in a server, and not with what is read back; direct messages have none."""
+    """Returns the sender's standing. Backfilled messages lack roles; direct messages have none."""
     if location.kind == "direct":
         return ActorContext(is_direct=True, expects_answer=expects_answer)
     roles = user.roles if isinstance(user, discord.Member) else None
@@ -54,12 +54,12 @@ def parse_standing(
 
 
 def is_from_person(message: discord.Message) -> bool:
-    """Bots, webhooks and the platform's own messages are none of our business."""
+    """Whether a person wrote the message, not a bot, a webhook or Discord."""
     return not message.author.bot and message.webhook_id is None and message.type in _PEOPLE_SPEAK
 
 
 def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
-    """The agent is mentioned by name, or by the role that Discord made for it."""
+    """Whether the message mentions the bot, directly or by its managed role."""
     if any(user.id == bot_user_id for user in message.mentions):
         return True
     return any(
@@ -70,7 +70,7 @@ def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
 def parse_message(
     message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
-    """None: nobody speaks to the agent. In threads everything counts, whether the agent is in it is decided later."""
+    """Returns None if the message is not for the agent. In a thread, that is decided later."""
     mentioned = is_mentioned(message, bot_user_id)
     if not is_from_person(message) or not (mentioned or location.kind in ("direct", "thread")):
         return None
@@ -98,8 +98,11 @@ def parse_message(
 def _parse_word(
     message: discord.Message, text: str, location: ChannelLocation, *, is_addressed: bool
 ) -> CommandCalled | StopRequested | None:
-    """A word to the program, where the whole message is one. Without a mention `stop` alone is: the thread may be one
-    of people, so this asks, and is silent where nothing runs."""
+    """Returns the command if the whole message is one.
+
+    Without a mention only `stop` counts. The thread may be one between people: StopWished posts nothing if no run is
+    active.
+    """
     command = _parse_command(text)
     address, key = location.address(message.id), f"discord:{message.id}"
     who, standing = parse_person(message.author), parse_standing(message.author, location)
@@ -123,7 +126,7 @@ def _parse_word(
 def parse_edit(
     message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> MessageEdited | None:
-    """Discord sends updates for link previews and pins too; only those with an edit time are edits."""
+    """Returns None for updates without an edit time, which Discord sends for link previews and pins."""
     if message.edited_at is None or not is_from_person(message):
         return None
     if location.kind not in ("direct", "thread") and not (
@@ -144,7 +147,7 @@ def parse_edit(
 def parse_delete(
     message_id: int, location: ChannelLocation, author: discord.abc.User | None
 ) -> MessageDeleted | None:
-    """Discord does not say whose message it was; the author is known only while the message is remembered."""
+    """`author` is known only if the message is cached, because Discord does not send it."""
     if author is not None and author.bot:
         return None
     return MessageDeleted(
@@ -165,7 +168,7 @@ def parse_reaction(
     received_at: datetime,
     standing: ActorContext = MEMBER,
 ) -> StopRequested | None:
-    """A cross asks for a stop. Reactions have no id of their own, so a second counts as a copy within one second."""
+    """Parses a stop reaction. Reactions have no id, so two within one second count as one."""
     if emoji not in STOP_EMOJI:
         return None
     return StopRequested(
@@ -178,7 +181,7 @@ def parse_reaction(
 
 
 def readable_text(message: discord.Message, bot_user_id: int) -> str:
-    """The text as people read it: names instead of ids, the agent's own mention removed, a forward quoted."""
+    """Returns the text with names for ids, without mentions of the bot, and with forwarded messages quoted."""
     text = _with_names(message.content, message, bot_user_id)
     for snapshot in message.message_snapshots:
         quoted = _with_names(snapshot.content, message, bot_user_id)[:FORWARDED_MAX]
@@ -211,7 +214,7 @@ def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
 
 
 def _parse_command(text: str) -> tuple[CommandName, str] | None:
-    """The command and its argument, where the whole message is one."""
+    """Returns the command and its argument if the whole message is a command, else None."""
     words = text.strip().removeprefix("/")
     if chosen := _USE.fullmatch(words):
         return "use", chosen[1]
@@ -224,7 +227,7 @@ def _parse_command(text: str) -> tuple[CommandName, str] | None:
 
 
 def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
-    """The attachments, those of a forwarded message included."""
+    """Returns the attachments, including those of forwarded messages."""
     found = [*message.attachments, *(a for s in message.message_snapshots for a in s.attachments)]
     return tuple(
         parse_attachment(attachment, channel_id=message.channel.id, message_id=message.id)
@@ -235,7 +238,7 @@ def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
 def parse_attachment(
     attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
 ) -> IncomingFile:
-    """`file_ref` names the message as well (0: none), because links of attachments expire."""
+    """Builds a reference with the message id (0: none), because attachment links expire."""
     reference = {
         "channel": str(channel_id),
         "message": str(message_id),

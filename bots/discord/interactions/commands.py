@@ -1,4 +1,4 @@
-"""The slash commands, and registering them only when they have changed."""
+"""The slash commands, and their registration if they have changed."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand
 
     return (
         app_commands.Command(
-            name="pair", description="Admins: let somebody write to the agent", callback=pair
+            name="pair", description="Admins: let someone write to the agent", callback=pair
         ),
         app_commands.Command(name="unpair", description="Admins: take that back", callback=unpair),
         app_commands.Command(
@@ -74,7 +74,7 @@ SIMPLE_COMMANDS: dict[CommandName, str] = {
 
 
 class CommandTree(app_commands.CommandTree[discord.Client]):
-    """The commands in guilds and direct messages; an error is logged once and told in plain words."""
+    """The command tree. Logs errors of commands and tells the user that the command failed."""
 
     async def on_error(
         self, interaction: AnyInteraction, error: app_commands.AppCommandError, /
@@ -86,7 +86,7 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
                     "Something broke on our side.", ephemeral=True
                 )
         except discord.HTTPException as failure:
-            log.info("the failure could not be told: %s", failure)
+            log.info("discord: the failure of a command could not be shown: %s", failure)
 
 
 def build_command_tree(
@@ -94,9 +94,9 @@ def build_command_tree(
     interactions: InteractionHandler,
     agents: Mapping[str, str] | None = None,
 ) -> CommandTree:
-    """The tree of all commands. `agent` is a group: it has room for further subcommands.
+    """Builds the tree of all commands.
 
-    `agents` are names with what people see beside them, to choose from.
+    `agents` maps agent names to descriptions, for menus.
     """
     choices = [
         app_commands.Choice(name=to_single_line(f"{name}: {said}", CHOICE_MAX), value=name)
@@ -128,7 +128,7 @@ def _run(
     @app_commands.describe(
         prompt="What the agent should do",
         attachment="A file to work with",
-        agent="Who is to do it",
+        agent="Which agent does it",
     )
     async def run(
         interaction: AnyInteraction,
@@ -145,7 +145,7 @@ def _use(
     interactions: InteractionHandler, choices: Choices
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @_choosing("name", choices)
-    @app_commands.describe(name="Who is to work in this thread; empty: tell who there is")
+    @app_commands.describe(name="The agent for this thread; leave it empty to list the agents")
     async def use(interaction: AnyInteraction, name: str | None = None) -> None:
         await interactions.on_command(interaction, "use", argument=name or "")
 
@@ -155,7 +155,7 @@ def _use(
 
 
 def _choosing(option: str, choices: Choices) -> Callable[[CallbackT], CallbackT]:
-    """A menu for the option, where Discord's has room for all; else the name is typed."""
+    """Adds a menu to the option if all choices fit; else users type the name."""
     if not 0 < len(choices) <= CHOICES_MAX:
         return lambda callback: callback
     return app_commands.choices(**{option: choices})
@@ -185,7 +185,7 @@ def _plan(
     interactions: InteractionHandler,
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.describe(
-        action="What to do", step="The words of the step to add, or the number of one"
+        action="What to do", step="The text of the step to add, or the number of an existing step"
     )
     async def plan(
         interaction: AnyInteraction,
@@ -211,7 +211,7 @@ def _plain(
 
 
 async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int) -> bool:
-    """Registers the commands where Discord's list differs from ours, or cannot be had; True when it did.
+    """Registers the commands if Discord's list differs or cannot be read, and returns whether it did.
 
     Discord allows few changes a day. Raises SurfaceError.
     """
@@ -229,7 +229,7 @@ async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int
 
 
 def is_equivalent(ours: object, theirs: object) -> bool:
-    """Whether Discord's value says the same as ours, whatever it adds; unset equals empty."""
+    """Whether Discord's value equals ours, ignoring keys that it adds. Unset equals empty."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
         return all(
@@ -245,7 +245,7 @@ def is_equivalent(ours: object, theirs: object) -> bool:
 
 
 _IGNORED_KEYS = frozenset({"dm_permission"})
-"""Replaced by `contexts`, and answered as Discord likes."""
+"""Replaced by `contexts`; Discord's value varies."""
 
 
 def _name(item: object) -> str:

@@ -1,4 +1,4 @@
-"""Buttons, selects and the answer form, recognised by their custom id alone, so that they outlive a restart."""
+"""Buttons, selects and the answer form, identified only by custom ids, so that they work after a restart."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ _NUMBERED = re.compile(r"^\*\*\d+\.\*\* ")
 
 
 class HasInteractions(Protocol):
-    """The client that the controls belong to."""
+    """A client with an interaction handler."""
 
     interactions: InteractionHandler
 
@@ -69,7 +69,7 @@ class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
 
 
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
-    """Opens the answer form. It is kept out of discord.py's memory, so that its answer is found by its id alone."""
+    """Opens the answer form. discord.py does not track it, because its submission is identified by its custom id."""
     form = discord.ui.Modal(title="Your answer", custom_id=f"th:ask:{ask_id}:form", timeout=None)
     field = discord.ui.TextInput[discord.ui.Modal](
         custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
@@ -80,7 +80,7 @@ async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
 
 
 async def handle_form_submit(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
-    """A form came back; one that is not ours is left alone."""
+    """Handles a submitted form. Ignores other forms."""
     sent = interaction.data or {}
     match = FORM_CUSTOM_ID.fullmatch(str(sent.get("custom_id", "")))
     if match:
@@ -89,7 +89,7 @@ async def handle_form_submit(interaction: AnyInteraction, interactions: Interact
 
 
 def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:
-    """The text of an option, as it stands in the message: whole if it was listed, else on its button or select."""
+    """Returns an option's text from the message: its list entry if there is one, else its button or select label."""
     if message is None or not part.isdigit():
         return ""
     sources = {"button": "", "option": "", "listed": ""}
@@ -122,7 +122,7 @@ def _inputs(sent: object) -> Iterator[tuple[str, str]]:
 
 
 def _walk(value: object) -> Iterator[dict[str, object]]:
-    """Every object inside a JSON value."""
+    """Yields every object inside a JSON value."""
     if isinstance(value, Mapping):
         found = cast(dict[str, object], value)
         yield found

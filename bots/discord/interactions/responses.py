@@ -1,4 +1,4 @@
-"""Answering interactions: within three seconds, to the right eyes, and as rarely as possible."""
+"""Handles interactions and responds to them within Discord's three seconds."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 ACKNOWLEDGE = Failpoint("discord.acknowledge")
 DEFER_AFTER_SECONDS = 1.5
-"""How long an answer may take before Discord is told to wait (it gives up after 3 s)."""
+"""Defers a response that takes longer. Discord gives up after 3 s."""
 INTERNAL_ERROR = "Something broke on our side."
 UNSUPPORTED_CHANNEL = "I cannot work in this channel."
 PROMPT_SHOWN_MAX = 1500
@@ -47,7 +47,7 @@ AnyInteraction = discord.Interaction[discord.Client]
 
 
 class InteractionHandler:
-    """Slash commands, buttons, selects and forms."""
+    """Handles slash commands, buttons, selects and forms."""
 
     def __init__(
         self, receive: Receive, thread_opener: ThreadOpener, channel_cursors: ChannelCursors
@@ -63,9 +63,9 @@ class InteractionHandler:
         attachment: discord.Attachment | None,
         agent: str | None = None,
     ) -> None:
-        """`/agent run`: in a channel it opens a thread under its own answer, elsewhere it goes on where it is.
+        """Handles `/agent run`: in a channel, opens a thread from its own response.
 
-        The token lives for 15 minutes, so the answer is edited once and all else is ordinary messages.
+        The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message.
         """
         location = locate_channel(interaction.channel, interaction.guild_id)
         if problem := _why_no_run(interaction, location):
@@ -99,7 +99,7 @@ class InteractionHandler:
         argument: str = "",
         file: discord.Attachment | None = None,
     ) -> None:
-        """A slash command other than `/agent run`; in a channel it finds no conversation and says so."""
+        """Handles other slash commands. In a channel, the reply says that there is no thread."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
@@ -116,7 +116,7 @@ class InteractionHandler:
         await respond(interaction, self._receive(called))
 
     async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
-        """An option was chosen, or the form was sent."""
+        """Handles a chosen option or a submitted form."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
@@ -133,7 +133,7 @@ class InteractionHandler:
         await respond(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
-        """Stop, Retry or Continue."""
+        """Handles Stop, Retry and Continue."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None or action not in ("stop", "retry", "continue"):
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
@@ -158,7 +158,7 @@ class InteractionHandler:
 
 
 def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
-    """Why no run can begin here; empty where one can."""
+    """Returns why no run can start here, or ""."""
     if location is None or location.kind == "other":
         return UNSUPPORTED_CHANNEL
     allowed = interaction.app_permissions
@@ -174,7 +174,7 @@ def _build_request(
     files: tuple[IncomingFile, ...],
     agent_id: str | None,
 ) -> IncomingMessage:
-    """What `/agent run` asks for; the message that answers the command stands for the request."""
+    """Builds the request of `/agent run`. The response to the command takes the place of its message."""
     return IncomingMessage(
         address=location.address(message_id),
         dedupe_key=f"discord:interaction:{interaction.id}",
@@ -190,7 +190,7 @@ def _build_request(
 
 
 async def _defer(interaction: AnyInteraction) -> int:
-    """Tells Discord to wait; the id of the message that the answer will be."""
+    """Defers the response and returns the id of its message."""
     with ACKNOWLEDGE:
         deferred = await interaction.response.defer(thinking=True)
     message_id = deferred.message_id if deferred else None
@@ -198,7 +198,7 @@ async def _defer(interaction: AnyInteraction) -> int:
 
 
 async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
-    """Waits for the outcome and tells it; where it takes long, Discord is asked for patience in between."""
+    """Waits for the outcome and shows its notice. Defers the response if that takes long."""
     pending = spawn(_outcome(work), name="discord interaction")
     await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
@@ -213,7 +213,9 @@ async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None
         elif outcome.notice or _is_command(interaction):
             await _send_notice(interaction.followup.send, outcome)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning("an interaction was carried out but not answered: %s", translate_error(error))
+        log.warning(
+            "discord: an interaction was handled but not answered: %s", translate_error(error)
+        )
 
 
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
@@ -233,7 +235,7 @@ async def _ready_outcome(outcome: Outcome) -> Outcome:
 
 
 async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """A click needs no words; a command must have some."""
+    """Responds immediately. A command needs a visible response; a click does not."""
     if not outcome.notice and not _is_command(interaction):
         await interaction.response.defer()
         return
@@ -254,7 +256,7 @@ async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome)
 
 
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """The deferred answer is public."""
+    """Shows why a command was refused. The deferred response is public."""
     if outcome.is_private:
         await _send_privately(interaction, outcome)
     else:
@@ -262,14 +264,17 @@ async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
 
 
 async def _send_privately(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """For other eyes than the deferred answer, which the next message would fill: it is filled, then taken away."""
+    """Sends a notice with other visibility than the deferred response.
+
+    A follow-up would fill the deferred response, so that is filled first and deleted afterwards.
+    """
     await _edit_original(interaction, "…")
     await _send_notice(interaction.followup.send, outcome)
     await interaction.delete_original_response()
 
 
 async def _edit_original(interaction: AnyInteraction, text: str) -> None:
-    """Fills the deferred answer, without previews of the links in it: discord.py's own edit cannot carry that flag."""
+    """Edits the deferred response without link previews, a flag that discord.py's own edit does not support."""
     http = interaction.client.http
     try:
         with handle_message_parameters(
@@ -286,8 +291,8 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
                 payload=parameters.payload,
             )
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        # the answer is a courtesy: what it announces happens all the same
-        log.warning("an answer to a command was not shown: %s", translate_error(error))
+        # the response is not essential: the command is carried out anyway
+        log.warning("discord: the response to a command was not shown: %s", translate_error(error))
 
 
 def _notice_text(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""What a Discord message looks like: content becomes the body of a request. Pure."""
+"""Renders content as Discord messages, with a fallback for servers that refuse layouts; pure."""
 
 from collections.abc import Iterator
 from typing import Literal, assert_never
@@ -30,7 +30,7 @@ PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
 SUPPRESS_EMBEDS = 1 << 2
 COMPONENTS_V2 = 1 << 15
 OPTION_ID_FIRST = 1000
-"""The text display of option n of an ask has this component id plus n, so that a click can find its text."""
+"""Option n of an ask has this component id plus n on its text display, so that a click finds its text."""
 
 ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
@@ -50,7 +50,7 @@ LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
 
 
 def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
-    """The body to post, or to edit with; with a delivery id it carries the footprint."""
+    """Returns the message body, with a delivery marker if `delivery_id` is given."""
     match content:
         case RunStatus():
             return _layout_message(_status(content), delivery_id)
@@ -65,7 +65,7 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
 
 
 def text_message(markdown: str, delivery_id: str = "") -> JsonObject:
-    """An ordinary message of at most 2,000 characters, without previews of its links."""
+    """Returns an ordinary message of at most 2,000 characters, without link previews."""
     room = CONTENT_MAX - delivery_marker.INVISIBLE_MARKER_LENGTH
     text = truncate(to_discord_markdown(markdown, length_max=room).strip(), room) or "…"
     return {
@@ -86,12 +86,12 @@ def _layout_message(container: JsonObject, delivery_id: str) -> JsonObject:
 
 
 def text_display(text: str) -> JsonObject:
-    """A block of Markdown."""
+    """A text display component with Markdown."""
     return {"type": TEXT_DISPLAY, "content": text}
 
 
 def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
-    """A button; the label is clipped to Discord's limit."""
+    """A button. The label is truncated to Discord's limit."""
     return {
         "type": BUTTON,
         "custom_id": custom_id,
@@ -101,7 +101,7 @@ def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
 
 
 def action_row(*items: JsonObject) -> JsonObject:
-    """Up to five buttons, or one select."""
+    """An action row: up to five buttons, or one select."""
     return {"type": ACTION_ROW, "components": list(items)}
 
 
@@ -155,7 +155,7 @@ def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
 
 
 def _option_style(ask: Ask, option: str) -> int:
-    """A yes and a no to an approval look like what they are."""
+    """Returns green for approval and red for denial."""
     styles = {APPROVE_ONCE: SUCCESS, DENY: DANGER}
     return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
 
@@ -173,7 +173,7 @@ def _select(ask: Ask, options: list[str]) -> JsonObject:
 
 
 def _listed_options(options: list[str]) -> list[JsonObject]:
-    """Options that a select would cut, each whole in a text display of its own, while there is room."""
+    """Returns text displays with options that a select would truncate, as far as they fit."""
     if all(utf16_length(option) <= SELECT_OPTION_MAX for option in options):
         return []
     share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
@@ -203,11 +203,11 @@ def _closing(ask: Ask) -> str:
 
 
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
-"""An empty message (who does not know layouts sees nothing in one), or an invalid form body."""
+"""Empty message (what an API without layouts sees in one), and invalid form body."""
 
 
 def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | None:
-    """None for what is an ordinary message already."""
+    """Converts a layout to an ordinary message with the same buttons. Returns None if it already is one."""
     if not body.get("components"):
         return None
     parts = [

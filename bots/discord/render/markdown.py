@@ -1,4 +1,4 @@
-"""Markdown as Discord draws it: tables as aligned text, no picture links, and no mention that could ping a crowd."""
+"""Converts Markdown for Discord: aligns tables, turns images into links, neutralizes mass mentions; pure."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from bots.discord.limits import remove_unsendable, utf16_length
 
 RenderTable = Callable[[list[str]], list[str]]
 TABLE_WIDTH_MAX = 64
-"""Columns of a code block that a phone shows without wrapping much."""
+"""Columns of a code block that mostly fit on a phone."""
 
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
 _CODE = re.compile(r"(`+)(?:.|\n)*?\1")
@@ -18,12 +18,12 @@ _PICTURE = re.compile(r"!\[([^\]]*)\]\(")
 _DEEP_HEADING = re.compile(r"^#{4,6}\s+(.+?)\s*#*$")
 _RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
 _DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
-"""Of a stripped line: spaces that may be taken in two ways are tried in all of them."""
+"""Matches a stripped line, because ambiguous spaces would cause backtracking."""
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
 
 
 def neutralize_mentions(text: str) -> str:
-    """The text with its mentions of everyone, here and roles broken by a zero-width joiner, outside inline code."""
+    """Breaks mentions of everyone, here and roles with a zero-width joiner, outside inline code."""
     pieces: list[str] = []
     end = 0
     for code in _CODE.finditer(text):
@@ -33,7 +33,7 @@ def neutralize_mentions(text: str) -> str:
 
 
 def to_discord_markdown(markdown: str, *, length_max: int) -> str:
-    """The Markdown rewritten for Discord; tables stay as they are where drawing them would not fit."""
+    """Converts Markdown for Discord. Leaves tables unchanged if the converted ones would be too long."""
     source = remove_unsendable(markdown)
     for table in (_aligned, _fenced, _raw):
         text = _rewritten(source, table)
@@ -91,7 +91,7 @@ def _line(line: str) -> str:
 
 
 def _table_end(lines: list[str], start: int) -> int:
-    """The index after the table that starts here; 0 where none does."""
+    """Returns the index after the table that starts here, or 0."""
     if (
         start + 1 >= len(lines)
         or "|" not in lines[start]
@@ -125,7 +125,7 @@ def _aligned(lines: list[str]) -> list[str]:
 
 
 def _listed(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table too wide for a code block: one bullet a row, each value under the name of its column."""
+    """Renders a table that is too wide for a code block as a list, one item per row, with column names."""
     out: list[str] = []
     for row in rows:
         rest = [f"{name}: {value}" for name, value in zip(head[1:], row[1:], strict=True) if value]
@@ -159,7 +159,7 @@ def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns of a fixed-width font: wide characters take two, combining ones none."""
+    """Returns the width in a fixed-width font: wide characters take two columns, combining ones none."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text

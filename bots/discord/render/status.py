@@ -1,4 +1,4 @@
-"""The texts of a run's status message, newest matters first to stay, all within Discord's limits. Pure."""
+"""The sections of a run's status message, within Discord's limits; pure."""
 
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState
 from bots.discord.limits import remove_unsendable, to_single_line, truncate, utf16_length
@@ -39,7 +39,7 @@ MESSAGE_MAX = 600
 
 
 def status_sections(view: RunView) -> list[str]:
-    """Header, checklist, tasks, preview and message, those that there are. Together under 4,000 characters."""
+    """Returns header, checklist, tasks, preview and message without empty ones, together under 4,000 characters."""
     texts = [_header(view), _checklist(view), _tasks(view), _preview(view), _message(view)]
     return [neutralize_mentions(text) for text in texts if text]
 

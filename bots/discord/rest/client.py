@@ -1,4 +1,4 @@
-"""Discord's REST interface through discord.py's own client, with every failure translated in one table."""
+"""Discord's REST API through discord.py's HTTP client, with the global rate limit and error translation."""
 
 import asyncio
 import logging
@@ -23,12 +23,13 @@ from core.web_access.guard import is_loopback
 WAIT_SECONDS_MAX = 30
 INTERVAL_SECONDS = 1 / 45
 BURST = 5
-"""With the interval never more than 50 in any second."""
+"""Together with the interval at most 50 calls in any second, Discord's global limit. Interaction responses do not
+count, and discord.py enforces the limits of single routes."""
 UNCOUNTED = ("/interactions/", "/webhooks/")
 
 
 def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
-    """What counts all calls of a bot; without `paces_ahead` nothing does before Discord has refused one."""
+    """Returns the allowance for all calls of a bot. Without `limits_proactively` it is enforced only after a 429."""
     return RateLimit(
         owner=rate_limit_owner("discord", token),
         name="global",
@@ -39,19 +40,22 @@ def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
 
 
 class CallLimiter:
-    """The calls of one bot, each of which waits for its turn at `limiter`. `paces_ahead`: also before Discord has
-    refused any; None: unless a stand-in on this machine is called, which has limits of its own, or none."""
+    """Makes the calls of one bot wait for `limiter`.
+
+    `limits_proactively`: also before Discord has refused a call. None means True, except for a simulator on this
+    machine, which has other limits or none.
+    """
 
     def __init__(self, http: HTTPClient) -> None:
         self.limiter = RateLimiter(MemoryRateBudget())
         self.limits_proactively: bool | None = None
         self._http = http
-        # discord.py sits a refusal out and says nothing; the answer passes here
+        # discord.py waits out a 429 silently, so observe responses here
         http.http_trace = http.http_trace or aiohttp.TraceConfig()
         http.http_trace.on_request_end.append(self._on_response)
 
     async def acquire(self, route: Route) -> None:
-        """Raises SurfaceRateLimited where that would take long."""
+        """Waits for permission to call. Raises SurfaceRateLimited instead of a long wait."""
         if not route.path.startswith(UNCOUNTED):
             await self.limiter.admit(
                 [self._allowance()],
@@ -91,12 +95,12 @@ log = logging.getLogger(__name__)
 
 UNKNOWN_CHANNEL = "10003"
 NOT_FOUND_CODES = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
-"""Unknown channel, unknown message, or a channel that holds no messages (a forum)."""
+"""Unknown channel, unknown message, and a channel without messages (a forum)."""
 THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
 UPLOAD_TIMEOUT_FACTOR = 20
-"""An upload may take so many times as long as another call."""
+"""The timeout of an upload is this many times that of another call."""
 
 
 class RestClient:
@@ -122,7 +126,7 @@ class RestClient:
         precondition: Precondition | None = None,
         **parameters: str,
     ) -> JsonValue:
-        """The decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        """Returns the decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         options: dict[str, object] = {"timeout": self._timeout(1)}
         if body is not None:
             options["json"] = body
@@ -182,18 +186,20 @@ class RestClient:
 
 
 def translate_error(error: Exception) -> SurfaceError:
-    """The one table from discord.py's errors to ours."""
+    """Translates discord.py's errors to ours."""
     match error:
         case discord.RateLimited():
             return SurfaceRateLimited(
-                "Discord asks for patience.", retry_after_seconds=error.retry_after
+                "Discord's rate limit is reached.", retry_after_seconds=error.retry_after
             )
         case discord.HTTPException(status=429):
             header = error.response.headers.get("Retry-After", "")
             seconds = float(header) if header.replace(".", "", 1).isdecimal() else 60.0
-            return SurfaceRateLimited("Discord asks for patience.", retry_after_seconds=seconds)
+            return SurfaceRateLimited(
+                "Discord's rate limit is reached.", retry_after_seconds=seconds
+            )
         case discord.HTTPException(status=413) | discord.HTTPException(code=40005):
-            return SurfaceRefused("The file is larger than Discord takes here.", code=TOO_LARGE)
+            return SurfaceRefused("The file is larger than Discord accepts here.", code=TOO_LARGE)
         case discord.HTTPException(status=status) if status >= 500:
             return SurfaceUnclear(f"Discord answered {status}.")
         case discord.HTTPException(status=status, code=code, text=text):
@@ -203,13 +209,13 @@ def translate_error(error: Exception) -> SurfaceError:
 
 
 def get_objects(value: JsonValue) -> list[JsonObject]:
-    """The objects of a JSON array; nothing for any other value."""
+    """Returns the objects in a JSON array, none for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def get_text(value: JsonValue, key: str) -> str:
-    """A field of an object as text, empty when it is not there. Raises SurfaceUnclear where no object came."""
+    """Returns a string field of an object, or "". Raises SurfaceUnclear if the value is not an object."""
     if not isinstance(value, dict):
-        raise SurfaceUnclear("Discord answered something that is no object.")
+        raise SurfaceUnclear("Discord's answer is not an object.")
     found = value.get(key)
     return found if isinstance(found, str) else ""

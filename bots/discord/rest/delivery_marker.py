@@ -1,9 +1,8 @@
-"""How a delivery id travels with a Discord message, so that the message can be recognised later.
+"""Delivery markers: identify the message of a delivery when it is fetched later.
 
-Discord enforces a nonce for some minutes only and does not tell it again when a message is fetched. What does come back
-is the `id` of a component, the description of an attachment and the text; each message carries the footprint in the
-place that it has: a number on its container, a tag in the description of its file, or invisible characters at the end
-of its text.
+Discord enforces a nonce only for some minutes and does not return it with a fetched message. It does return component
+ids, attachment descriptions and text, so the marker is a number on the container, a tag in the file's description, or
+invisible characters at the end of the text.
 """
 
 import base64
@@ -19,36 +18,36 @@ _MARK = "\u2060"
 _DIGITS = "\u200b\u200c"
 _BITS = 31
 INVISIBLE_MARKER_LENGTH = _BITS + 2
-"""Characters that the footprint adds to a plain text."""
+"""Characters that the marker adds to a text."""
 _CLOCKS_DIFFER_MS = 10 * 60_000
 _HIDDEN = re.compile(f"{_MARK}[{_DIGITS}]{{{_BITS}}}{_MARK}$")
 
 
 def delivery_nonce(delivery_id: str) -> str:
-    """24 characters that only this delivery has."""
+    """Returns 24 characters that are unique to the delivery."""
     digest = hashlib.sha256(delivery_id.encode()).digest()
     return base64.b32encode(digest[:15]).decode().lower()
 
 
 def marker_number(delivery_id: str) -> int:
-    """A positive 31-bit number, fit for a component id."""
+    """Returns a positive 31-bit number for a component id."""
     digest = hashlib.sha256(b"component:" + delivery_id.encode()).digest()
     return (int.from_bytes(digest[:4], "big") >> 1) | (1 << 20)
 
 
 def invisible_marker(delivery_id: str) -> str:
-    """The number in invisible characters."""
+    """Returns the number in invisible characters."""
     bits = f"{marker_number(delivery_id):0{_BITS}b}"
     return _MARK + "".join(_DIGITS[int(bit)] for bit in bits) + _MARK
 
 
 def readable_marker(delivery_id: str) -> str:
-    """The number as readable text, for the description of a file."""
+    """Returns the number as text for a file's description."""
     return f"ref {marker_number(delivery_id):x}"
 
 
 def is_older_than_delivery(message_id: int, delivery_id: str) -> bool:
-    """Whether a message was there before the delivery, whose id tells when it was made; the clocks may differ."""
+    """Whether a message predates the delivery, by the time in the delivery's UUIDv7. Tolerates clock skew."""
     try:
         made = uuid.UUID(delivery_id)
     except ValueError:
@@ -58,7 +57,7 @@ def is_older_than_delivery(message_id: int, delivery_id: str) -> bool:
 
 
 def has_marker(message: JsonObject, delivery_id: str) -> bool:
-    """Whether a fetched message is the one that was posted under the delivery id."""
+    """Whether a fetched message has the delivery's marker."""
     content = message.get("content")
     if isinstance(content, str):
         found = _HIDDEN.search(content)

@@ -1,4 +1,4 @@
-"""Opens what people attached in Discord: from Discord's own file hosts only, without any token."""
+"""Downloads of attachments, only from Discord's file hosts and without a token, and uploads of files."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=30)
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRef:
-    """An attachment: its link, and where to find a fresh one."""
+    """An attachment's link, and the message that has a new one after it expires."""
 
     channel: str
     message: str
@@ -41,7 +41,7 @@ class AttachmentRef:
 
 
 class DiscordFiles:
-    """FileSource for Discord. `api_url` adds the host of a local server to the allowed ones."""
+    """FileSource for Discord. `api_url` also allows the host of a local server."""
 
     def __init__(self, rest: RestClient, *, api_url: str | None = None) -> None:
         self._rest = rest
@@ -49,7 +49,7 @@ class DiscordFiles:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """See FileSource. A link that has expired is looked up again once."""
+        """See FileSource. Fetches a new link once if it has expired."""
         reference = _reference(file)
         if file.size_bytes is not None and file.size_bytes > bytes_max:
             raise download_too_large(file, bytes_max)
@@ -70,7 +70,7 @@ class DiscordFiles:
             ) from error
 
     async def close(self) -> None:
-        """Ends the connections."""
+        """Closes the session."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -79,7 +79,7 @@ class DiscordFiles:
         url = URL(address)
         if not self._is_allowed(url):
             raise AgentError(
-                f"I may not open {file.name}: it is not stored at Discord.", detail=url.host or ""
+                f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or ""
             )
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=TIMEOUT)
@@ -133,11 +133,11 @@ def _reference(file: IncomingFile) -> AttachmentRef:
 
 
 def _gone(file: IncomingFile, detail: str) -> AgentError:
-    return AgentError(f"{file.name} is no longer to be had at Discord.", detail=detail)
+    return AgentError(f"{file.name} is no longer available on Discord.", detail=detail)
 
 
 def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
-    """The sentence for a file over the limit."""
+    """Returns the error for a file over the limit."""
     return AgentError(f"{file.name} is larger than {bytes_max // (1024 * 1024)} MiB.")
 
 
@@ -145,7 +145,10 @@ def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
 async def prepare_upload(
     file: OutgoingFile, *, bytes_max: int, delivery_id: str
 ) -> AsyncGenerator[tuple[JsonObject, discord.File]]:
-    """The message body and the file for it. Raises SurfaceRefused `too_large` before a byte is sent."""
+    """Yields the message body and the file. Raises SurfaceRefused `too_large` before anything is sent.
+
+    Spools the file to disk, so that discord.py can repeat the upload.
+    """
     if file.size_bytes > bytes_max:
         raise _upload_too_large(file, bytes_max)
     name = safe_file_name(file.name)
@@ -159,7 +162,7 @@ async def prepare_upload(
 
 
 def safe_file_name(name: str) -> str:
-    """A name without folders, quotes and control characters, as a multipart header needs it."""
+    """Returns the name without folders, quotes and control characters, as multipart headers require."""
     last = remove_unsendable(name).replace("\\", "/").rsplit("/", 1)[-1]
     kept = "".join("_" if character in '"\n\t:' else character for character in last).strip()
     stem, dot, ending = kept.rpartition(".")
@@ -190,6 +193,6 @@ async def _spool_file(spool: IO[bytes], file: OutgoingFile, bytes_max: int) -> N
 
 def _upload_too_large(file: OutgoingFile, bytes_max: int) -> SurfaceRefused:
     return SurfaceRefused(
-        f"{file.name} is larger than the {bytes_max // (1024 * 1024)} MiB that Discord takes here.",
+        f"{file.name} is larger than the {bytes_max // (1024 * 1024)} MiB that Discord accepts here.",
         code=TOO_LARGE,
     )

@@ -1,4 +1,4 @@
-"""What people said in a Discord thread beside the agent."""
+"""Reads the messages of a Discord thread that people posted."""
 
 import re
 from datetime import datetime
@@ -15,7 +15,7 @@ from core.failpoints import Failpoint
 READ = Failpoint("discord.read_talk")
 UNKNOWN_CHANNEL = "10003"
 PAGE_MAX = 100
-"""The most messages that one answer holds."""
+"""Messages per page, Discord's maximum."""
 MENTION = re.compile(r"<@!?(\d+)>")
 
 
@@ -53,7 +53,7 @@ class DiscordThreadHistory:
                     channel_id=message_channel_id(address),
                 )
         except SurfaceRefused as error:
-            # a thread that is still to be opened
+            # the thread is not open yet
             if error.code == UNKNOWN_CHANNEL:
                 return []
             raise

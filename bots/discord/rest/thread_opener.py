@@ -1,4 +1,4 @@
-"""Opening the thread under a message: once, whoever asks first, and never in each other's way."""
+"""Opens the thread of a message, and lets posts into it wait until it is open."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -16,9 +16,9 @@ ARCHIVE_MINUTES = 1440
 
 
 class ThreadOpener:
-    """The threads that this process is just opening; whoever posts into one of them waits for it.
+    """Opens threads, and tracks those that this process is opening.
 
-    A thread that is opened under a message has the message's id, so its address is known before it exists.
+    A thread that is created from a message has the message's id, so its address is known before it exists.
     """
 
     def __init__(self, rest: RestClient) -> None:
@@ -27,7 +27,7 @@ class ThreadOpener:
 
     @asynccontextmanager
     async def opening(self, thread_key: str) -> AsyncGenerator[None]:
-        """While entered, `settled` waits for the thread."""
+        """Context manager: inside the block, `wait_until_open` waits for the thread."""
         event = self._opening.setdefault(thread_key, asyncio.Event())
         try:
             yield
@@ -37,13 +37,13 @@ class ThreadOpener:
                 del self._opening[thread_key]
 
     def mark_open(self, thread_key: str) -> None:
-        """Discord says that the thread is there. discord.py answers a call later than that where it used up a limit."""
+        """Records that the gateway reported the thread. discord.py may return later, if it waits for a limit."""
         event = self._opening.get(thread_key)
         if event is not None:
             event.set()
 
     async def wait_until_open(self, address: Address) -> None:
-        """Returns once nobody in this process is opening the thread."""
+        """Waits until this process is not opening the thread."""
         event = self._opening.get(address.thread_key)
         if event is not None:
             await event.wait()
@@ -51,7 +51,7 @@ class ThreadOpener:
     async def open_thread(
         self, address: Address, title: str, *, precondition: Precondition | None = None
     ) -> None:
-        """Opens the thread under the message that its address names; one that is open already is fine.
+        """Opens the thread of the message that the address names, unless it is open already.
 
         Raises SurfaceError.
         """

@@ -69,7 +69,7 @@ async def test_a_file_over_the_limit_is_refused_by_what_it_says_and_by_what_it_i
 )
 async def test_other_hosts_are_never_asked(world, url: str) -> None:
     file = pointing_to(await attached(world), url=url)
-    with pytest.raises(AgentError, match="not stored at Discord"):
+    with pytest.raises(AgentError, match="not stored on Discord"):
         await read(world.app.files, file)
 
 
