@@ -78,12 +78,12 @@ class ChannelCursors:
 
     @asynccontextmanager
     async def lock_channel(self, channel_id: int) -> AsyncGenerator[None]:
-        """Context manager: inside the block, nothing else of the channel is handled. For events without a message id."""
+        """Advances the cursor occasionally for messages that are not for the agent, so that backfills stay short."""
         async with self._channel_lock(channel_id):
             yield
 
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
-        """Advances the cursor now and then for messages that are not for the agent, to keep backfills short."""
+        """Advances the cursor now and then for messages that are not for the agent, so backfills stay short."""
         now = time.monotonic()
         if now - self._unaddressed_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
             return

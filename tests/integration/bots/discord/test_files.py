@@ -44,7 +44,7 @@ async def test_a_file_whose_message_is_gone_is_gone(world) -> None:
     await world.discord.delete(
         "alice", world.general.channel_id, json.loads(file.file_ref)["message"]
     )
-    with pytest.raises(AgentError, match=r"a\.csv is no longer to be had"):
+    with pytest.raises(AgentError, match=r"a\.csv is no longer available"):
         await read(world.app.files, stale)
 
 
@@ -75,7 +75,7 @@ async def test_other_hosts_are_never_asked(world, url: str) -> None:
 
 async def test_a_reference_that_cannot_be_read_is_one_sentence(world) -> None:
     for reference in ("", "{", "[]", "7"):
-        with pytest.raises(AgentError, match="no longer to be had"):
+        with pytest.raises(AgentError, match="no longer available"):
             await read(world.app.files, IncomingFile(file_ref=reference, name="a.csv"))
 
 
