@@ -1,4 +1,4 @@
-"""Setting the demonstration up: both platforms, the model, the program, and the page, all on this machine."""
+"""Starts the demonstration: simulated platforms, the scripted model, the sandbox and the program."""
 
 import tempfile
 from collections.abc import AsyncGenerator, Generator
@@ -49,7 +49,7 @@ class DemoEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DemoSandbox:
-    """The sandbox that the program is to use, what that lacks, and what to tell who watches."""
+    """The sandbox for the program, what it lacks, and notes for the viewer."""
 
     sandbox: str
     has_browser: bool = False
@@ -61,9 +61,10 @@ class _DemoSandbox:
 async def start_demo(
     settings: Settings, *, scenario: Scenario | None = None
 ) -> AsyncGenerator[DemoEnvironment, None]:
-    """The stage while entered; its data goes with it. Another scenario than the story's may be played.
+    """Context manager: the demonstration runs inside the block; its data is deleted at the end. `scenario` replaces the
+    story.
 
-    Raises ConfigurationError for what keeps it from starting.
+    Raises ConfigurationError if it cannot start.
     """
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(_own_folder())
@@ -92,13 +93,13 @@ async def start_demo(
 
 
 def load_story() -> Scenario:
-    """What the scripted model says in the demonstration."""
+    """Reads the script of the model."""
     return load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
 
 
 @contextmanager
 def _own_folder() -> Generator[Path, None, None]:
-    """A folder that the jail's user can pass through to its workspace."""
+    """A temporary folder that the jail's user can traverse to its workspace."""
     try:
         made = tempfile.TemporaryDirectory(prefix="threadhand-demo-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -181,7 +182,7 @@ async def _choose_sandbox(
 
 
 USER = 29_999
-"""Whom containers run as on this machine where the demo runs as root."""
+"""The user id of containers if the demo runs as root."""
 MODAL_ACCOUNT_REQUIRED = (
     "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave "
     "THREADHAND_SANDBOX unset."
@@ -190,7 +191,7 @@ MODAL_ACCOUNT_REQUIRED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModalEnvironment:
-    """What became of it: what is lacking, and what to tell who watches."""
+    """What the environment at Modal lacks, and notes for the viewer."""
 
     has_browser: bool
     skipped: tuple[str, ...] = ()
@@ -200,7 +201,7 @@ class ModalEnvironment:
 async def start_simulated_modal(
     stack: AsyncExitStack, folder: Path, *, is_scripted: bool
 ) -> ModalEnvironment:
-    """Begins the simulated Modal and leads the SDK to it, unless an account is set up.
+    """Starts a simulated Modal and points the SDK at it, unless an account is set up.
 
     Raises ConfigurationError for a real model without an account.
     """

@@ -27,19 +27,19 @@ async def run_pin(params: PinParams, _context: ToolContext) -> str:
 
 
 def _pinned(board: Path, line: str) -> int:
-    """How many notices hang there then."""
+    """Returns the number of notices afterwards."""
     with board.open("a", encoding="utf-8") as pinned:
         pinned.write(f"{line}\n")
     return len(read_notices(board))
 
 
 def read_notices(board: Path) -> list[str]:
-    """What hangs on the board."""
+    """Returns the notices on the board."""
     return board.read_text("utf-8").splitlines() if board.exists() else []
 
 
 def mcp_settings(board: Path) -> str:
-    """The file that THREADHAND_MCP_CONFIG names, for a program that is to have the board."""
+    """Returns the contents of a THREADHAND_MCP_CONFIG file that adds the board."""
     server = {
         "transport": "stdio",
         "command": sys.executable,

@@ -27,14 +27,14 @@ from simulator.serving import PortInUse
 log = logging.getLogger(__name__)
 
 MODEL_PATIENCE_SECONDS = 600.0
-"""A real model takes its time."""
+"""For a real model, which is slower than the script."""
 
 
 async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> int:
-    """The exit code: 1 where anything that the story needs is missing."""
+    """Returns the exit code: 1 if anything that the stories need is missing."""
     if "log_level" not in settings.model_fields_set:
         logging.getLogger().setLevel(logging.WARNING)
-        # it warns of each rate limit that it obeys
+        # discord.py warns about each rate limit that it obeys
         logging.getLogger("discord.http").setLevel(logging.ERROR)
     async with start_demo(settings) as stage:
         for note in stage.notes:
@@ -105,7 +105,7 @@ async def _discord(stage: DemoEnvironment, patience: float) -> tuple[StoryResult
 
 
 def _leftovers(stage: DemoEnvironment) -> list[str]:
-    """What the script was not asked for, but for the telling that needs another machine."""
+    """Returns the script's steps that were not played, except those of the variant for other machines."""
     if stage.script is None:
         return []
     another = WITHOUT_PAGE if stage.has_browser else WITH_PAGE
@@ -122,7 +122,7 @@ def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
 
 
 def _has_browser() -> bool:
-    """One with a window: a browser of the terminal would take the terminal over."""
+    """Whether there is a graphical browser; a text browser would take over the terminal."""
     try:
         return type(webbrowser.get()) is not webbrowser.GenericBrowser
     except webbrowser.Error:
@@ -130,7 +130,7 @@ def _has_browser() -> bool:
 
 
 def page_samples(stage: DemoEnvironment) -> tuple[Sample, ...]:
-    """What the page offers to send."""
+    """The example messages that the page offers to send."""
     table = build_prompt(has_browser=stage.has_browser)
     return (
         Sample(label="Try: sum up a table", text=table, file=sales_table()),

@@ -1,4 +1,4 @@
-"""How a story begins: a mention in Slack, a slash command in Discord, each with a file."""
+"""Steps that all stories share: starting a conversation, and checking what a reader must see at the end."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ UNDONE_STEPS = (OPEN_STEP, "▣")
 
 
 class Expectation(NamedTuple):
-    """Something that a reader waits for, in words and as a test."""
+    """Something that a reader waits for: a description, and a predicate."""
 
     what: str
     holds: Callable[[], bool]
@@ -69,7 +69,7 @@ class Expectation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryResult:
-    """One telling of a story. `runs` and `edits` were counted on the screen: status messages, and their changes."""
+    """A story that was played. `runs` counts status messages, `edits` their visible changes."""
 
     runs: int
     edits: int
@@ -81,7 +81,7 @@ class StoryResult:
 async def finish_story(
     watch: ThreadReader, endings: Sequence[Expectation], started: float
 ) -> StoryResult:
-    """Waits for each ending, and for those that every story has. Raises StoryBroken."""
+    """Waits for each expectation, and for those that all stories share. Raises StoryBroken."""
     for what, holds in (*endings, *_always(watch)):
         await watch.until(lambda holds=holds: holds() or watch.signs(CROSSES), what)
         if not holds():
@@ -112,7 +112,7 @@ def is_answered(
 
 
 def plan_is_done(watch: ThreadReader) -> Callable[[], bool]:
-    """Whether a plan was seen with steps to do, and now stands with all of them done."""
+    """Whether a plan was shown with open steps, and now shows all of them done."""
 
     def holds() -> bool:
         shown = [watch.shown[one] for one in watch.status_ids]

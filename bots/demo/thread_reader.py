@@ -1,4 +1,4 @@
-"""Watching a thread of a simulated platform as a reader does: what was shown in turn, and what stands there now."""
+"""Reads a thread of a simulated platform as a person sees it: its transcript, and its changes over time."""
 
 import asyncio
 import html
@@ -125,7 +125,7 @@ CROSSES = ("x", "❌")
 
 
 class StoryBroken(Exception):
-    """Something that the story needs did not happen in time; the text says what, and shows the thread."""
+    """Something that the story needs did not happen in time. The message says what, and shows the thread."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class ThreadReader:
 
     @property
     def ours(self) -> tuple[SeenMessage, ...]:
-        """Those of the bot that are no status message."""
+        """The bot's messages that are not status messages."""
         return tuple(
             one for one in self.messages if one.is_bot and one.message_id not in self.status_ids
         )
@@ -154,7 +154,7 @@ class ThreadReader:
         return [text_of(one) for one in self.ours if one.message_id != besides]
 
     def signs(self, signs: Sequence[str]) -> bool:
-        """Whether the request has one reaction, and it is one of these."""
+        """Whether the request has exactly one reaction, and it is one of `signs`."""
         seen = [reaction.emoji for reaction in self.messages[0].reactions]
         return len(seen) == 1 and seen[0] in signs
 

@@ -1,6 +1,6 @@
-"""What the log tells of an error: its kind and its places, and of texts those alone that the program wrote itself.
+"""Formats errors for the log without texts that the program did not write itself.
 
-The text of anybody else's exception may repeat what people or the model wrote, so it is left out.
+The message of a library's exception may repeat what people or the model wrote, so it is left out.
 """
 
 import os
@@ -15,25 +15,25 @@ from core.domain.errors import ThreadhandError, ToolError
 _OWN = ("bots", "core", "sandbox", "storage")
 _GROUP_SHOWN_MAX = 10
 _SHOWN_MAX = 50
-"""So many errors of one entry: a chain may be as long as somebody makes it."""
+"""Limit of errors per log entry, because a chain can be arbitrarily long."""
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MEANWHILE = "During handling of the above exception, another exception occurred:"
 _WARNING = re.compile(r"(?s)^(.*?:\d+: \w+): .*")
 _TEXT_CHARACTERS_MIN = 3
-"""Shorter texts stand in ordinary words too."""
+"""Shorter texts also occur inside ordinary words."""
 
 
 def format_traceback(error: BaseException) -> str:
-    """As Python prints it, without texts that are not ours."""
+    """Formats the error like Python does, without messages of exceptions that are not ours."""
     return "\n".join(_lines(error, set()))
 
 
 def redact_library_message(logger: str, message: str, error: BaseException | None) -> str:
-    """The message of a library without the texts of the error that it tells of, as far as these can be told apart."""
+    """Removes the exception's message from a library's log message, as far as it can be recognised."""
     if logger.partition(".")[0] in _OWN:
         return message
     if logger == "asyncio":
-        # what follows are representations of tasks, futures and arguments, with all that is in them
+        # asyncio appends the repr of tasks, futures and arguments with all their contents
         return re.sub(r"\(.*", "(...)", message.partition("\n")[0])
     if logger == "py.warnings":
         return _WARNING.sub(r"\1", message)
@@ -108,7 +108,7 @@ def _text(error: BaseException) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """A ToolError tells the model what its own words have come to."""
+    """A ToolError is excluded because its message may quote the model."""
     return isinstance(error, ThreadhandError) and not isinstance(error, ToolError)
 
 
@@ -116,5 +116,5 @@ def _said(way: Callable[[BaseException], str], error: BaseException) -> str:
     try:
         return way(error)
     except Exception:
-        # a log is written in all events
+        # an exception that cannot be formatted must not break logging
         return ""

@@ -1,5 +1,4 @@
-"""The program's log: one line an entry on stderr, as text or JSON, without anything that looks like a secret, and
-without the texts of errors that others raise."""
+"""Logging to stderr, one line per entry, as text or JSON, without secrets and without messages of foreign errors."""
 
 import json
 import logging
@@ -29,7 +28,7 @@ _SECRET_SHAPES = re.compile(
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
 _INPUT_VALUES = re.compile(r"input_value=.*?, input_type=", re.DOTALL)
 _INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
-"""What did not fit, as pydantic's errors quote it, ours and those of services: mostly what people or models wrote."""
+"""Rejected values that pydantic errors quote, ours and those of services; people or models may have written them."""
 _QUIET = (
     "discord",
     "saq",
@@ -42,11 +41,11 @@ _QUIET = (
 )
 REDACTED = "[redacted]"
 SECRET_CHARACTERS_MIN = 8
-"""Shorter values stand in ordinary lines too."""
+"""Shorter values also occur in ordinary lines."""
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without the given secrets and without anything shaped like one."""
+    """Returns the text without the given secrets and without anything that looks like one."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     text = _INPUT_VALUES.sub("input_value=..., input_type=", text)
@@ -54,9 +53,9 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """`time level logger message key=value`, the keys being marks; a traceback is joined to its entry by ⏎.
+    """Formats `time level logger message key=value`; line breaks of tracebacks become ⏎. The keys are log context.
 
-    `with_texts`: errors are told with all that they say.
+    `with_texts`: include the messages of foreign errors.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
@@ -66,12 +65,12 @@ class TextFormatter(logging.Formatter):
         self.keep_out(secrets)
 
     def keep_out(self, secrets: Iterable[str]) -> None:
-        """Takes these out, too; longer ones first, since one may be part of another."""
+        """Redacts these secrets too, longer ones first, because one may contain another."""
         known = {secret for secret in secrets if len(secret) >= SECRET_CHARACTERS_MIN}
         self._secrets = tuple(sorted(known | set(self._secrets), key=lambda one: (-len(one), one)))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole entry on one line, redacted last so that no part of it is missed."""
+        """Returns the entry on one line. Redaction comes last, so that it sees the whole entry."""
         text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
         text += "".join(f" {name}={value}" for name, value in log_context().items())
         if trace := self._trace(record):
@@ -85,7 +84,7 @@ class TextFormatter(logging.Formatter):
         message = record.getMessage()
         if self._with_texts:
             return message
-        # libraries put the error that they handle into their words, often without handing it over
+        # libraries often quote the error that they handle in the message without passing exc_info
         error = _raised(record) or sys.exc_info()[1]
         return _INPUTS.sub(r"\1...", redact_library_message(record.name, message, error))
 
@@ -103,7 +102,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """An object a line: `time`, `level`, `logger`, `message`, the marks, and `trace` where something was raised."""
+    """One JSON object per line: `time`, `level`, `logger`, `message`, the log context, and `trace` for errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -119,7 +118,7 @@ class JsonFormatter(TextFormatter):
 
 
 class _Output(logging.StreamHandler[TextIO]):
-    """Of an entry that cannot be written, since its words do not fit together, the place is told and not the words."""
+    """If an entry cannot be formatted, logs where it was made, without its arguments."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         told = "an entry of the log was lost (%s), made at %s:%d"
@@ -140,8 +139,8 @@ def _moment(record: logging.LogRecord) -> str:
 def configure_logging(
     level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
 ) -> None:
-    """Sends the log of the whole process to stderr. Libraries speak from WARNING on, and texts of errors are left out,
-    unless the level is DEBUG."""
+    """Sends the log of the whole process to stderr. Unless the level is DEBUG, libraries log from WARNING on, and
+    messages of foreign errors are left out."""
     output = _Output(sys.stderr)
     lines = JsonFormatter if log_format == "json" else TextFormatter
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
@@ -156,7 +155,7 @@ def configure_logging(
 
 
 def log_uncaught_errors() -> None:
-    """What nobody catches goes to the log too, instead of to stderr as it is."""
+    """Sends uncaught errors to the log instead of printing them to stderr."""
     previous = sys.excepthook
 
     def of_program(
@@ -178,7 +177,7 @@ def log_uncaught_errors() -> None:
 
 
 def add_log_secrets(secrets: Iterable[str]) -> None:
-    """Takes secrets out of the log that were not known when it was configured."""
+    """Redacts more secrets, which were not known when logging was configured."""
     for output in logging.getLogger().handlers:
         if isinstance(output.formatter, TextFormatter):
             output.formatter.keep_out(secrets)

@@ -1,4 +1,4 @@
-"""What the program counts, for Prometheus. Labels come from closed sets: no ids, no people, no names from outside."""
+"""Prometheus metrics. Labels come from closed sets: no ids, no people, no names from outside."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
 }
 
 
-# a second series for each first one, with the time when it began, which nobody asks for
+# the library would add a second series for each one, with its creation time
 disable_created_metrics()
 
 
@@ -115,28 +115,28 @@ class Metrics:
         self._cost.labels(name, "estimated").inc(max(0.0, usage.estimated_usd))
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """The HTTP server has answered; `route` is a pattern of ours."""
+        """Records a response of the HTTP server; `route` is the route's pattern."""
         shown = method if method in _METHODS else OTHER
         self._requests.labels(shown, route, str(status)).inc()
 
     def called(self, platform: str, method: str, status: int, seconds: float) -> None:
-        """A platform has answered a call, or not at all (0); `method` is a pattern of ours."""
+        """Records a call to a platform; status 0 means no response. `method` contains no ids."""
         self._answers.labels(platform, method, str(status)).inc()
         self._calls.labels(platform).observe(seconds)
 
     def waited(self, platform: str, call: str, seconds: float) -> None:
-        """A call has waited for its turn; `call` is a word of ours, or of the platform for what we call."""
+        """Records how long the rate limiter delayed a call; `call` names its kind."""
         self._turns.labels(platform, call).observe(seconds)
 
     async def watch_loop(self) -> None:
-        """Measures for ever how late the event loop is."""
+        """Measures for ever how late the event loop runs."""
         while True:
             start = time.monotonic()
             await asyncio.sleep(LAG_SECONDS)
             self._lag.observe(max(0.0, time.monotonic() - start - LAG_SECONDS))
 
     def text(self, backlog: Backlog | None) -> bytes:
-        """Everything in Prometheus' text format. Without a backlog (the database is away) its gauges are NaN."""
+        """Returns all metrics in Prometheus' text format. Pass None if the database is away: its gauges become NaN."""
         self._backlog.show(backlog)
         return generate_latest(self.registry)
 
@@ -146,7 +146,7 @@ class Metrics:
 
 
 def error_label(error: BaseException) -> str:
-    """The kind of an error as a label: its name where it is ours, else one of three words."""
+    """Returns the label for an error: its class name if it is ours, else `cancelled`, `left` or `broken`."""
     if isinstance(error, ThreadhandError):
         return type(error).__name__
     if isinstance(error, asyncio.CancelledError):
@@ -155,7 +155,7 @@ def error_label(error: BaseException) -> str:
 
 
 class _BacklogGauges:
-    """What the database holds, as of the moment when it is asked for."""
+    """Gauges that are read from the database at each request."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, what: str, labels: tuple[str, ...] = ()) -> Gauge:

@@ -1,4 +1,4 @@
-"""Traces of runs for OpenTelemetry: an extra, imported only where an endpoint for them is set."""
+"""OpenTelemetry traces of runs; the SDK is an optional extra, imported only if an endpoint is set."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
-    """Sends spans to the endpoint (`http://host:4318`) while entered. Raises ConfigurationError without the extra."""
+    """Context manager: sends spans to `endpoint` (`http://host:4318`). Raises ConfigurationError without the extra."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -60,13 +60,13 @@ class RunTracing:
         span = self._tracer.start_span(step)
         try:
             if step == "model":
-                # its answer is read by a generator, between whose pieces others work: none of that is below it
+                # the call is a generator, and other work runs between its chunks, which must not become its children
                 yield timing
             else:
                 with use_span(span, record_exception=False, set_status_on_exception=False):
                     yield timing
         except BaseException as error:
-            # the kind alone: what an error says may hold words of people
+            # only the kind, because messages of errors may quote people
             span.set_status(StatusCode.ERROR, error_label(error))
             raise
         finally:
@@ -77,11 +77,11 @@ class RunTracing:
             span.end()
 
     def used(self, model: str, usage: Usage) -> None:
-        """Is counted, not traced."""
+        """Usage is counted, not traced."""
 
 
 class CombinedMetrics:
-    """Two `Figures` that are told the same."""
+    """Passes every measurement on to two `Figures`."""
 
     def __init__(self, one: RunMetrics, other: RunMetrics) -> None:
         self._one = one

@@ -1,4 +1,4 @@
-"""Tries keys against the services they are for, changing nothing there."""
+"""Tests keys against their services without changing anything there."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ _UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """One sentence for the operator."""
+    """The result of a test; `text` is one sentence for the operator."""
 
     works: bool
     text: str
@@ -33,12 +33,12 @@ Probe = Callable[[Settings], Awaitable[ProbeVerdict]]
 
 
 async def accept_untested(_: Settings) -> ProbeVerdict:
-    """For settings that no service knows."""
+    """For settings that no service can test."""
     return ProbeVerdict(True, "Taken.")
 
 
 async def probe_model(settings: Settings) -> ProbeVerdict:
-    """Asks an OpenAI-compatible endpoint for its models, which costs nothing."""
+    """Lists the models of an OpenAI-compatible endpoint, which costs nothing."""
     if not settings.model:
         return ProbeVerdict(False, "Name a model.")
     provider = settings.model.split("/", 1)[0] if "/" in settings.model else ""
@@ -58,7 +58,7 @@ async def probe_model(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_slack(settings: Settings) -> ProbeVerdict:
-    """auth.test for the bot token; apps.connections.open, which connects nothing by itself, for the app token."""
+    """Calls auth.test with the bot token, and apps.connections.open, which connects nothing, with the app token."""
     _ = settings.slack_mode
     bot = settings.slack_bot_token.get_secret_value()
     problem, reply = await _slack_call(settings, "auth.test", bot)
@@ -71,8 +71,8 @@ async def probe_slack(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_slack_app(settings: Settings) -> ProbeVerdict:
-    """oauth.v2.access with a code that nobody has: Slack says whether it knows the app, and gives nothing out. The
-    signing secret cannot be tested before the first event."""
+    """Calls oauth.v2.access with an invalid code: the error shows whether Slack knows the app. The signing secret
+    cannot be tested before the first event."""
     _ = settings.slack_mode
     app = settings.slack_app_token.get_secret_value()
     problem = (await _slack_call(settings, "apps.connections.open", app))[0] if app else ""
@@ -97,7 +97,7 @@ async def probe_slack_app(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_discord(settings: Settings) -> ProbeVerdict:
-    """The bot's own user."""
+    """Fetches the bot's own user."""
     token = settings.discord_token.get_secret_value()
     status, reply = await _call("GET", f"{settings.discord_api_url}/users/@me", f"Bot {token}")
     if status is None:
@@ -110,7 +110,7 @@ async def probe_discord(settings: Settings) -> ProbeVerdict:
 async def _slack_call(
     settings: Settings, method: str, token: str
 ) -> tuple[str, Mapping[str, object]]:
-    """A problem, or an empty text, and the reply."""
+    """Returns a problem, empty if there is none, and the reply."""
     status, reply = await _call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}")
     if status is None:
         return "Slack does not answer.", reply
@@ -122,7 +122,7 @@ async def _slack_call(
 async def _call(
     verb: str, url: str, authorization: str, form: Mapping[str, str] | None = None
 ) -> tuple[int | None, Mapping[str, object]]:
-    """Status (None: no answer) and the JSON object of the answer, empty if it has none."""
+    """Returns the status (None: no response) and the JSON object of the response, empty if it has none."""
     headers = {"Authorization": authorization} if authorization else {}
     try:
         timeout = aiohttp.ClientTimeout(total=_SECONDS)

@@ -1,4 +1,4 @@
-"""Guided set-up: asks for keys one module at a time, tests each, and writes what was given to `.env`."""
+"""`threadhand setup`: asks for keys section by section, tests them, and writes them to `.env`."""
 
 import getpass
 import secrets
@@ -19,12 +19,12 @@ GENERATE = "generate"
 
 
 class Dialog(Protocol):
-    """Somebody who answers questions."""
+    """Asks the questions of the wizard."""
 
     def say(self, text: str) -> None: ...
 
     def ask(self, question: str, *, is_secret: bool = False) -> str:
-        """The answer without spaces around it; empty to skip. Raises EOFError when nobody answers any more."""
+        """Returns the answer without surrounding spaces; an empty answer skips. Raises EOFError at the end of input."""
         ...
 
 
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One thing that is set up on its own and may be left out."""
+    """Questions that belong together and may be skipped together."""
 
     title: str
     explanation: str
@@ -58,7 +58,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionChoice:
-    """One of several modules. `usual` names the one that Enter takes."""
+    """A choice between sections. `usual` returns the name of the default."""
 
     question: str
     modules: Mapping[str, Section]
@@ -142,7 +142,7 @@ SECTIONS: tuple[Section | SectionChoice, ...] = (
 
 
 async def run_wizard(dialog: Dialog, env_file: Path) -> None:
-    """Goes through the modules. Each is written as soon as it works, so that an interrupted set-up goes on there."""
+    """Goes through the sections. Each is saved as soon as its keys work, so that an interrupted set-up can continue."""
     dialog.say(f"Settings go to {env_file}. Enter keeps what is there; Ctrl-D ends.")
     try:
         for step in SECTIONS:
@@ -177,7 +177,7 @@ async def _set_up_module(dialog: Dialog, module: Section, env_file: Path) -> Non
 
 
 def _new_keys(settings: Settings) -> str:
-    """What was sealed with an older key could not be read without it."""
+    """Keeps the older keys, because stored tokens may be encrypted with them."""
     return ",".join((Fernet.generate_key().decode(), *settings.token_keys))
 
 
