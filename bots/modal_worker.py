@@ -58,8 +58,8 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
         if not isinstance(found.provider, ModalSandboxProvider):
             raise ConfigurationError("The janitor is for Modal: set THREADHAND_SANDBOX=modal.")
         try:
-            await found.provider.rounds.make()
-            ended = await found.provider.sweep()
+            await found.provider.background_jobs.run_once()
+            ended = await found.provider.terminate_orphans()
         finally:
             await found.provider.close()
         log.info("the janitor ended %d sandboxes without a record", ended)

@@ -1,1 +1,1 @@
-"""Sandboxes: the machines that threads run their commands in."""
+"""Sandboxes: isolated machines in which the agent of a thread runs commands."""

@@ -1,14 +1,19 @@
-"""What is said where the disk of the sandboxes has no room left."""
+"""Errors for a sandbox that cannot be used because the disk is full or the operating system refuses."""
 
 import errno
 
 from core.domain.errors import SandboxUnavailable
 
-FULL_DISK_MESSAGE = "The disk for sandboxes is full; whoever runs this bot has to make room."
+FULL_DISK_MESSAGE = (
+    "The disk for sandboxes is full; ask the operator of this bot to free some space."
+)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def sandbox_unavailable(error: OSError, otherwise: str, *, doing: str = "") -> SandboxUnavailable:
-    """The error in our words: `otherwise`, unless a full disk was the cause. `doing` is for the operator."""
+    """Converts an OSError.
+
+    The public message is `otherwise`, or that the disk is full; `doing` goes into the detail.
+    """
     public = FULL_DISK_MESSAGE if error.errno in _FULL else otherwise
     return SandboxUnavailable(public, detail=f"{doing}: {error}" if doing else str(error))

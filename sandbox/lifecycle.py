@@ -1,4 +1,4 @@
-"""When a sandbox is stopped, archived and renewed: what to do, given its state and the time."""
+"""Decides when an idle or ageing sandbox is stopped or archived."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,8 +10,8 @@ LifecycleStep = Literal["keep", "stop", "archive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecyclePolicy:
-    """`lifetime_seconds` is what the provider lets a machine live at most, 0 for ever: near its end the machine is
-    stopped as soon as it is not busy, `renewal_seconds` before that even if it is."""
+    """`lifetime_seconds` is the longest time the provider lets a sandbox run; 0 means no limit. Near the end of its
+    lifetime a sandbox is stopped as soon as it is idle, and `renewal_seconds` before the end even if it is busy."""
 
     stop_after_seconds: float = 15 * 60
     archive_after_seconds: float = 120 * 60
@@ -21,26 +21,29 @@ class LifecyclePolicy:
 
 def next_step(
     state: SandboxState,
-    patience: LifecyclePolicy,
+    lifecycle_policy: LifecyclePolicy,
     *,
     idle_seconds: float,
     age_seconds: float = 0,
     is_busy: bool = False,
 ) -> LifecycleStep:
-    """What is due. `stop`: save the files and end the machine. `archive`: keep nothing but the snapshot."""
+    """Returns the next step. `stop`: save the files and end the sandbox. `archive`: keep only the saved files."""
     match state:
         case "started":
             if is_busy:
-                return "stop" if _ends_within(patience, age_seconds, 1) else "keep"
-            is_idle = idle_seconds >= patience.stop_after_seconds
-            return "stop" if is_idle or _ends_within(patience, age_seconds, 6) else "keep"
+                return "stop" if _ends_within(lifecycle_policy, age_seconds, 1) else "keep"
+            is_idle = idle_seconds >= lifecycle_policy.stop_after_seconds
+            return "stop" if is_idle or _ends_within(lifecycle_policy, age_seconds, 6) else "keep"
         case "stopped":
-            return "archive" if idle_seconds >= patience.archive_after_seconds else "keep"
+            return "archive" if idle_seconds >= lifecycle_policy.archive_after_seconds else "keep"
         case "archived":
             return "keep"
 
 
-def _ends_within(patience: LifecyclePolicy, age_seconds: float, renewals: int) -> bool:
-    if not patience.lifetime_seconds:
+def _ends_within(lifecycle_policy: LifecyclePolicy, age_seconds: float, renewals: int) -> bool:
+    if not lifecycle_policy.lifetime_seconds:
         return False
-    return age_seconds >= patience.lifetime_seconds - renewals * patience.renewal_seconds
+    return (
+        age_seconds
+        >= lifecycle_policy.lifetime_seconds - renewals * lifecycle_policy.renewal_seconds
+    )

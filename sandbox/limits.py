@@ -1,4 +1,4 @@
-"""What one sandbox may use, and how each limit is held."""
+"""Resource limits of one sandbox."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class SandboxLimits:
     command_seconds: float = 6 * 3600.0
     disk_free_bytes_min: int = 512 * MEBIBYTE
 
-    def for_processes(self) -> dict[str, int]:
-        """The RLIMIT_* that the program inside sets on itself before anything else runs."""
+    def rlimits(self) -> dict[str, int]:
+        """The RLIMIT_* values that the program inside sets on itself before anything else runs."""
         return {
             "RLIMIT_NPROC": self.processes,
             "RLIMIT_NOFILE": self.open_files,
@@ -30,7 +30,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitState:
-    """`how` says by what the limit is held, or why it is not."""
+    """`how` says what enforces the limit, or why it is not enforced."""
 
     name: str
     is_active: bool

@@ -1,4 +1,4 @@
-"""The records of sandboxes in memory, for one process that keeps nothing."""
+"""Sandbox records kept in memory, for a single process that needs no persistence."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Threadhand at Modal without a server of one's own: `modal deploy sandbox/modal_app.py`.
+"""Runs Threadhand at Modal without a server: `modal deploy sandbox/modal_app.py`.
 
-Gives the app a function that executes one run, and a janitor that stops, archives and ends the sandboxes that are left.
-Both read their settings from the Secret named `threadhand`: the THREADHAND_ variables and the model's key, with a
-PostgreSQL as THREADHAND_DATABASE_URL and THREADHAND_SANDBOX=modal.
+The app has a function that executes one run, and a janitor that stops, archives and terminates sandboxes no longer in
+use. Both read their settings from the Secret named `threadhand`: the THREADHAND_ variables and the model's key, with a
+PostgreSQL database as THREADHAND_DATABASE_URL and THREADHAND_SANDBOX=modal.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ image = worker_image(Path(__file__).parent.parent / "requirements" / "run.txt")
     timeout=RUN_SECONDS_MAX,
 )
 async def execute_run(run_id: str) -> None:
-    """Claims the run, executes it to its end, and lets go; does nothing where another worker has it."""
+    """Claims the run, executes it to its end and releases it. Does nothing if another worker has claimed it."""
     from bots.modal_worker import execute_run as execute
 
     await execute(run_id)
@@ -42,7 +42,7 @@ async def execute_run(run_id: str) -> None:
     max_containers=1,
 )
 async def janitor() -> None:
-    """Stops idle sandboxes, archives old ones, and ends those that nobody remembers."""
+    """Stops idle sandboxes, archives old ones and terminates those without a record."""
     from bots.modal_worker import sweep_sandboxes
 
     await sweep_sandboxes()

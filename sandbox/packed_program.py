@@ -1,4 +1,4 @@
-"""The program inside as it is sent into a sandbox: one archive, and the few lines that store and start it."""
+"""Packs the program inside as a zip archive, with the command that stores and starts it in a remote sandbox."""
 
 import hashlib
 import io
@@ -35,19 +35,31 @@ main()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedProgram:
-    """`content` is what the command wants on its standard input before anything else."""
+    """`content` must be written to the standard input of the command before anything else."""
 
     content: bytes
     digest: str
 
     def command(self, settings: dict[str, object]) -> list[str]:
-        told = json.dumps(settings)
-        return ["python3", "-I", "-S", "-c", START, str(len(self.content)), self.digest, told]
+        settings_json = json.dumps(settings)
+        return [
+            "python3",
+            "-I",
+            "-S",
+            "-c",
+            START,
+            str(len(self.content)),
+            self.digest,
+            settings_json,
+        ]
 
 
 @cache
 def packed_program() -> PackedProgram:
-    """With code compiled for this Python beside the sources; another Python compiles them itself. Blocks for 0.1 s."""
+    """Contains sources and bytecode of this Python; another Python version compiles the sources itself.
+
+    Blocks for 0.1 s.
+    """
     origin = Path(sandbox.__file__).parent
     written = io.BytesIO()
     with (
@@ -80,7 +92,7 @@ def _compiled(path: Path, name: str, target: Path) -> bytes:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """Without a date, so that the same program is the same archive."""
+    """Has no date, so the same program always gives the same archive."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry

@@ -1,4 +1,4 @@
-"""One running machine per thread, whatever starts it: found again, replaced when lost, stopped once."""
+"""Keeps at most one running sandbox per thread: starts it, finds it again, replaces it when it is lost, stops it."""
 
 import asyncio
 import logging
@@ -15,40 +15,40 @@ from core.failpoints import Failpoint
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 
-PATIENCE_SECONDS = 1.0
+WAIT_SECONDS_MAX = 1.0
 
 
 class StartLimiter:
-    """Lets as many through at a time as there are `places`, in the order in which they came.
+    """Limits how many sandboxes start at a time, first come, first served.
 
-    Twenty that start together on two cores are all ready at the end; two by two each is, on average, in half the time,
-    and works while the next ones start. Whoever has waited `patience_seconds` goes through all the same: a start that
-    hangs holds nobody up for long.
+    If twenty start together on two cores, all are ready only at the end. Two at a time, they are ready after half that
+    time on average. A caller that has waited `wait_seconds_max` proceeds without a slot, so that a start that hangs
+    does not block others for long.
     """
 
-    def __init__(self, places: int, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._places = asyncio.Semaphore(places)
-        self._patience_seconds = patience_seconds
+    def __init__(self, slots_max: int, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
+        self._slots = asyncio.Semaphore(slots_max)
+        self._wait_seconds_max = wait_seconds_max
 
     @asynccontextmanager
-    async def passed(self) -> AsyncGenerator[None]:
-        has_place = await self._place()
+    async def slot(self) -> AsyncGenerator[None]:
+        has_slot = await self._acquire_slot()
         try:
             yield
         finally:
-            if has_place:
-                self._places.release()
+            if has_slot:
+                self._slots.release()
 
-    async def _place(self) -> bool:
+    async def _acquire_slot(self) -> bool:
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                return await self._places.acquire()
+            async with asyncio.timeout(self._wait_seconds_max):
+                return await self._slots.acquire()
         except TimeoutError:
             return False
 
 
 def usable_cores() -> int:
-    """Those that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -62,13 +62,13 @@ log = logging.getLogger(__name__)
 
 
 class RunningSandbox(Protocol):
-    """A started sandbox. `stop` ends it, with every process in it, and may be called twice."""
+    """A started sandbox. `stop` ends it and every process in it, and may be called twice."""
 
     @property
     def connection(self) -> Connection: ...
 
-    async def ready(self) -> None:
-        """Called once when the program inside has spoken, before it is told anything."""
+    async def on_hello(self) -> None:
+        """Called once when the program inside has sent its hello, before the host sends anything."""
         ...
 
     async def stop(self) -> None: ...
@@ -82,8 +82,8 @@ class RunningSandboxes:
         link: Callable[[RunningSandbox, int], Awaitable[str | None]] | None = None,
         starts_at_once: int | None = None,
     ) -> None:
-        """`on_lost` hears of a machine that has ended by itself, when its thread wants it again. `link` asks whoever
-        runs the machines for an address of a port. `starts_at_once` is for those that start on this machine."""
+        """`on_lost` is called with a sandbox that ended by itself, when its thread opens it again. `link` asks the
+        provider for the address of a port. `starts_at_once` limits concurrent starts; None means no limit."""
         self._start = start
         self._on_lost = on_lost
         self._link = link
@@ -93,14 +93,14 @@ class RunningSandboxes:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        """The thread's machine, started or found. Raises SandboxUnavailable."""
+        """Returns the thread's running sandbox, or starts one. Raises SandboxUnavailable."""
         check_thread_id(thread_id)
         async with self._locks[thread_id]:
-            machine = await self._found(thread_id, fence)
+            machine = await self._find_running(thread_id, fence)
             if machine is None:
-                async with self._turnstile.passed() if self._turnstile else nullcontext():
+                async with self._turnstile.slot() if self._turnstile else nullcontext():
                     with OPEN:
-                        machine = await self._started(thread_id, fence)
+                        machine = await self._start_and_greet(thread_id, fence)
         return SandboxClient(
             machine.connection,
             fence=fence,
@@ -109,7 +109,7 @@ class RunningSandboxes:
         )
 
     async def stop(self, thread_id: str, machine: RunningSandbox | None = None) -> None:
-        """Stops the thread's machine, or only that one if it still is the thread's."""
+        """Stops the thread's sandbox; if `machine` is given, only if it is still the thread's."""
         async with self._locks[thread_id]:
             running = self._running.get(thread_id)
             if running is not None and (machine is None or running is machine):
@@ -119,19 +119,19 @@ class RunningSandboxes:
         await asyncio.gather(*(self.stop(thread_id) for thread_id in list(self._running)))
 
     @asynccontextmanager
-    async def stopped(self, thread_id: str) -> AsyncGenerator[bool]:
-        """Whether no machine runs for the thread; while entered, none is started."""
+    async def hold_stopped(self, thread_id: str) -> AsyncGenerator[bool]:
+        """Context manager: yields whether no sandbox runs for the thread; inside the block, none is started."""
         async with self._locks[thread_id]:
             yield thread_id not in self._running
 
-    def running(self) -> dict[str, RunningSandbox]:
+    def running_by_thread(self) -> dict[str, RunningSandbox]:
         return {
             thread_id: machine
             for thread_id, machine in self._running.items()
             if not machine.connection.is_lost
         }
 
-    async def _found(self, thread_id: str, fence: int) -> RunningSandbox | None:
+    async def _find_running(self, thread_id: str, fence: int) -> RunningSandbox | None:
         machine = self._running.get(thread_id)
         if machine is None:
             return None
@@ -148,12 +148,12 @@ class RunningSandboxes:
         await self._stop(thread_id, machine)
         return None
 
-    async def _started(self, thread_id: str, fence: int) -> RunningSandbox:
+    async def _start_and_greet(self, thread_id: str, fence: int) -> RunningSandbox:
         machine = await self._start(thread_id)
         try:
             await machine.connection.wait_for_hello(HELLO_SECONDS)
-            await machine.ready()
-            machine.connection.greet(fence)
+            await machine.on_hello()
+            machine.connection.send_hello(fence)
         except SandboxUnavailable as error:
             await machine.stop()
             raise SandboxUnavailable(NOT_STARTED, detail=error.detail) from error
@@ -170,6 +170,6 @@ class RunningSandboxes:
 
 
 def check_thread_id(thread_id: str) -> None:
-    """A thread id becomes a folder's name. Raises SandboxUnavailable for one that cannot be."""
+    """Raises SandboxUnavailable if the thread id cannot be used as a folder name."""
     if THREAD_ID.fullmatch(thread_id) is None:
         raise SandboxUnavailable("This thread can have no sandbox.", detail="malformed thread id")

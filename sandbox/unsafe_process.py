@@ -1,8 +1,8 @@
-"""The provider without any protection: the program inside as a plain child process in a folder.
+"""A provider without any isolation: runs the program inside as a plain child process in a folder.
 
-For the scripted demo, and for nobody's real work: commands run as the user of this program and can reach all that it
-can. The folder stands for /workspace in file paths and as the directory that commands start in; the path /workspace
-itself does not exist for them, so a command that names it absolutely fails.
+Meant for the scripted demo only: commands run as the user of this process and can reach everything it can. The folder
+stands for /workspace in file paths and is the directory that commands start in. The path /workspace itself does not
+exist, so a command that uses it as an absolute path fails.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class UnsafeProcessProvider:
         self._limits = limits or SandboxLimits()
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
         self._machines = RunningSandboxes(self._start, starts_at_once=usable_cores())
-        self._doors = SharedAccess(
+        self._shared_access = SharedAccess(
             folder.absolute() / "doors",
             self._workspaces,
-            self._machines.running,
+            self._machines.running_by_thread,
             self._machines.stop,
         )
 
@@ -51,7 +51,7 @@ class UnsafeProcessProvider:
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
-        self._doors.note(thread_id, fence)
+        self._shared_access.claim_fence(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
     def rest(self, thread_id: str) -> None:
@@ -60,17 +60,17 @@ class UnsafeProcessProvider:
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
         await self._machines.stop(thread_id)
-        await self._doors.end_elsewhere(thread_id)
+        await self._shared_access.stop_elsewhere(thread_id)
         await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
-        await self._doors.close()
+        await self._shared_access.close()
         await self._machines.close()
 
     async def _start(self, thread_id: str) -> RunningSandbox:
         try:
             self._workspaces.prepare()
-            workspace = await self._doors.take(thread_id)
+            workspace = await self._shared_access.acquire(thread_id)
         except OSError as error:
             raise sandbox_unavailable(error, "There is no sandbox.") from error
         if isinstance(workspace, RemoteSandbox):
@@ -94,11 +94,11 @@ class _Process:
     def connection(self) -> Connection:
         return self._connection
 
-    async def ready(self) -> None:
+    async def on_hello(self) -> None:
         return
 
     async def stop(self) -> None:
-        """The program inside ends its sessions when the stream ends, and then itself."""
+        """When the stream ends, the program inside ends its sessions and then itself."""
         await self._connection.close()
         deadline = asyncio.get_running_loop().time() + STOP_SECONDS
         while self._process.poll() is None:
@@ -117,7 +117,7 @@ async def _started(workspace: Workspace, limits: SandboxLimits) -> _Process:
         except BaseException:
             ours.close()
             raise
-    workspace.runs(process.pid)
+    workspace.record_process(process.pid)
     reader, writer = await asyncio.open_connection(sock=ours)
     return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
 
@@ -142,7 +142,7 @@ def _child(end: int, folder: Path, limits: SandboxLimits) -> subprocess.Popen[by
 
 
 def _environment(workspace: Path) -> dict[str, str]:
-    """None of our own: it may hold tokens."""
+    """Nothing of this process's environment: it may hold tokens."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "HOME": str(workspace),

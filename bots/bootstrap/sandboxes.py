@@ -73,10 +73,12 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             from sandbox.local.provider import LocalSandboxProvider
 
             egress = _build_egress(settings)
-            jails = LocalSandboxProvider(folder, egress=egress, patience=_idle_limits(settings))
+            jails = LocalSandboxProvider(
+                folder, egress=egress, lifecycle_policy=_idle_limits(settings)
+            )
             tried = await jails.probe()
             if tried.ok:
-                jails.life.begin()
+                jails.lifecycle.start()
                 return _local(jails, egress.policy)
             await jails.close()
             off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
@@ -104,11 +106,11 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
 
 def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
     text = IN_SANDBOX.format(network=_proxy_text(policy))
-    if not jails.browser_lack:
+    if not jails.browser_unavailable_reason:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
         text = f"{text} {browser}"
         return SandboxDeps(name="local", provider=jails, prompt_text=text, has_browser=True)
-    off = f"The browser tools are off: {jails.browser_lack}"
+    off = f"The browser tools are off: {jails.browser_unavailable_reason}"
     return SandboxDeps(name="local", provider=jails, warnings=(off,), prompt_text=text)
 
 
@@ -116,7 +118,7 @@ async def _docker(settings: Settings) -> SandboxDeps:
     provider = build_docker_sandboxes(settings)
     tried = await provider.probe()
     if tried.ok:
-        await provider.begin()
+        await provider.start_background_work()
         text = IN_SANDBOX.format(network=NO_WAY_OUT)
         return SandboxDeps(name="docker", provider=provider, prompt_text=text)
     await provider.close()
@@ -131,7 +133,7 @@ def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
 
     plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
-    return DockerSandboxProvider(plan, folder, patience=_idle_limits(settings))
+    return DockerSandboxProvider(plan, folder, lifecycle_policy=_idle_limits(settings))
 
 
 def _build_egress(settings: Settings) -> EgressConfig:
@@ -163,7 +165,7 @@ async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
     add_log_secrets(provider.secrets)
     tried = await provider.probe()
     if tried.ok:
-        provider.warm()
+        provider.start_background_work()
     lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
     return SandboxDeps(
         name="modal",

@@ -171,7 +171,7 @@ async def _choose_sandbox(
     tried = await jails.probe()
     await jails.close()
     if tried.ok:
-        return _DemoSandbox(sandbox="local", has_browser=not jails.browser_lack)
+        return _DemoSandbox(sandbox="local", has_browser=not jails.browser_unavailable_reason)
     why = f"{tried.reason} {tried.remedy}"
     if not is_scripted:
         raise ConfigurationError(
@@ -249,7 +249,7 @@ async def _jail(folder: Path) -> tuple[Jail | None, str]:
     bwrap = programs.find_bwrap(place, drops_user=drops_user)
     user = USER if drops_user else None
     more: tuple[tuple[Path, str], ...] = ()
-    if not jails.browser_lack:
+    if not jails.browser_unavailable_reason:
         more = find_toolbox(python, drops_user=drops_user).bound()
     jail = Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user, more=more)
-    return jail, jails.browser_lack
+    return jail, jails.browser_unavailable_reason

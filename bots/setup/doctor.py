@@ -348,7 +348,11 @@ async def _check_jail(data_dir: Path) -> Finding:
     finally:
         await jails.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    lack = f" There is no browser in them: {jails.browser_lack}" if jails.browser_lack else ""
+    lack = (
+        f" There is no browser in them: {jails.browser_unavailable_reason}"
+        if jails.browser_unavailable_reason
+        else ""
+    )
     return _probe_finding(result, f"local: jails work.{lack}")
 
 

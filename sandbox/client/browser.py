@@ -1,4 +1,4 @@
-"""The browser of a sandbox as the core sees it. What comes from inside is checked as hostile."""
+"""The core's client of a sandbox's browser. Every answer is validated as hostile input."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -25,7 +25,7 @@ SILENT = (
     "The browser did not answer and was ended; the next call starts a fresh one with the same profile."
     " Open the page again."
 )
-GONE = "The browser has ended on the way. The next call starts a fresh one with the same profile."
+GONE = "The browser ended during the call. The next call starts a fresh one with the same profile."
 
 
 class BrowserClient:
@@ -70,7 +70,7 @@ class BrowserClient:
             stream.close()
 
     async def _restart(self) -> None:
-        """The server starts anew with this stream, which nobody uses."""
+        """Restarts the server: opening a stream with `restart` does that, and the stream is not used."""
         self._connection.stream("browser", restart=True).close()
 
 
@@ -129,12 +129,12 @@ def _tab(tab: object) -> JsonObject:
     if not isinstance(tab, dict):
         raise ValueError("no tab")
     facts = cast(JsonObject, tab)
-    told: JsonObject = {
+    page_tab: JsonObject = {
         "page_id": _count(facts, "page_id"),
         "title": _text(facts.get("title"), URL_CHARACTERS_MAX),
         "url": _text(facts.get("url"), URL_CHARACTERS_MAX),
     }
-    return {**told, "is_current": True} if facts.get("is_current") is True else told
+    return {**page_tab, "is_current": True} if facts.get("is_current") is True else page_tab
 
 
 def _text(value: object, characters_max: int) -> str:

@@ -1,4 +1,4 @@
-"""One call to the program inside, and the reading of what comes back: checked as hostile."""
+"""One call to the program inside: its pending answer, its byte stream, and the validation of what comes back."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ from sandbox.inside import protocol
 
 
 class PendingCall:
-    """A call that waits for its answer, and its data on the way."""
+    """A call that waits for its answer, with the data received and the credit left."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self.pieces: deque[bytes] = deque()
         self.pieces_bytes = 0
-        self.owed_bytes = 0
-        self.takes_data = False
+        self.unacknowledged_bytes = 0
+        self.accepts_data = False
         self.credit = protocol.WINDOW_BYTES
         self.changed = asyncio.Event()
 
@@ -49,7 +49,7 @@ def parse_error(body: JsonObject) -> ToolError | LeaseLost:
 
 
 def replace_surrogates(text: str) -> str:
-    """Without lone surrogates, which no database or network takes."""
+    """Replaces lone surrogates, which databases and networks reject."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -57,7 +57,7 @@ WRITE_BYTES_MAX = 32 * 1024
 
 
 class Flow(Protocol):
-    """What the connection knows of the call."""
+    """The part of a pending call that a stream uses."""
 
     answer: asyncio.Future[JsonObject]
     pieces: deque[bytes]
@@ -67,13 +67,15 @@ class Flow(Protocol):
 
 @dataclass(slots=True)
 class CallStream:
-    """Made by `Connection.stream`; `close` gives the call up. Reading may wait for ever, writing for credit.
+    """A call as a byte stream in both directions. `close` cancels the call. Reads wait without a limit, writes wait
+    for credit.
 
-    `pay` tells the other side that its data was taken; `send` sends a piece and is False when the call has ended.
+    `grant_credit` tells the other side that its data was taken; `send` sends a piece and is False when the call has
+    ended.
     """
 
     flow: Flow
-    pay: Callable[[int], None]
+    grant_credit: Callable[[int], None]
     send: Callable[[bytes], Awaitable[bool]]
     forget: Callable[[], None]
     _read: bytearray = field(default_factory=bytearray)
@@ -88,13 +90,16 @@ class CallStream:
             piece = self.flow.pieces.popleft()
             self.flow.pieces_bytes -= len(piece)
             self._read += piece
-            self.pay(len(piece))
+            self.grant_credit(len(piece))
         taken = bytes(self._read[:count])
         del self._read[:count]
         return taken
 
     async def read(self, count_max: int) -> bytes:
-        """At least one byte, as soon as there is one; none at the end. Raises ToolError and SandboxUnavailable."""
+        """Returns at least one byte as soon as it is there, or nothing at the end of the stream.
+
+        Raises ToolError and SandboxUnavailable.
+        """
         try:
             first = await self.readexactly(1)
         except asyncio.IncompleteReadError:

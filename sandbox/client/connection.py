@@ -1,4 +1,4 @@
-"""The host's end of the byte stream to the program inside; all that comes from there is checked as hostile."""
+"""The host's end of the byte stream to the program inside. Everything received is validated as hostile input."""
 
 import asyncio
 import logging
@@ -30,7 +30,10 @@ class ByteWriter(Protocol):
 
 
 class Connection:
-    """Calls of one program inside. Every call raises SandboxUnavailable once the stream has ended or broken a rule."""
+    """Calls one program inside.
+
+    Every call raises SandboxUnavailable once the stream has ended or violated the protocol.
+    """
 
     def __init__(self, reader: ByteReader, writer: ByteWriter, *, label: str) -> None:
         self._reader = reader
@@ -40,8 +43,8 @@ class Connection:
         self._relayed: dict[int, Callable[[int, bytes], None]] = {}
         self._last_channel = 0
         self._lost_because: str | None = None
-        self.was_noticed = False
-        """Whether somebody was told of the loss."""
+        self.loss_was_reported = False
+        """Whether a caller has received the error."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = spawn(self._receive(), name=f"sandbox {label}")
 
@@ -51,46 +54,46 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether a call is pending."""
         return bool(self._calls or self._relayed)
 
     async def wait_for_hello(self, seconds: float) -> None:
-        """Returns when the program inside has spoken. Raises SandboxUnavailable."""
+        """Waits for the hello of the program inside. Raises SandboxUnavailable."""
         try:
             async with asyncio.timeout(seconds):
                 await self._hello
         except TimeoutError:
-            self.lose(f"no hello within {seconds} s")
+            self.mark_lost(f"no hello within {seconds} s")
             raise self._lost() from None
 
-    def greet(self, fence: int) -> None:
+    def send_hello(self, fence: int) -> None:
         hello = {"protocol": protocol.PROTOCOL_VERSION, "fence": fence}
         self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     async def call(
         self, op: str, *, answer_seconds: float = ANSWER_SECONDS, **fields: object
     ) -> JsonObject:
-        """Raises ToolError with the program's own text when it refuses, LeaseLost for a fence that is behind."""
+        """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale."""
         channel, call = self._open(op, fields)
         try:
             async with asyncio.timeout(answer_seconds):
                 return await call.answer
         except TimeoutError:
-            self.lose(f"no answer to {op} within {answer_seconds} s")
+            self.mark_lost(f"no answer to {op} within {answer_seconds} s")
             raise self._lost() from None
         finally:
             self._forget(channel, call)
 
     async def receive_pieces(self, op: str, **fields: object) -> AsyncGenerator[bytes, None]:
-        """Calls and yields the data that comes back."""
-        channel, call = self._open(op, fields, takes_data=True)
+        """Starts a call and yields the data that it returns."""
+        channel, call = self._open(op, fields, accepts_data=True)
         try:
             while True:
                 while call.pieces:
                     piece = call.pieces.popleft()
                     yield piece
                     call.pieces_bytes -= len(piece)
-                    self._pay(channel, len(piece))
+                    self._grant_credit(channel, len(piece))
                 if call.answer.done():
                     call.answer.result()
                     return
@@ -99,11 +102,11 @@ class Connection:
             self._forget(channel, call)
 
     def stream(self, op: str, **fields: object) -> CallStream:
-        """Calls; what is read and written then is the call's data. It must be closed."""
-        channel, call = self._open(op, fields, takes_data=True)
+        """Starts a call whose data is read and written as a stream. The caller must close the stream."""
+        channel, call = self._open(op, fields, accepts_data=True)
         return CallStream(
             flow=call,
-            pay=partial(self._pay, channel),
+            grant_credit=partial(self._grant_credit, channel),
             send=partial(self._send_part, channel, call, op),
             forget=partial(self._forget, channel, call),
         )
@@ -111,7 +114,7 @@ class Connection:
     async def send_pieces(
         self, op: str, pieces: AsyncIterator[bytes], **fields: object
     ) -> JsonObject:
-        """Calls, sends the data as fast as it is taken, and answers the result."""
+        """Starts a call, sends the data as fast as the program inside accepts it, and returns the result."""
         channel, call = self._open(op, fields)
         try:
             async for piece in pieces:
@@ -123,14 +126,14 @@ class Connection:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await call.answer
         except TimeoutError:
-            self.lose(f"no answer to {op}")
+            self.mark_lost(f"no answer to {op}")
             raise self._lost() from None
         finally:
             self._forget(channel, call)
 
     def relay(self, opening: bytes, deliver: Callable[[int, bytes], None]) -> int:
-        """Opens a call for another process and answers its channel. `deliver` gets its frames, and a CANCEL where no
-        more will come. Raises SandboxUnavailable."""
+        """Opens a call on behalf of another process and returns its channel. `deliver` receives its frames, and a
+        CANCEL when no more will follow. Raises SandboxUnavailable."""
         if self._lost_because is not None:
             raise self._lost()
         self._last_channel += 1
@@ -138,24 +141,24 @@ class Connection:
         self._writer.write(protocol.encode_frame(protocol.OPEN, self._last_channel, opening))
         return self._last_channel
 
-    def pass_on(self, kind: int, channel: int, payload: bytes) -> None:
-        """A later frame of a relayed call."""
+    def forward_frame(self, kind: int, channel: int, payload: bytes) -> None:
+        """Forwards a later frame of a relayed call."""
         if self._lost_because is None and channel in self._relayed:
             self._writer.write(protocol.encode_frame(kind, channel, payload))
 
-    def end_relay(self, channel: int) -> None:
+    def end_relayed_call(self, channel: int) -> None:
         self._relayed.pop(channel, None)
 
-    def lose(self, reason: str) -> None:
-        """Ends all calls that wait; the stream is closed."""
+    def mark_lost(self, reason: str) -> None:
+        """Fails all pending calls and closes the stream."""
         if self._lost_because is not None:
             return
         self._lost_because = reason
-        self.was_noticed = self.is_busy
+        self.loss_was_reported = self.is_busy
         self._writer.close()
         if not self._hello.done():
             self._hello.set_exception(self._lost())
-            self._hello.exception()  # whoever waits gets it; nobody need wait
+            self._hello.exception()  # marks it as retrieved: no one may be waiting
         for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(self._lost())
@@ -165,7 +168,7 @@ class Connection:
             deliver(protocol.CANCEL, b"")
 
     async def close(self) -> None:
-        self.lose("closed")
+        self.mark_lost("closed")
         await cancel(self._pump)
         try:
             await self._writer.wait_closed()
@@ -173,11 +176,11 @@ class Connection:
             log.debug("the stream of sandbox %s was cut", self._label)
 
     def _lost(self) -> SandboxUnavailable:
-        self.was_noticed = True
+        self.loss_was_reported = True
         return SandboxUnavailable(LOST, detail=f"{self._label}: {self._lost_because}")
 
     def _open(
-        self, op: str, fields: dict[str, object], *, takes_data: bool = False
+        self, op: str, fields: dict[str, object], *, accepts_data: bool = False
     ) -> tuple[int, PendingCall]:
         if self._lost_because is not None:
             raise self._lost()
@@ -189,7 +192,7 @@ class Connection:
             raise ToolError("That is too long for one call; put it in a file first.") from error
         self._last_channel += 1
         call = self._calls[self._last_channel] = PendingCall()
-        call.takes_data = takes_data
+        call.accepts_data = accepts_data
         self._writer.write(frame)
         return self._last_channel, call
 
@@ -202,29 +205,29 @@ class Connection:
         elif not call.answer.cancelled():
             call.answer.exception()
 
-    def _pay(self, channel: int, amount: int) -> None:
-        """In large amounts, far below the window: a credit for each small piece would be more than the piece, and
-        would pile up here where the program inside does not read."""
+    def _grant_credit(self, channel: int, amount: int) -> None:
+        """Grants credit in large amounts, far below the window. A credit for each small piece would be larger than
+        the piece, and would pile up here while the program inside does not read."""
         call = self._calls.get(channel)
         if self._lost_because is not None or call is None:
             return
-        call.owed_bytes += amount
-        if call.owed_bytes >= protocol.DATA_BYTES_MAX:
-            credit = protocol.CREDIT_AMOUNT.pack(call.owed_bytes)
-            call.owed_bytes = 0
+        call.unacknowledged_bytes += amount
+        if call.unacknowledged_bytes >= protocol.DATA_BYTES_MAX:
+            credit = protocol.CREDIT_AMOUNT.pack(call.unacknowledged_bytes)
+            call.unacknowledged_bytes = 0
             self._writer.write(protocol.encode_frame(protocol.CREDIT, channel, credit))
 
     async def _send_part(self, channel: int, call: PendingCall, op: str, part: bytes) -> bool:
         while call.credit < len(part) and not call.answer.done():
             await self._change(call, op)
         if call.answer.done():
-            return False  # it was refused half-way
+            return False  # refused before all data was sent
         call.credit -= len(part)
         self._writer.write(protocol.encode_frame(protocol.DATA, channel, part))
         try:
             await self._writer.drain()
         except OSError:
-            self.lose("the stream was cut")
+            self.mark_lost("the stream was cut")
         return not call.answer.done()
 
     async def _change(self, call: PendingCall, op: str) -> None:
@@ -233,7 +236,7 @@ class Connection:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await call.changed.wait()
         except TimeoutError:
-            self.lose(f"{op} stood still")
+            self.mark_lost(f"{op} stood still")
             raise self._lost() from None
 
     async def _receive(self) -> None:
@@ -242,16 +245,16 @@ class Connection:
                 header = await self._reader.readexactly(protocol.HEADER.size)
                 length, kind, channel = protocol.HEADER.unpack(header)
                 if length > protocol.payload_bytes_max(kind):
-                    self.lose(f"a frame of kind {kind} with {length} bytes")
+                    self.mark_lost(f"a frame of kind {kind} with {length} bytes")
                     return
                 payload = await self._reader.readexactly(length) if length else b""
                 self._frame(kind, channel, payload)
         except asyncio.IncompleteReadError:
-            self.lose("the stream ended")
+            self.mark_lost("the stream ended")
         except OSError as error:
-            self.lose(f"the stream broke: {error}")
+            self.mark_lost(f"the stream broke: {error}")
         except (ValueError, RecursionError) as error:
-            self.lose(f"a malformed frame: {error}")
+            self.mark_lost(f"a malformed frame: {error}")
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
@@ -263,7 +266,7 @@ class Connection:
             deliver(kind, payload)
             return
         call = self._calls.get(channel)
-        if call is not None and not call.answer.done():  # else nobody waits for it any more
+        if call is not None and not call.answer.done():  # else the caller no longer waits
             self._take(call, kind, payload)
 
     def _take(self, call: PendingCall, kind: int, payload: bytes) -> None:
@@ -287,6 +290,6 @@ class Connection:
 
     def _take_data(self, call: PendingCall, payload: bytes) -> None:
         call.pieces_bytes += len(payload)
-        if not payload or not call.takes_data or call.pieces_bytes > protocol.WINDOW_BYTES:
-            raise ValueError("data that was not asked for, or is none")
+        if not payload or not call.accepts_data or call.pieces_bytes > protocol.WINDOW_BYTES:
+            raise ValueError("data that was not requested, or is empty")
         call.pieces.append(payload)

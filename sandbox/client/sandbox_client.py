@@ -1,4 +1,4 @@
-"""A thread's sandbox as the core sees it, over the connection to the program inside."""
+"""The core's client of a thread's sandbox: shell, files, browser and ports over one connection."""
 
 import asyncio
 import re
@@ -37,8 +37,8 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class SandboxClient:
-    """Satisfies `core.ports.Sandbox`. `stop` ends the machine; `fence` is that of the run that opened it; `link` asks
-    the machine's provider for an address of a port."""
+    """Satisfies `core.ports.Sandbox`. `stop` ends the sandbox; `fence` is the fencing token of the run that opened it;
+    `link` asks the provider for the address of a port."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class FilesClient:
                 if left is not None:
                     left -= len(piece)
                     if left < 0:
-                        self._connection.lose("more bytes of a file than were asked for")
+                        self._connection.mark_lost("more bytes of a file than were asked for")
                         raise SandboxUnavailable(LOST, detail="too many bytes")
                 yield piece
 
@@ -174,7 +174,7 @@ class FilesClient:
 
 
 def workspace_relative_path(path: str) -> str:
-    """The path relative to /workspace. Raises ToolError for another absolute path."""
+    """Returns the path relative to /workspace. Raises ToolError for an absolute path outside it."""
     if len(path) > PATH_CHARACTERS_MAX:
         raise ToolError("The path is too long.")
     if path == "/workspace" or path.startswith("/workspace/"):
@@ -187,11 +187,11 @@ def workspace_relative_path(path: str) -> str:
 def parse_answer(
     connection: Connection, answer: JsonObject, shape: Callable[[JsonObject], ShapeT]
 ) -> ShapeT:
-    """The answer in its shape; a program that answers in another one is not trusted any further."""
+    """Parses an answer. A malformed answer ends the connection, because the program can no longer be trusted."""
     try:
         return shape(answer)
     except ValueError as error:
-        connection.lose(f"a malformed answer: {error}")
+        connection.mark_lost(f"a malformed answer: {error}")
         raise SandboxUnavailable(LOST, detail=f"a malformed answer: {error}") from error
 
 
@@ -221,12 +221,12 @@ def require_objects(body: JsonObject, name: str, count_max: int) -> list[JsonObj
     if not isinstance(values, list) or len(values) > count_max:
         raise ValueError(f"{name} is no fitting list")
     if not all(isinstance(value, dict) for value in values):
-        raise ValueError(f"{name} holds something else than objects")
+        raise ValueError(f"{name} holds something other than objects")
     return cast("list[JsonObject]", values)
 
 
 def strip_terminal_codes(output: str) -> str:
-    """Terminal output as text: no escape sequences, no control characters but newline and tab."""
+    """Removes escape sequences and all control characters except newline and tab."""
     if "\r" in output:
         output = output.replace("\r\n", "\n").replace("\r", "\n")
     return CONTROLS.sub("", ESCAPES.sub("", output))

@@ -1,4 +1,4 @@
-"""The command lines of docker that make, enter and remove one sandbox, and what runs them."""
+"""Builds and runs the docker command lines that create, enter and remove a sandbox."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerCommands:
-    """`home` tells the sandboxes of one data folder from those of others at the same engine."""
+    """Command lines for the sandboxes of one data folder. `home` distinguishes them from others on the same engine."""
 
     image: str
     home: str
@@ -33,14 +33,14 @@ class DockerCommands:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
 
     def name(self, thread_id: str) -> str:
-        """Of the container and of the volume with its files. Docker takes every thread id."""
+        """Names the container, and the volume with its files. Docker accepts every thread id."""
         return f"threadhand-{hashlib.sha256(self.home.encode()).hexdigest()[:12]}-{thread_id}"
 
     def labels(self, thread_id: str) -> list[str]:
         return ["--label", f"{HOME_LABEL}={self.home}", "--label", f"{THREAD_LABEL}={thread_id}"]
 
-    def hardened(self) -> list[str]:
-        """What holds for every process, whoever it is."""
+    def hardening_flags(self) -> list[str]:
+        """The flags that apply to every container."""
         limits = self.limits
         memory = str(limits.memory_bytes)
         temporary, home = limits.temporary_bytes, limits.home_bytes
@@ -54,21 +54,21 @@ class DockerCommands:
             "--tmpfs", f"/home/user:rw,exec,nosuid,nodev,size={home},mode=0700,uid=1000,gid=1000",
         ]  # fmt: skip
 
-    def try_it(self) -> list[str]:
-        """Runs a bash and a Python of the image once, under all the flags."""
+    def trial_run(self) -> list[str]:
+        """Runs bash and Python of the image once with all the flags."""
         python = "import sys; sys.exit(sys.version_info < (3, 9))"
         return [
-            "run", "--rm", *self.hardened(), "--user", USER, "--entrypoint", "bash", self.image,
+            "run", "--rm", *self.hardening_flags(), "--user", USER, "--entrypoint", "bash", self.image,
             "-c", f"python3 -I -S -c '{python}'",
         ]  # fmt: skip
 
-    def make_volume(self, thread_id: str) -> list[str]:
+    def create_volume(self, thread_id: str) -> list[str]:
         return ["volume", "create", *self.labels(thread_id), self.name(thread_id)]
 
-    def own_volume(self, thread_id: str) -> list[str]:
-        """A fresh volume is root's."""
+    def chown_volume(self, thread_id: str) -> list[str]:
+        """Gives the volume to the sandbox user: a new volume belongs to root."""
         return [
-            "run", "--rm", *self.hardened(), "--cap-add", "CHOWN", "--user", "0:0",
+            "run", "--rm", *self.hardening_flags(), "--cap-add", "CHOWN", "--user", "0:0",
             *self._mount(thread_id), "--entrypoint", "chown", self.image, USER, WORKSPACE,
         ]  # fmt: skip
 
@@ -77,7 +77,7 @@ class DockerCommands:
             part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")
         ]
         return [
-            "run", "--detach", "--name", self.name(thread_id), *self.labels(thread_id), *self.hardened(),
+            "run", "--detach", "--name", self.name(thread_id), *self.labels(thread_id), *self.hardening_flags(),
             *environment, "--user", USER, *self._mount(thread_id), "--workdir", WORKSPACE,
             "--entrypoint", "sleep", self.image, "2147483647",
         ]  # fmt: skip
@@ -96,24 +96,24 @@ class DockerCommands:
         ]
 
     def stop(self, thread_id: str) -> list[str]:
-        """Succeeds where there is none."""
+        """Succeeds if there is no container."""
         return ["rm", "--force", self.name(thread_id)]
 
     def forget(self, thread_id: str) -> list[str]:
         return ["volume", "rm", "--force", self.name(thread_id)]
 
-    def running(self) -> list[str]:
-        """A line for each thread that has a container."""
+    def list_thread_ids(self) -> list[str]:
+        """Prints one line for each thread that has a container."""
         wanted = f"label={HOME_LABEL}={self.home}"
         return ["ps", "--all", "--filter", wanted, "--format", f'{{{{.Label "{THREAD_LABEL}"}}}}']
 
-    def limits_inside(self) -> dict[str, int]:
-        """The rest is docker's to limit."""
+    def rlimits(self) -> dict[str, int]:
+        """Docker enforces the other limits."""
         return {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
 
     def _mount(self, thread_id: str) -> list[str]:
         volume = self.name(thread_id)
-        # without volume-nocopy docker makes an empty volume root's again at each mount, as the image has no such folder
+        # without volume-nocopy, docker gives an empty volume back to root at each mount, as the image lacks the folder
         return ["--mount", f"type=volume,source={volume},target={WORKSPACE},volume-nocopy"]
 
 
@@ -121,34 +121,34 @@ class DockerCommands:
 class DockerResult:
     exit_code: int
     output: str
-    said: str
+    stderr: str
 
     @property
-    def is_good(self) -> bool:
-        """What was to be removed and is not there, or is just going, is removed."""
-        is_gone = "No such container" in self.said or "already in progress" in self.said
+    def is_success(self) -> bool:
+        """Also True if the container to remove is already gone or being removed."""
+        is_gone = "No such container" in self.stderr or "already in progress" in self.stderr
         return self.exit_code == 0 or is_gone
 
     @property
-    def last_words(self) -> str:
-        lines = self.said.strip().splitlines()
+    def error_line(self) -> str:
+        lines = self.stderr.strip().splitlines()
         return lines[-1][:300] if lines else f"exit code {self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerCli:
-    """The program `docker` of this machine, or one that takes the same command lines."""
+    """The `docker` program of this machine, or a compatible one."""
 
     executable: str = "docker"
 
     async def run(self, arguments: Sequence[str], *, seconds: float) -> DockerResult:
-        """Raises OSError where there is no such program, TimeoutError."""
+        """Raises OSError if there is no such program, and TimeoutError."""
         process = await asyncio.create_subprocess_exec(
             self.executable, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
         try:
             async with asyncio.timeout(seconds):
-                output, said = await process.communicate()
+                output, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
@@ -156,7 +156,7 @@ class DockerCli:
         return DockerResult(
             exit_code=process.returncode or 0,
             output=output[:OUTPUT_BYTES_MAX].decode(errors="replace"),
-            said=said[:OUTPUT_BYTES_MAX].decode(errors="replace"),
+            stderr=stderr[:OUTPUT_BYTES_MAX].decode(errors="replace"),
         )
 
     async def open(self, arguments: Sequence[str]) -> "AttachedProcess":
@@ -165,20 +165,20 @@ class DockerCli:
             self.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=STREAM_BYTES
         )
         if process.stdin is None or process.stdout is None:
-            raise OSError("it has no streams")  # never: they were asked for
+            raise OSError("it has no streams")  # cannot happen: both pipes were requested
         return AttachedProcess(process=process, reader=process.stdout, writer=process.stdin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedProcess:
-    """A process of docker whose standard input and output are a byte stream to what runs inside."""
+    """A docker process whose standard input and output are a byte stream to the program inside."""
 
     process: Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def ended(self, seconds: float) -> None:
-        """Waits for it, and kills it where it takes longer."""
+    async def wait_or_kill(self, seconds: float) -> None:
+        """Waits for the process, and kills it after that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.process.wait()

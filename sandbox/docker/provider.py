@@ -1,4 +1,4 @@
-"""The docker provider: one hardened container per thread, its files in a volume, without any network."""
+"""The docker provider: one hardened container without network per thread, with its files in a volume."""
 
 import asyncio
 import logging
@@ -31,16 +31,16 @@ ROUND_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 10.0
 SILENCE_SECONDS = 24 * 3600
-PATIENCE = LifecyclePolicy()
+DEFAULT_LIFECYCLE = LifecyclePolicy()
 NOT_STARTED = "The sandbox could not be started."
 NOT_DELETED = "The files of this conversation could not be deleted."
-ENDED_ALONE = "The sandbox ended unexpectedly. A fresh one has started with the same files; what ran in it is gone."
+ENDED_ALONE = "The sandbox ended unexpectedly. A new one has started with the same files; running processes were lost."
 
 log = logging.getLogger(__name__)
 
 
 class DockerSandboxProvider:
-    """Satisfies `core.ports.SandboxProvider`. In `folder` are the locks of the threads."""
+    """Satisfies `core.ports.SandboxProvider`. `folder` holds the locks of the threads."""
 
     def __init__(
         self,
@@ -48,35 +48,40 @@ class DockerSandboxProvider:
         folder: Path,
         *,
         docker: DockerCli | None = None,
-        patience: LifecyclePolicy = PATIENCE,
+        lifecycle_policy: LifecyclePolicy = DEFAULT_LIFECYCLE,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._plan = plan
         self._docker = docker or DockerCli()
-        self._patience = patience
+        self._lifecycle_policy = lifecycle_policy
         self._now = now
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = RunningSandboxes(self._start, self._lost, starts_at_once=usable_cores())
-        self._doors = SharedAccess(
-            folder / "doors", self._workspaces, self._machines.running, self._machines.stop
+        self._machines = RunningSandboxes(
+            self._start, self._note_unexpected_end, starts_at_once=usable_cores()
         )
-        self._used_at: dict[str, float] = {}
-        self._news: set[str] = set()
-        self._rounds: asyncio.Task[None] | None = None
+        self._shared_access = SharedAccess(
+            folder / "doors",
+            self._workspaces,
+            self._machines.running_by_thread,
+            self._machines.stop,
+        )
+        self._last_used_at: dict[str, float] = {}
+        self._unexpected_ends: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
         return "docker"
 
     async def probe(self) -> ProbeResult:
-        """Tries all the flags once."""
+        """Runs a container with all the flags once."""
         try:
             version = await self._run(["version", "--format", "{{.Server.Version}}"])
             if version.exit_code != 0:
                 return ProbeResult(
                     ok=False,
-                    reason=f"The docker engine does not answer: {version.last_words}.",
+                    reason=f"The docker engine does not answer: {version.error_line}.",
                     remedy="Start it, and let this user use it.",
                 )
             image = self._plan.image
@@ -87,7 +92,7 @@ class DockerSandboxProvider:
                     reason=f"The image {image} is not there.",
                     remedy=f"Run: docker pull {image}",
                 )
-            tried = await self._run(self._plan.try_it())
+            tried = await self._run(self._plan.trial_run())
         except FileNotFoundError:
             return ProbeResult(ok=False, reason="docker is not installed.", remedy="Install it.")
         except (OSError, TimeoutError) as error:
@@ -97,24 +102,24 @@ class DockerSandboxProvider:
         if tried.exit_code != 0:
             return ProbeResult(
                 ok=False,
-                reason=f"A container with all the flags does not run: {tried.last_words}.",
+                reason=f"A container with all the flags does not run: {tried.error_line}.",
                 remedy="Set THREADHAND_DOCKER_IMAGE to one with bash and Python 3.9 or newer.",
             )
         return ProbeResult(ok=True)
 
-    async def begin(self) -> None:
-        """Ends the containers of processes that were killed, and begins the rounds. Raises OSError, TimeoutError."""
-        await self._sweep()
-        if self._rounds is None:
-            self._rounds = spawn(self._repeat(), name="rounds of containers")
+    async def start_background_work(self) -> None:
+        """Removes containers left by killed processes and starts stopping idle ones. Raises OSError, TimeoutError."""
+        await self._remove_orphans()
+        if self._task is None:
+            self._task = spawn(self._run_periodically(), name="stop idle containers")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
-        self._doors.note(thread_id, fence)
+        self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
-        self._used_at[thread_id] = self._now()
-        if fence and thread_id in self._news:
-            self._news.discard(thread_id)
+        self._last_used_at[thread_id] = self._now()
+        if fence and thread_id in self._unexpected_ends:
+            self._unexpected_ends.discard(thread_id)
             raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
         return sandbox
 
@@ -124,72 +129,74 @@ class DockerSandboxProvider:
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
         await self._machines.stop(thread_id)
-        await self._doors.end_elsewhere(thread_id)
+        await self._shared_access.stop_elsewhere(thread_id)
         with REMOVE:
             for command in (self._plan.stop(thread_id), self._plan.forget(thread_id)):
-                await self._do(command, NOT_DELETED)
+                await self._run_checked(command, NOT_DELETED)
         await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
-        if self._rounds is not None:
-            await cancel(self._rounds)
-            self._rounds = None
-        await self._doors.close()
+        if self._task is not None:
+            await cancel(self._task)
+            self._task = None
+        await self._shared_access.close()
         await self._machines.close()
 
-    async def make_round(self) -> None:
-        """Stops what nobody has used for long; the files stay in their volume."""
-        for thread_id, machine in self._machines.running().items():
-            if not isinstance(machine, _Container):
+    async def stop_idle_containers(self) -> None:
+        """Stops containers that have been idle for long; the files stay in their volume."""
+        for thread_id, machine in self._machines.running_by_thread().items():
+            if not isinstance(machine, _RunningContainer):
                 continue
             is_busy = machine.connection.is_busy
             if is_busy:
-                self._used_at[thread_id] = self._now()
-            idle_seconds = self._now() - self._used_at.get(thread_id, self._now())
-            step = next_step("started", self._patience, idle_seconds=idle_seconds, is_busy=is_busy)
+                self._last_used_at[thread_id] = self._now()
+            idle_seconds = self._now() - self._last_used_at.get(thread_id, self._now())
+            step = next_step(
+                "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
+            )
             if step == "stop":
                 await self._machines.stop(thread_id, machine)
-                self._used_at.pop(thread_id, None)
+                self._last_used_at.pop(thread_id, None)
 
     async def remove_container(self, thread_id: str) -> None:
-        """One that cannot be removed is logged: the next start of the thread tries again."""
+        """Logs a container that cannot be removed; the next start of the thread tries again."""
         try:
             with REMOVE:
                 done = await self._run(self._plan.stop(thread_id))
         except (OSError, TimeoutError) as error:
             log.warning("the container of thread %s was not removed: %s", thread_id, error)
             return
-        if not done.is_good:
-            log.warning("the container of thread %s stays: %s", thread_id, done.last_words)
+        if not done.is_success:
+            log.warning("the container of thread %s stays: %s", thread_id, done.error_line)
 
     async def _start(self, thread_id: str) -> RunningSandbox:
         try:
             self._workspaces.prepare()
-            workspace = await self._doors.take(thread_id)
+            workspace = await self._shared_access.acquire(thread_id)
         except OSError as error:
             raise sandbox_unavailable(error, NOT_STARTED) from error
         if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
             with START:
-                return await self._started(thread_id, workspace)
+                return await self._start_container(thread_id, workspace)
         except BaseException:
             workspace.close()
             raise
 
-    async def _started(self, thread_id: str, workspace: Workspace) -> "_Container":
+    async def _start_container(self, thread_id: str, workspace: Workspace) -> "_RunningContainer":
         plan = self._plan
-        await self.remove_container(thread_id)  # one that a killed process left
+        await self.remove_container(thread_id)  # may be left by a killed process
         for command in (
-            plan.make_volume(thread_id),
-            plan.own_volume(thread_id),
+            plan.create_volume(thread_id),
+            plan.chown_volume(thread_id),
             plan.start(thread_id),
         ):
-            await self._do(command, NOT_STARTED)
+            await self._run_checked(command, NOT_STARTED)
         packed = await asyncio.to_thread(packed_program)
         command = packed.command(
             {
-                "limits": plan.limits_inside(),
+                "limits": plan.rlimits(),
                 "command_seconds_max": plan.limits.command_seconds,
                 "silence_seconds_max": SILENCE_SECONDS,
             }
@@ -200,44 +207,44 @@ class DockerSandboxProvider:
             await self.remove_container(thread_id)
             raise SandboxUnavailable(NOT_STARTED, detail=f"docker: {error}") from error
         attached.writer.write(packed.content)
-        workspace.runs(attached.process.pid)
+        workspace.record_process(attached.process.pid)
         connection = Connection(attached.reader, attached.writer, label=thread_id)
-        return _Container(self, thread_id, attached, connection, workspace)
+        return _RunningContainer(self, thread_id, attached, connection, workspace)
 
-    def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
-        if isinstance(machine, _Container) and not machine.connection.was_noticed:
-            self._news.add(thread_id)
+    def _note_unexpected_end(self, thread_id: str, machine: RunningSandbox) -> None:
+        if isinstance(machine, _RunningContainer) and not machine.connection.loss_was_reported:
+            self._unexpected_ends.add(thread_id)
 
-    async def _sweep(self) -> None:
-        listed = await self._run(self._plan.running())
+    async def _remove_orphans(self) -> None:
+        listed = await self._run(self._plan.list_thread_ids())
         for thread_id in listed.output.split():
             try:
                 check_thread_id(thread_id)
                 self._workspaces.prepare()
-                self._workspaces.take(thread_id).close()
+                self._workspaces.acquire(thread_id).close()
             except (WorkspaceInUse, SandboxUnavailable, OSError):
                 continue
             await self.remove_container(thread_id)
 
-    async def _do(self, command: list[str], public_message: str) -> None:
+    async def _run_checked(self, command: list[str], public_message: str) -> None:
         try:
             done = await self._run(command)
         except (OSError, TimeoutError) as error:
             raise SandboxUnavailable(public_message, detail=f"docker: {error!r}") from error
-        if not done.is_good:
-            detail = f"docker {command[0]}: {done.last_words}"
+        if not done.is_success:
+            detail = f"docker {command[0]}: {done.error_line}"
             raise SandboxUnavailable(public_message, detail=detail)
 
     async def _run(self, command: list[str]) -> DockerResult:
         return await self._docker.run(command, seconds=COMMAND_SECONDS)
 
-    async def _repeat(self) -> None:
+    async def _run_periodically(self) -> None:
         while True:
             await asyncio.sleep(ROUND_SECONDS)
-            await self.make_round()
+            await self.stop_idle_containers()
 
 
-class _Container:
+class _RunningContainer:
     """Satisfies `sandbox.running_sandboxes.RunningSandbox`."""
 
     def __init__(
@@ -259,17 +266,17 @@ class _Container:
     def connection(self) -> Connection:
         return self._connection
 
-    async def ready(self) -> None:
+    async def on_hello(self) -> None:
         return
 
     async def stop(self) -> None:
-        """With the container all its processes end."""
+        """Removing the container ends all its processes."""
         if self._is_stopped:
             return
         self._is_stopped = True
         try:
             await self._connection.close()
             await self._provider.remove_container(self._thread_id)
-            await self._attached.ended(STOP_SECONDS)
+            await self._attached.wait_or_kill(STOP_SECONDS)
         finally:
             self._workspace.close()

@@ -1,4 +1,4 @@
-"""A small event loop: readiness of descriptors, timers and calls from threads (asyncio would triple the start time)."""
+"""A small event loop: descriptors, timers and calls from threads. Importing asyncio would triple the start time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 from sandbox.inside.fast_stdlib import deque
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """A call in the future; `cancel` makes it none."""
+    """A scheduled callback that can be cancelled."""
 
     __slots__ = ("callback",)
 
@@ -41,28 +41,28 @@ class EventLoop:
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
         os.set_blocking(self._wake_in, False)
-        self.on_readable(self._wake_out, self._woken)
+        self.on_readable(self._wake_out, self._run_thread_callbacks)
         self.is_running = True
 
     def on_readable(self, descriptor: int, callback: Callback | None) -> None:
-        """Calls back whenever the descriptor can be read; None ends that."""
+        """Calls the callback whenever the descriptor is readable; None removes it."""
         self._set(self._readers, descriptor, callback)
 
     def on_writable(self, descriptor: int, callback: Callback | None) -> None:
         self._set(self._writers, descriptor, callback)
 
-    def later(self, seconds: float, callback: Callback) -> Timer:
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
         timer = Timer(callback)
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), timer))
         return timer
 
-    def from_thread(self, callback: Callback) -> None:
+    def call_from_thread(self, callback: Callback) -> None:
         """Runs the callback in the loop; may be called from any thread."""
         self._from_threads.append(callback)
         try:
             os.write(self._wake_in, b"\0")
         except BlockingIOError:
-            return  # full of wake-ups already
+            return  # the pipe is full, so a wake-up is pending
 
     def run(self) -> None:
         """Runs until `is_running` is false."""
@@ -86,7 +86,7 @@ class EventLoop:
             if callback is not None:
                 callback()
 
-    def _woken(self) -> None:
+    def _run_thread_callbacks(self) -> None:
         try:
             os.read(self._wake_out, 4096)
         except BlockingIOError:
@@ -114,4 +114,4 @@ class EventLoop:
             try:
                 self._poll.unregister(descriptor)
             except OSError:
-                pass  # closed already
+                pass  # already closed

@@ -1,14 +1,15 @@
-"""What the program inside needs of `json`, `signal` and `collections`, without importing them.
+"""Fast replacements for the parts of `json`, `signal` and `collections` that the program inside needs.
 
-They build regular expressions, enumerations and named tuples first, two thirds of what a sandbox needed to start. Their
-halves written in C, which every CPython since 3.9 has, do without. `sandbox.local.programs` asks for them first.
+Importing those modules builds regular expressions, enumerations and named tuples, which took two thirds of the start
+of a sandbox. This module uses their C implementations, which every CPython since 3.9 has; `sandbox.local.programs`
+checks that a Python has them.
 """
 
 from __future__ import annotations
 
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     import signal
     from collections import deque
@@ -21,7 +22,7 @@ __all__ = ["deque", "dumps", "loads", "signal"]
 
 
 class _Rules:
-    """Those of `json.JSONDecoder()`."""
+    """The defaults of `json.JSONDecoder()`."""
 
     strict = True
     object_hook = None
@@ -33,7 +34,7 @@ class _Rules:
 
 
 def loads(text: str | bytes) -> Any:
-    """What the JSON says; bytes are UTF-8. Raises ValueError."""
+    """Parses JSON; bytes must be UTF-8. Raises ValueError."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogatepass")
     text = text.strip(" \t\r\n")
@@ -48,7 +49,10 @@ def loads(text: str | bytes) -> Any:
 
 
 def dumps(value: object) -> str:
-    """In ASCII, without spaces. Raises TypeError for what JSON has not, ValueError for what contains itself."""
+    """Returns JSON in ASCII without spaces.
+
+    Raises TypeError for an unsupported type, ValueError for a circular reference.
+    """
     write: Any = encode_basestring_ascii
     encode = make_encoder({}, _refuse, write, None, ":", ",", False, False, True)
     return "".join(encode(value, 0))

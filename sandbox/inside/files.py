@@ -1,4 +1,4 @@
-"""File operations under the workspace: streamed reads and writes, listings, removal."""
+"""File operations in the workspace, along paths that no link can lead out of it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def printable_name(name: str) -> str:
-    """A file name as text that travels anywhere: bytes that are no UTF-8 become `\\xNN`."""
+    """Returns a file name as valid Unicode: bytes that are not UTF-8 become `\\xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def stored_name(path: str) -> str:
-    """Undoes `printable_name`."""
+    """Reverses `printable_name`."""
     if "\\x" not in path:
         return path
     import re  # only here: most names need none
@@ -35,9 +35,10 @@ def stored_name(path: str) -> str:
 
 
 class open_parent_folder:  # noqa: N801 - a context manager
-    """The folder that holds the path's last name, open, and that name ("." for the workspace itself).
+    """Context manager: opens the parent folder of a path, and returns its descriptor and the last name ("." for the
+    root).
 
-    Links are followed where they stay inside. Raises CallError when one leads out, OSError when a folder is missing.
+    Links are followed while they stay inside. Raises CallError if one leads out, OSError if a folder is missing.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class _Walk:
         self.folders.append(folder)
 
     def _follow(self, name: str) -> bool:
-        """Puts a link's target in front of what is left; False when the name is no link."""
+        """Replaces a link by its target. Returns False if the name is not a link."""
         try:
             target = os.readlink(name, dir_fd=self.folders[-1])
         except OSError as error:
@@ -124,7 +125,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
@@ -205,12 +206,12 @@ class FileOperations:
                 call.answer({})
                 return
             holder = os.dup(parent)
-        import threading  # only here: every sandbox waits for what stands above
+        import threading  # only here: imports above slow down the start
 
         threading.Thread(target=self._delete_folder, args=(call, holder, name), daemon=True).start()
 
     def _delete_folder(self, call: Call, parent: int, name: str) -> None:
-        import subprocess  # only here: it costs a tenth of the start
+        import subprocess  # only here: its import takes a tenth of the start
 
         target = f"/proc/self/fd/{parent}/{name}"
         command = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; }'
@@ -232,12 +233,12 @@ class FileOperations:
             error = describe_os_error(failure)
         finally:
             os.close(parent)
-        self._loop.from_thread(lambda: call.fail(error) if error else call.answer({}))
+        self._loop.call_from_thread(lambda: call.fail(error) if error else call.answer({}))
 
     def _path(self, call: Call) -> str:
         path = str(call.request["path"])
         if "\0" in path:
-            raise CallError("A path holds no NUL.")
+            raise CallError("A path must not contain NUL.")
         stored = stored_name(path)
         if stored == path:
             return path
@@ -246,7 +247,7 @@ class FileOperations:
 
 
 class _Replacement:
-    """A file on its way in: a part beside the target, put in its place when whole."""
+    """A file being written: a temporary file next to the target that replaces it when complete."""
 
     def __init__(self, call: Call, parent: int, name: str) -> None:
         self._call = call
@@ -285,7 +286,7 @@ class _Replacement:
         self._call.answer({"size_bytes": self._size})
 
     def _mode(self) -> int:
-        """What was asked for; without that, what the replaced file has."""
+        """Returns the requested mode, else that of the replaced file."""
         wanted = self._call.request.get("mode")
         if wanted is None:
             try:
@@ -299,12 +300,12 @@ class _Replacement:
         try:
             os.unlink(self._part, dir_fd=self._parent)
         except OSError:
-            pass  # removed by somebody inside
+            pass  # removed by a program inside
         os.close(self._parent)
 
 
 def describe_os_error(error: OSError) -> CallError:
-    """The error in words for the model."""
+    """Translates the error into a message for the model."""
     texts = {
         "FileNotFoundError": "There is no such file or folder.",
         "PermissionError": "Permission denied.",
@@ -313,7 +314,7 @@ def describe_os_error(error: OSError) -> CallError:
         "FileExistsError": "A part of the path is a file, not a folder.",
     }
     by_number = {
-        27: "The file is larger than a file may be here.",
+        27: "The file exceeds the size limit for files.",
         28: "The disk is full; delete something first.",
         36: "The name is too long.",
         40: "The path leads through too many links.",

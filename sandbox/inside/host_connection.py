@@ -1,4 +1,6 @@
-"""The inside end of the byte stream: calls on channels, flow control, and answers that overtake bulk data."""
+"""The program's end of the byte stream to the host: calls on channels, flow control, and answers sent before bulk
+data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from sandbox.inside import protocol
 from sandbox.inside.event_loop import EventLoop
 from sandbox.inside.fast_stdlib import deque, loads
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -17,7 +19,7 @@ BULK_UNSENT_MAX = 128 * 1024
 
 
 class CallError(Exception):
-    """A call cannot be done; `code` tells the host whom to tell, the text is for the model."""
+    """A call is refused. `code` tells the host how to treat the error; the message is for the model."""
 
     def __init__(self, message: str, code: str = "refused") -> None:
         super().__init__(message)
@@ -25,10 +27,10 @@ class CallError(Exception):
 
 
 class Call:
-    """One call of the host. Streams set the three callbacks; every call ends by `answer` or `fail`, once."""
+    """A call from the host. Streaming calls set the three callbacks. Every call ends once, by `answer` or `fail`."""
 
-    def __init__(self, link: HostConnection, channel: int, request: dict[str, Any]) -> None:
-        self._link = link
+    def __init__(self, host: HostConnection, channel: int, request: dict[str, Any]) -> None:
+        self._host = host
         self.channel = channel
         self.request = request
         self.credit = protocol.WINDOW_BYTES
@@ -54,13 +56,16 @@ class Call:
             self._finish(protocol.encode_json_frame(protocol.ERROR, self.channel, body))
 
     def send_pieces(self, next_piece: Callable[[], bytes | None]) -> None:
-        """Sends what `next_piece` gives, as fast as the host takes it, then END; the caller answers after None."""
+        """Sends the pieces that `next_piece` returns, as fast as the host accepts them.
+
+        After None, the caller answers.
+        """
         self.next_piece = next_piece
-        self._link.add_sender(self)
+        self._host.add_sender(self)
 
     def _finish(self, frame: bytes) -> None:
         self.is_over = True
-        self._link.finish(self.channel, frame)
+        self._host.finish(self.channel, frame)
 
 
 class HostConnection:
@@ -76,7 +81,7 @@ class HostConnection:
         self._senders: deque[Call] = deque()
         self._calls: dict[int, Call] = {}
         self._is_writing = False
-        self._is_silent = False
+        self._is_muted = False
         self.on_call: Callable[[Call], None] = lambda call: None
         self.on_hello: Callable[[dict[str, Any]], None] = lambda hello: None
         os.set_blocking(read_fd, False)
@@ -86,9 +91,9 @@ class HostConnection:
     def send_hello(self, hello: dict[str, Any]) -> None:
         self._send_urgent(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
-    def fall_silent(self) -> None:
-        """Nothing is said any more: what ends now ends with this program, and is no answer to anybody."""
-        self._is_silent = True
+    def stop_sending(self) -> None:
+        """Sends nothing more: the program is ending, so calls that end now are not answered."""
+        self._is_muted = True
 
     def add_sender(self, call: Call) -> None:
         self._senders.append(call)
@@ -97,7 +102,7 @@ class HostConnection:
     def finish(self, channel: int, frame: bytes) -> None:
         self._calls.pop(channel, None)
         if any(frame_channel(waiting) == channel for waiting in self._bulk):
-            self._bulk.append(frame)  # the end of a stream stays behind its data
+            self._bulk.append(frame)  # a stream's end must follow its data
             self._bulk_unsent += len(frame)
             self._write()
         else:
@@ -115,7 +120,7 @@ class HostConnection:
         except OSError:
             received = b""
         if not received:
-            self._loop.is_running = False  # the host is gone; so are we
+            self._loop.is_running = False  # the host is gone
             return
         self._received += received
         offset = 0
@@ -162,7 +167,7 @@ class HostConnection:
         while self._senders and self._bulk_unsent < BULK_UNSENT_MAX:
             call = self._senders.popleft()
             if call.is_over or call.next_piece is None or call.credit < protocol.DATA_BYTES_MAX:
-                continue  # comes back with the next credit, if it lives
+                continue  # queued again when credit arrives
             piece = call.next_piece()
             if piece is None:
                 call.next_piece = None
@@ -174,10 +179,10 @@ class HostConnection:
             self._senders.append(call)
 
     def _write(self) -> None:
-        if self._is_silent:
+        if self._is_muted:
             return
         if self._is_writing:
-            return  # a callback of _fill came back here; the outer call goes on
+            return  # called from _fill; the outer call continues
         self._is_writing = True
         try:
             while self._next_frame():

@@ -1,4 +1,4 @@
-"""Finding and killing the processes of a shell session, also those that left its group or its session."""
+"""Starts bash on a pty, and finds and kills the processes of a shell session."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ PASSES_MAX = 50
 
 
 def session_processes(shell_pid: int, mark: str) -> set[int]:
-    """Everything with the shell's session id, its mark in the environment, or such a parent."""
+    """Returns processes with the shell's session id or its mark in the environment, and their descendants."""
     needle = f"{SESSION_VARIABLE}={mark}".encode()
-    everyone = _everyone()
+    everyone = _all_processes()
     found = {
         pid
         for pid, (_, _, session) in everyone.items()
-        if session == shell_pid or pid == shell_pid or _has_mark(pid, needle)
+        if session == shell_pid or pid == shell_pid or _has_session_variable(pid, needle)
     }
     return _with_descendants(found, everyone)
 
 
 def group_processes(group: int) -> set[int]:
-    """The members of a process group and all below them, also those that left it."""
-    everyone = _everyone()
+    """Returns the members of a process group and their descendants, even if these left the group."""
+    everyone = _all_processes()
     found = {pid for pid, (_, its_group, _) in everyone.items() if its_group == group}
     return _with_descendants(found, everyone)
 
 
-def _everyone() -> dict[int, tuple[int, int, int]]:
-    """Parent, group and session of every living process but ourselves."""
+def _all_processes() -> dict[int, tuple[int, int, int]]:
+    """Returns parent, group and session of every living process except this one."""
     found: dict[int, tuple[int, int, int]] = {}
     for name in os.listdir("/proc"):
         facts = _facts(int(name)) if name.isdigit() else None
@@ -52,7 +52,7 @@ def _with_descendants(found: set[int], everyone: dict[int, tuple[int, int, int]]
 
 
 def kill_session(shell_pid: int, mark: str) -> None:
-    """Kills until a pass finds nobody: first stops them all, so that none forks away meanwhile."""
+    """Kills until no process is found. Stops all of them first, so that none can fork meanwhile."""
     for _ in range(PASSES_MAX):
         pids = session_processes(shell_pid, mark)
         if not pids:
@@ -66,7 +66,7 @@ def send_signal(pid: int, how: int) -> None:
     try:
         os.kill(pid, how)
     except OSError:
-        return  # it has ended already
+        return  # it has already ended
 
 
 def send_group_signal(group: int, how: int) -> None:
@@ -81,7 +81,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _facts(pid: int) -> tuple[int, int, int] | None:
-    """None for a process that is gone or only waits to be reaped."""
+    """Returns parent, group and session, or None if the process is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -90,7 +90,7 @@ def _facts(pid: int) -> tuple[int, int, int] | None:
     return None if fields[0] in b"ZX" else (int(fields[1]), int(fields[2]), int(fields[3]))
 
 
-def _has_mark(pid: int, needle: bytes) -> bool:
+def _has_session_variable(pid: int, needle: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return needle in file.read(256 * 1024).split(b"\0")
@@ -99,7 +99,7 @@ def _has_mark(pid: int, needle: bytes) -> bool:
 
 
 def start_bash(folder: str, mark: str) -> tuple[int, int]:
-    """The pid of a fresh bash and the master side of its terminal. Raises CallError."""
+    """Returns the pid of a new bash and the master side of its terminal. Raises CallError."""
     environment = {
         **os.environ,  # noqa: TID251 - the sandbox's own, cleaned by the host
         "TERM": "dumb",
@@ -125,11 +125,11 @@ def start_bash(folder: str, mark: str) -> tuple[int, int]:
 
 
 def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
-    """In the child: never returns."""
+    """Runs in the child process and never returns."""
     try:
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(ignored, signal.SIG_DFL)  # Python's own settings would be inherited
-        _die_first()
+            signal.signal(ignored, signal.SIG_DFL)  # Python's settings would be inherited
+        _prefer_oom_kill()
         os.nice(5)
         os.chdir(folder)
         os.execve("/bin/bash", arguments, environment)
@@ -137,8 +137,8 @@ def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) 
         os._exit(127)
 
 
-def _die_first() -> None:
-    """Out of memory, a command dies before the program inside."""
+def _prefer_oom_kill() -> None:
+    """Lets the kernel kill a command before the program inside when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
@@ -147,7 +147,7 @@ def _die_first() -> None:
 
 
 def reap_shell(pid: int) -> int:
-    """The exit code of a shell that closed its terminal, as bash would tell it; kills one that lives on."""
+    """Returns the exit code (as bash reports it) of a shell that closed its terminal; kills it if it still runs."""
     deadline = time.monotonic() + 0.2
     while time.monotonic() < deadline:
         try:

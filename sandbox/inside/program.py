@@ -18,7 +18,7 @@ from sandbox.inside.files import FileOperations, describe_os_error
 from sandbox.inside.host_connection import Call, CallError, HostConnection
 from sandbox.inside.sessions import ShellSessions
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 class Program:
     def __init__(
-        self, loop: EventLoop, link: HostConnection, settings: dict[str, Any], state_folder: str
+        self, loop: EventLoop, host: HostConnection, settings: dict[str, Any], state_folder: str
     ) -> None:
         root = str(settings["root"])
         self._loop = loop
-        self._link = link
+        self._host = host
         self._sessions = ShellSessions(
             loop, root, state_folder, float(settings["command_seconds_max"])
         )
@@ -60,16 +60,16 @@ class Program:
             "browser": self._browse,
             "connect": self._connect,
         }
-        link.on_hello = self._greeted
-        link.on_call = self._call
+        host.on_hello = self._next_on_hello
+        host.on_call = self._call
 
     def close(self) -> None:
-        self._link.fall_silent()
+        self._host.stop_sending()
         if self._browsers is not None:
             self._browsers.close()
         self._sessions.close()
 
-    def _greeted(self, hello: dict[str, Any]) -> None:
+    def _next_on_hello(self, hello: dict[str, Any]) -> None:
         self._sessions.raise_fence(int(hello.get("fence", 0)), lambda: None)
 
     def _call(self, call: Call) -> None:
@@ -84,15 +84,15 @@ class Program:
             call.fail(describe_os_error(error))
         except (KeyError, TypeError, ValueError) as error:
             call.fail(CallError(f"The call is malformed: {error!r}.", "malformed"))
-        except Exception as error:  # one broken call must not end the sandbox
-            call.fail(CallError(f"The sandbox failed at this: {error!r}.", "broken"))
+        except Exception as error:  # a failing call must not end the sandbox
+            call.fail(CallError(f"The sandbox failed to do this: {error!r}.", "broken"))
 
     def _raise_fence(self, call: Call) -> None:
         self._sessions.raise_fence(int(call.request["fence"]), lambda: call.answer({}))
 
     def _browse(self, call: Call) -> None:
         from sandbox.inside.browser.launcher import (
-            BrowserLauncher,  # only here: sockets are a tenth of the start
+            BrowserLauncher,  # only here: importing socket takes a tenth of the start
         )
 
         if self._browsers is None:
@@ -123,9 +123,9 @@ def main() -> None:
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
     loop = EventLoop()
-    link = HostConnection(loop, read_fd, write_fd)
-    program = Program(loop, link, settings, state_folder)
-    link.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
+    host = HostConnection(loop, read_fd, write_fd)
+    program = Program(loop, host, settings, state_folder)
+    host.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
     try:
         loop.run()
     finally:
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def set_rlimits(limits: dict[str, int]) -> None:
-    """Hard limits for this program and all that it starts; a lower one that holds already stays."""
+    """Sets hard limits for this program and everything it starts. A lower limit already in force stays."""
     for name, amount in limits.items():
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
@@ -148,7 +148,7 @@ def remove_folder(folder: str) -> None:
             os.unlink(f"{folder}/{name}")
         os.rmdir(folder)
     except OSError:
-        return  # in a jail all of /tmp goes anyway
+        return  # in a jail /tmp is removed anyway
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The program inside, for a host at the other end of a network that may vanish without a word.
+"""The program inside for a host across a network, whose connection may break silently.
 
-Started like `agent.py`. Two more settings: `silence_seconds_max`, after which it ends because nobody calls any more,
-and `browser_places`, where to look for a browser (see `places`; may be missing). The root is the folder it starts in.
-The programs of one sandbox find each other in its folder for temporary files.
+Started like `program`, with two more settings: `silence_seconds_max`, after which the program ends if the host is
+silent, and optionally `browser_places`, where to find a browser (see `find_browser`). The root is the working folder.
+The programs of one sandbox find each other through a folder for temporary files.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ GRACE_SECONDS = 2.0
 
 
 class ProgramRegistry:
-    """Each living program has a file in `folder`, named by its pid, with its fence and the moment it started."""
+    """The running programs of a sandbox: the program of the newest run ends those of older runs.
+
+    Each program has a file in `folder`, named by its pid, with its fence and its start time."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._note(0)
+        self._write_record(0)
 
-    def take_over(self, fence: int) -> int:
-        """Ends the programs of lower fences, those of readers (fence 0) not; answers the highest fence there is."""
-        self._note(fence)
-        others = self._others()
+    def end_older_programs(self, fence: int) -> int:
+        """Ends programs with lower fences, except readers (fence 0). Returns the highest fence."""
+        self._write_record(fence)
+        others = self._other_programs()
         for pid, its in others.items():
             if 0 < its < fence:
                 end_program(pid)
         return max([fence, *others.values()])
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         try:
             os.unlink(f"{self._folder}/{os.getpid()}")
         except OSError:
-            return  # the workspace was cleared out
+            return  # the folder was removed
 
-    def _note(self, fence: int) -> None:
+    def _write_record(self, fence: int) -> None:
         pid = os.getpid()
         draft = f"{self._folder}/.{pid}"
         try:
@@ -52,10 +54,10 @@ class ProgramRegistry:
                 file.write(f"{fence} {process_start_time(pid)}")
             os.replace(draft, f"{self._folder}/{pid}")
         except OSError:
-            return  # a full disk: the host's own fences still hold
+            return  # the disk is full; the host still checks fences
 
-    def _others(self) -> dict[int, int]:
-        """Living programs and their fences; what a snapshot brought along of dead ones is removed."""
+    def _other_programs(self) -> dict[int, int]:
+        """Returns running programs and their fences. Removes files of ended programs, which a snapshot may contain."""
         found: dict[int, int] = {}
         for name in os.listdir(self._folder):
             if not name.isdigit() or int(name) == os.getpid():
@@ -74,7 +76,7 @@ class ProgramRegistry:
 
 
 def process_start_time(pid: int) -> str:
-    """A number that no other process with that pid has; "0" for none. Raises nothing."""
+    """Returns the start time of the process, which identifies it if pids are reused; "0" if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -83,7 +85,7 @@ def process_start_time(pid: int) -> str:
 
 
 def end_program(pid: int) -> None:
-    """SIGTERM, at which a program ends its sessions; SIGKILL for one that does not."""
+    """Sends SIGTERM, at which a program ends its sessions, and SIGKILL if that takes too long."""
     since = process_start_time(pid)
     deadline = time.monotonic() + GRACE_SECONDS
     how = signal.SIGTERM
@@ -105,61 +107,63 @@ def is_zombie(pid: int) -> bool:
         return True
 
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
 
 class HostMonitor:
-    """Listens beside the program to what the host says."""
+    """Ends the program when the host is silent for too long, and ends older programs when a newer run connects."""
 
     def __init__(
         self,
         loop: EventLoop,
-        link: HostConnection,
-        succession: ProgramRegistry,
+        host: HostConnection,
+        registry: ProgramRegistry,
         silence_seconds_max: float,
     ) -> None:
         self._loop = loop
-        self._succession = succession
+        self._registry = registry
         self._silence_seconds_max = silence_seconds_max
-        self._heard_at = time.monotonic()
-        self._greeted = link.on_hello
-        self._called = link.on_call
-        link.on_hello = self._greet
-        link.on_call = self._call
-        self._look()
+        self._last_heard_at = time.monotonic()
+        self._next_on_hello = host.on_hello
+        self._next_on_call = host.on_call
+        host.on_hello = self._on_hello
+        host.on_call = self._call
+        self._check_silence()
 
-    def _greet(self, hello: dict[str, Any]) -> None:
-        self._heard_at = time.monotonic()
-        fence = self._succession.take_over(int(hello.get("fence", 0)))
-        self._greeted({**hello, "fence": fence if hello.get("fence") else 0})
+    def _on_hello(self, hello: dict[str, Any]) -> None:
+        self._last_heard_at = time.monotonic()
+        fence = self._registry.end_older_programs(int(hello.get("fence", 0)))
+        self._next_on_hello({**hello, "fence": fence if hello.get("fence") else 0})
 
     def _call(self, call: Call) -> None:
-        self._heard_at = time.monotonic()
+        self._last_heard_at = time.monotonic()
         if call.request.get("op") == "fence" and isinstance(call.request.get("fence"), int):
-            call.request["fence"] = self._succession.take_over(call.request["fence"])
-        self._called(call)
+            call.request["fence"] = self._registry.end_older_programs(call.request["fence"])
+        self._next_on_call(call)
 
-    def _look(self) -> None:
-        quiet_seconds = time.monotonic() - self._heard_at
+    def _check_silence(self) -> None:
+        quiet_seconds = time.monotonic() - self._last_heard_at
         if quiet_seconds >= self._silence_seconds_max:
             self._loop.is_running = False
         else:
-            self._loop.later(min(5.0, self._silence_seconds_max - quiet_seconds), self._look)
+            self._loop.call_later(
+                min(5.0, self._silence_seconds_max - quiet_seconds), self._check_silence
+            )
 
 
 def remove_browser_files(state_folder: str) -> None:
-    """What need not last would be saved with the sandbox."""
+    """Removes temporary files of the browser, which would otherwise be saved with the sandbox."""
     if os.path.isdir(f"{state_folder}-browser"):
-        import shutil  # only here: it takes its time
+        import shutil  # only here: its import is slow
 
         shutil.rmtree(f"{state_folder}-browser", ignore_errors=True)
 
 
 def exit_once(number: int, frame: FrameType | None) -> None:
-    """A successor asks until it is done; the second time must not cut short what ends the sessions."""
+    """Exits at the first SIGTERM and ignores later ones, which must not interrupt the ending of the sessions."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
@@ -173,18 +177,18 @@ def main() -> None:
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
     temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: TID251 - the sandbox's own
-    succession = ProgramRegistry(os.path.join(temporary, "threadhand-programs"))
+    registry = ProgramRegistry(os.path.join(temporary, "threadhand-programs"))
     loop = EventLoop()
-    link = HostConnection(loop, read_fd, write_fd)
-    program = Program(loop, link, settings, state_folder)
+    host = HostConnection(loop, read_fd, write_fd)
+    program = Program(loop, host, settings, state_folder)
     if settings.get("browser_places"):
         program.find_browser = lambda: find_browser(settings["browser_places"])
-    HostMonitor(loop, link, succession, float(settings["silence_seconds_max"]))
-    link.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
+    HostMonitor(loop, host, registry, float(settings["silence_seconds_max"]))
+    host.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
     try:
         loop.run()
     finally:
         program.close()
-        succession.leave()
+        registry.unregister()
         remove_folder(state_folder)
         remove_browser_files(state_folder)

@@ -1,4 +1,4 @@
-"""The named shell sessions: run, check, type, interrupt, terminate."""
+"""The named shell sessions and their operations: run, check, type, interrupt, terminate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.inside.host_connection import Call, CallError
 from sandbox.inside.shell import Shell
 from sandbox.inside.terminal import OutputFiles
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -23,7 +23,7 @@ INTERRUPT_STEP_SECONDS = 0.4
 
 
 class ShellSessions:
-    """`limit_seconds` is how long any one command may run."""
+    """`limit_seconds` is the maximum duration of a command."""
 
     def __init__(self, loop: EventLoop, root: str, state_folder: str, limit_seconds: float) -> None:
         self._loop = loop
@@ -41,11 +41,11 @@ class ShellSessions:
         if fence < self.fence:
             raise CallError("Another run uses this sandbox now.", "stale")
         if len(command) > COMMAND_BYTES_MAX or "\0" in command:
-            raise CallError("The command is too long or holds a NUL; put it in a file first.")
+            raise CallError("The command is too long or contains NUL; put it in a file first.")
         folder = self._folder(request.get("folder"))
         shell = self._shell(name, folder)
         shell.run(command, folder, fence)
-        limit = self._loop.later(self._limit_seconds, lambda: self._over_limit(shell, command))
+        limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(shell, command))
         self._when_ended(name, limit.cancel)
         self._answer_when_ended(call, name, float(request["timeout_seconds"]))
 
@@ -86,7 +86,7 @@ class ShellSessions:
         self.interrupt_all(lambda: call.answer({}))
 
     def raise_fence(self, fence: int, done: Callable[[], None]) -> None:
-        """Ends the commands of lower fences, and refuses new ones."""
+        """Ends commands of lower fences, and refuses new ones."""
         if fence <= self.fence:
             done()
             return
@@ -94,7 +94,10 @@ class ShellSessions:
         self.interrupt_all(done)
 
     def interrupt_all(self, done: Callable[[], None]) -> None:
-        """Ctrl-C, then SIGKILL to the foreground group, then the whole session; calls back when all have ended."""
+        """Sends Ctrl-C, then SIGKILL to the foreground group, then kills the session.
+
+        Calls `done` when all have ended.
+        """
         running = [shell for shell in self._shells.values() if shell.is_running]
         if not running:
             done()
@@ -112,7 +115,7 @@ class ShellSessions:
             self._interrupt(shell)
 
     def tell(self, call: Call) -> None:
-        """Puts a line of the host into the output of what runs now: why something was killed."""
+        """Adds the host's notice (why something was killed) to the output of running commands."""
         for shell in self._shells.values():
             if shell.is_running:
                 shell.output.add(f"\n[{call.request['text']}]\n".encode())
@@ -123,7 +126,7 @@ class ShellSessions:
             shell.kill()
 
     def _interrupt(self, shell: Shell) -> None:
-        count = shell.count  # a later command in the same shell is none of ours
+        count = shell.count  # a later command in the same shell is not interrupted
 
         def step(action: Callable[[], object]) -> Callable[[], None]:
             def act() -> None:
@@ -136,27 +139,31 @@ class ShellSessions:
         interrupted: set[int] = set()
 
         def interrupt(*, is_first: bool = False) -> None:
-            """Once a group: a second Ctrl-C would cut short what cleans up after the first.
+            """Interrupts a group once: a second Ctrl-C would interrupt its clean-up after the first.
 
-            The shell itself not at once: it may be about to begin, or to give the terminal to what it starts.
+            The shell itself is not interrupted at first: it may be about to start a command.
             """
             group = shell.foreground
-            if group not in interrupted and not (is_first and shell.is_itself(group)):
+            if group not in interrupted and not (is_first and shell.is_shell_group(group)):
                 interrupted.add(group)
                 doomed.update(shell.command_processes())
                 shell.signal_command(signal.SIGINT)
 
-        self._when_ended(shell.name, lambda: kill_processes(doomed))  # also what left the group
-        step(shell.withdraw)()
+        self._when_ended(
+            shell.name, lambda: kill_processes(doomed)
+        )  # including processes that left the group
+        step(shell.cancel_pending)()
         step(lambda: interrupt(is_first=True))()
         for part in (0.1, 0.3, 0.6):
-            self._loop.later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
-        self._loop.later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
-        self._loop.later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
+            self._loop.call_later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
+        self._loop.call_later(
+            INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL))
+        )
+        self._loop.call_later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
 
     def _over_limit(self, shell: Shell, command: str) -> None:
         if shell.is_running and shell.command == command:
-            shell.output.add(b"\n[stopped: it ran longer than a command may run here]\n")
+            shell.output.add(b"\n[stopped: the command exceeded the time limit]\n")
             self._interrupt(shell)
 
     def _shell(self, name: str, folder: str | None) -> Shell:
@@ -213,13 +220,13 @@ class ShellSessions:
                 timer.cancel()
             waiting = self._waiting.get(name, [])
             if answer in waiting:
-                waiting.remove(answer)  # the time is over, not the command
+                waiting.remove(answer)  # the timeout has passed, but the command still runs
             call.answer(_answer(shell, self._root))
 
         if not shell.is_running or timeout_seconds <= 0:
             answer()
             return
-        timer = self._loop.later(timeout_seconds, answer)
+        timer = self._loop.call_later(timeout_seconds, answer)
         self._when_ended(name, answer)
 
 

@@ -1,7 +1,7 @@
-"""One shell session: bash on a pty that we own, its commands sourced from files, their ends told by the prompt's mark.
+"""One shell session: bash on a pty. Commands are sourced from files, and a prompt marker tells that one has ended.
 
-Being in the output's own stream, the mark comes after all that the command printed. The line that is typed names its
-number, and the mark the number that was begun last: so a prompt that came before the line was read ends no command.
+The marker is part of the output stream, so it follows everything that the command printed. The typed line sets the
+number of the command and the marker contains it, so that a prompt shown before the line was read ends no command.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from sandbox.inside.terminal import (
     Terminal,
 )
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 READ_BYTES_A_TURN = 256 * 1024
 FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then slowed down
 SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
-CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # nobody will see these any more
+CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # this output is discarded
 SETTLE_SECONDS = 0.03
 INTERRUPTED = 128 + signal.SIGINT
 ENDED = "\n[the shell of this session has ended; the next command starts a fresh one]\n"
 
 
 class Shell:
-    """`exit_code` is None while the newest command runs, the `count`-th. `on_change` is called when it has ended."""
+    """`exit_code` is None while the newest command runs; `count` is its number.
+
+    `on_change` is called when it has ended.
+    """
 
     def __init__(
         self,
@@ -67,12 +70,12 @@ class Shell:
         self._script = CommandFile(f"{files.folder}/{mark}.sh")
         self._marks = PromptMarkerParser(mark)
         self._last = PromptMarker(0)
-        self._is_withdrawn = False
-        self._was_interrupted = False
+        self._is_cancelled = False
+        self._is_interrupted = False
         self.pid, descriptor = processes.start_bash(folder, mark)
         self._terminal = Terminal(descriptor)
         loop.on_readable(descriptor, self._read)
-        self._watch = self._watch_process()
+        self._watch = self._watch_exit()
 
     @property
     def is_running(self) -> bool:
@@ -83,11 +86,11 @@ class Shell:
         try:
             self._folder = os.readlink(f"/proc/{self.pid}/cwd")
         except OSError:
-            pass  # dead: the last folder known
+            pass  # the shell has ended: the last known folder
         return self._folder
 
     def run(self, command: str, folder: str | None, fence: int) -> None:
-        """Starts the command; the caller has made sure that none is running."""
+        """Starts the command; the caller must have checked that none is running."""
         self.count += 1
         enter = "" if folder is None else f"cd -- {shell_quote(folder)} || return 1\n"
         self._script.write(enter + command)
@@ -95,21 +98,21 @@ class Shell:
         self.output = CapturedOutput(self._files, f"{self.name_for_files()}-{self.count}.txt")
         self.command, self.fence, self.exit_code = command, fence, None
         self.started_at = time.monotonic()
-        self._is_waiting, self._is_withdrawn, self._was_interrupted = True, False, False
+        self._is_waiting, self._is_cancelled, self._is_interrupted = True, False, False
         if self._is_ready:
-            self._type()
+            self._type_command()
 
-    def withdraw(self) -> None:
-        """The command does not begin any more, if it has not; that ends it with the exit code of an interrupted one."""
+    def cancel_pending(self) -> None:
+        """Prevents the command from starting if it has not yet; it then ends with the exit code of an interrupt."""
         if self._is_waiting:
             self._is_waiting, self._early = False, b""
             self._finish(INTERRUPTED)
             return
         self._script.replace(f"return {INTERRUPTED}")
-        self._is_withdrawn = True
+        self._is_cancelled = True
 
     def type_text(self, text: bytes) -> None:
-        """What a person would type, held until the command has begun. Raises CallError when it does not read it."""
+        """Types input for the command, once it has started. Raises CallError if the terminal accepts none."""
         if self._is_waiting:
             self._early += text
             return
@@ -123,25 +126,27 @@ class Shell:
         return self._terminal.foreground
 
     def signal_command(self, how: int) -> None:
-        """To the foreground group; when that is the shell itself, only an interrupt is sent."""
+        """Signals the foreground group; if that is the shell itself, only an interrupt is sent."""
         group = self.foreground
-        if self.is_itself(group):
-            self._was_interrupted = True
+        if self.is_shell_group(group):
+            self._is_interrupted = True
         if group and (group != self.pid or how == signal.SIGINT):
             processes.send_group_signal(group, how)
             processes.send_group_signal(group, signal.SIGCONT)
 
-    def is_itself(self, group: int) -> bool:
-        """This shell, or one that was started in it and reads what we type."""
+    def is_shell_group(self, group: int) -> bool:
+        """Whether the group is this shell, or a nested shell that reads our input."""
         return group == self.pid or str(group).encode() == self._last.pid
 
     def command_processes(self) -> set[int]:
-        """Those of the running command; none while it is the shell itself that works."""
+        """Returns the processes of the running command; none while the shell itself runs it."""
         group = self.foreground
-        return set() if group == 0 or self.is_itself(group) else processes.group_processes(group)
+        return (
+            set() if group == 0 or self.is_shell_group(group) else processes.group_processes(group)
+        )
 
     def kill(self) -> None:
-        """Ends the session and all that it started."""
+        """Kills the session and everything it started."""
         processes.kill_session(self.pid, self.mark)
         if not self.is_dead:
             self._drain()
@@ -151,21 +156,21 @@ class Shell:
         safe = "".join(letter if letter.isalnum() else "_" for letter in self.name[:40])
         return f"{safe}-{self.mark[:6]}"
 
-    def _type(self) -> None:
+    def _type_command(self) -> None:
         self._is_waiting = False
         code = self._last.exit_code
-        # the command finds it in $?, which an assignment alone would set to 0
+        # keeps $? for the command, which an assignment alone would set to 0
         kept = f"$(exit {code}) ||" if code else ";"
         line = (
             f" {NUMBER_VARIABLE}={self.count}{kept} . {self._script.path}\n".encode() + self._early
         )
         self._early = b""
-        self._terminal.quiet()
-        self._terminal.forget_input()
+        self._terminal.reset_modes()
+        self._terminal.discard_input()
         try:
             self._terminal.write(line)
         except OSError:
-            return  # it has just died; the reader finds out
+            return  # it has just ended, which the reader notices
 
     def _read(self) -> None:
         taken = 0
@@ -177,97 +182,97 @@ class Shell:
                 self._end()
                 return
             taken += len(piece)
-            self._take(piece)
+            self._feed_output(piece)
             if self.is_dead:
                 return
-        if self.output.total > FAST_BYTES:
+        if self.output.total_bytes > FAST_BYTES:
             self._pause(taken)
 
     def _pause(self, taken: int) -> None:
-        rate = CAPPED_BYTES_PER_SECOND if self.output.is_over_cap else SLOW_BYTES_PER_SECOND
+        rate = CAPPED_BYTES_PER_SECOND if self.output.exceeds_file_limit else SLOW_BYTES_PER_SECOND
         self._loop.on_readable(self._terminal.descriptor, None)
-        self._loop.later(taken / rate, self._resume)
+        self._loop.call_later(taken / rate, self._resume)
 
     def _resume(self) -> None:
         if not self.is_dead:
             self._loop.on_readable(self._terminal.descriptor, self._read)
 
-    def _take(self, piece: bytes) -> None:
-        for part in self._marks.take(piece):
+    def _feed_output(self, piece: bytes) -> None:
+        for part in self._marks.feed(piece):
             if isinstance(part, PromptMarker):
-                self._prompted(part)
+                self._on_prompt(part)
             elif part:
                 self.output.add(part)
 
-    def _prompted(self, mark: PromptMarker) -> None:
+    def _on_prompt(self, mark: PromptMarker) -> None:
         if not self._is_ready:
             self._is_ready, self._last = True, mark
             self.output = CapturedOutput(
                 self._files, self.output.name
-            )  # without what bash says first
+            )  # drops what bash prints at its start
             if self._is_waiting:
-                self._type()
+                self._type_command()
         elif self.is_running and not self._is_waiting:
-            # a shell of which a command took the variable names no number: its prompts are believed
-            is_believed = not (mark.number or self._is_withdrawn)
-            if mark.is_news_after(self._last) or is_believed:
+            # a command may have unset the variable: a marker without a number ends the command
+            is_believed = not (mark.number or self._is_cancelled)
+            if mark.is_newer_than(self._last) or is_believed:
                 self._last = mark
-                if self._was_interrupted:
+                if self._is_interrupted:
                     self._settle_later(self.count, mark.exit_code)
                 else:
                     self._finish(mark.exit_code)
-            elif self._is_withdrawn and mark.number != str(self.count).encode():
-                self._type()
+            elif self._is_cancelled and mark.number != str(self.count).encode():
+                self._type_command()
 
     def _settle_later(self, count: int, exit_code: int) -> None:
-        """An interrupted bash may show its prompt and then wait for the program that it was just starting."""
+        """Waits until an interrupted bash is idle: it may show its prompt while a program is still starting."""
 
         def settle() -> None:
             if not self.is_running or self.count != count:
                 return
             group = self.foreground
-            if group == 0 or self.is_itself(group):
+            if group == 0 or self.is_shell_group(group):
                 self._finish(exit_code)
                 return
             for pid in processes.group_processes(group):
                 processes.send_signal(pid, signal.SIGKILL)
             self._settle_later(count, exit_code)
 
-        self._loop.later(SETTLE_SECONDS, settle)
+        self._loop.call_later(SETTLE_SECONDS, settle)
 
     def _finish(self, exit_code: int) -> None:
         self.exit_code = exit_code
         self._on_change()
 
-    def _watch_process(self) -> int | None:
-        """A background job may hold the terminal open after the shell has ended."""
+    def _watch_exit(self) -> int | None:
+        """Watches the process itself: a background job may keep the terminal open after the shell has ended."""
         try:
             watch = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            self._loop.later(0.25, self._look_at_process)
+            self._loop.call_later(0.25, self._poll_process)
             return None
-        self._loop.on_readable(watch, self._ended)
+        self._loop.on_readable(watch, self._on_process_exit)
         return watch
 
-    def _look_at_process(self) -> None:
+    def _poll_process(self) -> None:
         if self.is_dead:
             return
         if processes.is_alive(self.pid):
-            self._loop.later(0.25, self._look_at_process)
+            self._loop.call_later(0.25, self._poll_process)
         else:
-            self._ended()
+            self._on_process_exit()
 
-    def _ended(self) -> None:
+    def _on_process_exit(self) -> None:
         self._drain()
         self._end()
 
     def _drain(self) -> None:
-        """Takes what is still in the terminal of a session that was killed."""
+        """Reads the remaining output of a session that has ended."""
         for _ in range(16):
             piece = self._terminal.read()
             if not piece:
                 return
-            self._take(piece)
+            self._feed_output(piece)
 
     def _end(self) -> None:
         if self.is_dead:
@@ -280,7 +285,7 @@ class Shell:
             os.close(self._watch)
         status = processes.reap_shell(self.pid)
         processes.send_group_signal(self.pid, signal.SIGHUP)
-        self.output.add(self._marks.rest())
+        self.output.add(self._marks.flush())
         if self.exit_code is None:
             self.output.add(ENDED.encode())
             self.exit_code = status
@@ -296,7 +301,7 @@ class CommandFile:
         self.path = path
 
     def write(self, lines: str) -> None:
-        """For a shell that reads nothing now. The old one goes first, lest there be no room. Raises CallError."""
+        """For a shell that is not reading the file. Removes the old file first, to free its space. Raises CallError."""
         self._remove()
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -305,7 +310,9 @@ class CommandFile:
             raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
 
     def replace(self, lines: str) -> None:
-        """For a shell that may be reading: it reads the old lines or the new ones, or finds no file on a full disk."""
+        """For a shell that may be reading the file: it reads the old or the new lines, or no file if the disk is full.
+        For a shell that may be reading the file: it reads the old or the new lines, or no file if the disk is full.
+        """
         fresh = self.path + ".new"
         try:
             _write(fresh, lines)

@@ -1,4 +1,4 @@
-"""A call whose data, both ways, is that of a stream socket inside."""
+"""Connects calls of the host with sockets in the sandbox: the browser, ports of programs, and the egress proxy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.host_connection import Call, CallError
 
 UNSENT_BYTES_MAX = 8 * 1024 * 1024
-LOST = "The program at the other end does not take what it is sent."
+LOST = "The program at the other end does not read its input."
 
 
 class SocketRelay:
-    """Takes the host's data from the start; `connect` gives it the socket, `refuse` says that there will be none.
+    """Copies data between a call and a stream socket. Buffers the host's data until `connect` or `refuse`.
 
-    The call is answered when the socket's other end closes, and the socket closed when the host cancels the call.
+    The call is answered when the peer closes the socket, and the socket is closed when the host cancels the call.
     """
 
     def __init__(self, loop: EventLoop, call: Call) -> None:
@@ -31,7 +31,7 @@ class SocketRelay:
         call.on_data, call.on_end, call.on_cancel = self._take, self._no_more, self.close
 
     def connect(self, connected: socket.socket, greeting: bytes = b"") -> None:
-        """`greeting` goes to the host before the data."""
+        """`greeting` is sent to the host before the data."""
         if self.is_over:
             connected.close()
             return
@@ -95,7 +95,7 @@ class SocketRelay:
         if not self._received:
             self._finish()
             return
-        # the next piece is read when the host has taken this one
+        # the next piece is read when the host has accepted this one
         self._loop.on_readable(self._socket.fileno(), None)
         self._call.send_pieces(self._piece)
 
@@ -112,7 +112,7 @@ class SocketRelay:
 
 SECONDS_MAX = 10.0
 CONNECTED = b"\x01"
-"""Goes before the data, so that the host knows that somebody listens."""
+"""Sent before the data, so that the host knows that a program listens."""
 ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -128,7 +128,7 @@ class PortConnector:
 
 
 class _Attempt:
-    """Tries one address after the other."""
+    """Tries the addresses one after the other."""
 
     def __init__(self, loop: EventLoop, relay: SocketRelay, port: int) -> None:
         self._loop = loop
@@ -144,11 +144,11 @@ class _Attempt:
             try:
                 self._socket = socket.socket(family, socket.SOCK_STREAM)
             except OSError:
-                continue  # no such protocol here
+                continue  # the protocol is not available
             self._socket.setblocking(False)
             if self._socket.connect_ex((address, self._port)) in (0, errno.EINPROGRESS):
                 self._loop.on_writable(self._socket.fileno(), self._decided)
-                self._timer = self._loop.later(SECONDS_MAX, self._failed)
+                self._timer = self._loop.call_later(SECONDS_MAX, self._failed)
                 return
             self._socket.close()
         if not self._relay.is_over:
@@ -172,7 +172,7 @@ class _Attempt:
             self.next()
 
     def _release(self) -> socket.socket | None:
-        """The socket, with nobody listening to it any more."""
+        """Removes the socket from the event loop and returns it."""
         taken, self._socket = self._socket, None
         if taken is not None:
             self._loop.on_writable(taken.fileno(), None)
@@ -186,7 +186,9 @@ BACKLOG = 128
 
 
 def send_egress_listener(descriptor: int) -> None:
-    """Listens, and sends the listening socket over that UNIX socket; keeps neither. Done before anything else runs."""
+    """Sends a listening socket for the egress proxy to the host over that unix socket, and closes both.
+
+    Must be called before any command runs."""
     with socket.socket(fileno=descriptor) as to_the_host, socket.socket() as listening:
         os.set_inheritable(descriptor, False)
         listening.bind(EGRESS_PROXY_ADDRESS)

@@ -1,4 +1,4 @@
-"""The master side of a session's pty."""
+"""The terminal of a shell session: its pty, the prompt markers in its stream, and the captured output."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ TIOCGPTPEER = 0x5441  # not in the module termios; ioctl_tty(2)
 
 
 class Terminal:
-    """What the shell ended or broke is met with silence here: who watches its process finds out."""
+    """The master side of a pty.
+
+    Errors after the end of the shell are ignored: the watcher of its process reports it.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         os.set_blocking(descriptor, False)
-        self.quiet()
+        self.reset_modes()
 
     @property
     def foreground(self) -> int:
-        """The process group that it listens to; 0 when the terminal is gone."""
+        """The foreground process group; 0 if the terminal is gone."""
         try:
             return os.tcgetpgrp(self.descriptor)
         except OSError:
             return 0
 
-    def quiet(self) -> None:
-        """No echo, no translation, whatever the last command did to the terminal."""
+    def reset_modes(self) -> None:
+        """Disables echo and newline translation, whatever the last command did to the terminal."""
         try:
             modes = termios.tcgetattr(self.descriptor)
             modes[0] = (modes[0] | termios.ICRNL) & ~termios.IXON
@@ -41,8 +44,8 @@ class Terminal:
         except (OSError, termios.error):
             return
 
-    def forget_input(self) -> None:
-        """What was typed and not read: only a flush of the other side takes that, as ours is for what is under way."""
+    def discard_input(self) -> None:
+        """Discards input that was typed but not read, by flushing the slave side."""
         try:
             peer = fcntl.ioctl(self.descriptor, TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY)
         except OSError:
@@ -59,7 +62,7 @@ class Terminal:
         os.write(self.descriptor, text)
 
     def read(self) -> bytes | None:
-        """What there is now; empty at the end; None when nothing has come."""
+        """Returns available output, nothing at the end, or None if there is none yet."""
         try:
             return os.read(self.descriptor, 65536)
         except BlockingIOError:
@@ -71,40 +74,45 @@ class Terminal:
         os.close(self.descriptor)
 
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARK_BYTES_MAX = 64
-NUMBER_VARIABLE = "THREADHAND_LINE"  # a variable of the shell's, not of its environment
+NUMBER_VARIABLE = "THREADHAND_LINE"  # a shell variable, not exported
 
 
 class PromptMarker:
-    """`number` is empty in a shell that has begun none of our lines."""
+    """A marker printed by the prompt, with the last exit code, the number of the last command, and the pid of the
+    shell.
+
+    `number` is empty in a shell that has not run any of our commands."""
 
     __slots__ = ("exit_code", "number", "pid")
 
     def __init__(self, exit_code: int, number: bytes = b"", pid: bytes = b"") -> None:
         self.exit_code, self.number, self.pid = exit_code, number, pid
 
-    def is_news_after(self, last: PromptMarker) -> bool:
-        """Otherwise the same shell has begun no line of ours since, and showed its prompt for another reason."""
+    def is_newer_than(self, last: PromptMarker) -> bool:
+        """Whether the shell has run a command since `last`, or is another shell."""
         return (self.number, self.pid) != (last.number, last.pid)
 
 
 def prompt_command(nonce: str) -> str:
-    """For PROMPT_COMMAND. To /dev/tty, so that it survives `exec >file`."""
+    """Returns the value of PROMPT_COMMAND. It prints to /dev/tty, so that `exec >file` does not break it."""
     return rf"""printf '\033]697;{nonce};%s;%s;%s\a' $? "${{{NUMBER_VARIABLE}-}}" $$ >/dev/tty"""
 
 
 class PromptMarkerParser:
-    """Keeps what may be the start of a mark until the rest has come."""
+    """Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete marker.
+    Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete marker.
+    """
 
     def __init__(self, nonce: str) -> None:
         self._start = f"\033]697;{nonce};".encode()
         self._held = b""
 
-    def take(self, piece: bytes) -> Iterator[bytes | PromptMarker]:
+    def feed(self, piece: bytes) -> Iterator[bytes | PromptMarker]:
         text = self._held + piece
         self._held = b""
         while (start := text.find(b"\033")) >= 0:
@@ -120,15 +128,15 @@ class PromptMarkerParser:
                 self._held = text[found:]
                 return
             mark = _parsed(text[found + len(self._start) : end]) if end >= 0 else None
-            cut = end + 1 if mark else found + 1  # it may look like ours and be none
+            cut = end + 1 if mark else found + 1  # looks like a marker, but is not one
             yield text[:found] if mark else text[:cut]
             if mark:
                 yield mark
             text = text[cut:]
         yield text
 
-    def rest(self) -> bytes:
-        """What was held, when nothing more will come."""
+    def flush(self) -> bytes:
+        """Returns what was held back, at the end of the stream."""
         held, self._held = self._held, b""
         return held
 
@@ -141,7 +149,7 @@ def _parsed(body: bytes) -> PromptMarker | None:
 
 
 def overlap_bytes(text: bytes, start: bytes) -> int:
-    """How many of the last bytes may be the beginning of a mark."""
+    """Returns how many of the last bytes may be the beginning of a marker."""
     for length in range(min(len(text), len(start) - 1), 0, -1):
         if text.endswith(start[:length]):
             return length
@@ -155,17 +163,17 @@ FILES_BYTES_MAX = 160 * 1024 * 1024
 
 
 class OutputFiles:
-    """The folder of the files; the oldest ones go when all together are too large."""
+    """The folder with complete outputs. Deletes the oldest files when they are too large together."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._kept: deque[CapturedOutput] = deque()
 
     def add(self, output: CapturedOutput) -> None:
-        while self._kept and sum(kept.in_file for kept in self._kept) > (
+        while self._kept and sum(kept.file_bytes for kept in self._kept) > (
             FILES_BYTES_MAX - FILE_BYTES_MAX
         ):
-            self._kept.popleft().forget_file()
+            self._kept.popleft().delete_file()
         self._kept.append(output)
 
 
@@ -178,11 +186,11 @@ class CapturedOutput:
         self._tail = bytearray()
         self._file: int | None = None
         self._had_file = False
-        self.in_file = 0
-        self.total = 0
+        self.file_bytes = 0
+        self.total_bytes = 0
 
     def add(self, piece: bytes) -> None:
-        self.total += len(piece)
+        self.total_bytes += len(piece)
         if self._file is not None:
             self._write(piece)
         room = HEAD_BYTES - len(self._head)
@@ -194,24 +202,26 @@ class CapturedOutput:
             del self._tail[:-TAIL_BYTES]
 
     @property
-    def is_over_cap(self) -> bool:
-        return self.total > FILE_BYTES_MAX
+    def exceeds_file_limit(self) -> bool:
+        return self.total_bytes > FILE_BYTES_MAX
 
     def read(self) -> tuple[str, int, str | None]:
-        """The text as kept, how many bytes it lacks in its middle, and the file that has them."""
+        """Returns the kept text, how many bytes are missing in its middle, and the path of the file with them."""
         tail = self._tail[-TAIL_BYTES:]
-        dropped = self.total - len(self._head) - len(tail)
+        dropped = self.total_bytes - len(self._head) - len(tail)
         if not dropped:
             return decode(self._head + tail), 0, None
-        path = self._path if self.in_file else None
-        where = f"; the first {self.in_file} bytes are in {path}" if self.is_over_cap else ""
+        path = self._path if self.file_bytes else None
+        where = (
+            f"; the first {self.file_bytes} bytes are in {path}" if self.exceeds_file_limit else ""
+        )
         note = f"\n[... {dropped} bytes left out here{where} ...]\n"
         return decode(self._head) + note + decode(tail), dropped, path
 
-    def forget_file(self) -> None:
+    def delete_file(self) -> None:
         self.close()
-        if self.in_file:
-            self.in_file = 0
+        if self.file_bytes:
+            self.file_bytes = 0
             remove(self._path)
 
     def close(self) -> None:
@@ -227,17 +237,17 @@ class CapturedOutput:
             os.makedirs(self._files.folder, mode=0o700, exist_ok=True)
             self._file = os.open(self._path, flags, 0o600)
         except OSError:
-            return  # the kept head and tail are all there is
+            return  # only head and tail are kept
         self._write(bytes(self._head + self._tail))
 
     def _write(self, piece: bytes) -> None:
         assert self._file is not None
         try:
-            self.in_file += os.write(self._file, piece[: FILE_BYTES_MAX - self.in_file])
+            self.file_bytes += os.write(self._file, piece[: FILE_BYTES_MAX - self.file_bytes])
         except OSError:
             self.close()
             return
-        if self.in_file >= FILE_BYTES_MAX:
+        if self.file_bytes >= FILE_BYTES_MAX:
             self.close()
 
 
@@ -249,4 +259,4 @@ def remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        return  # somebody inside removed it before us
+        return  # a program inside has removed it

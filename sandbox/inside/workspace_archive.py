@@ -1,8 +1,8 @@
-"""Packs a workspace into one compressed archive, and unpacks it; runs alone in a jail of its own.
+"""Packs a workspace into one compressed archive and unpacks it, as the only program in a jail.
 
-`main` is started as `pack FD LIMITS` or `unpack FD LIMITS`, the descriptor being that of the archive. In the jail there
-is nothing but the workspace that a link could lead to. Names, modes, times, links of both kinds and holes in files
-come back; sockets, pipes and owners do not.
+Started as `pack FD LIMITS` or `unpack FD LIMITS`; FD is the descriptor of the archive. The jail contains nothing else
+that a link could lead to. Names, modes, times, both kinds of links and holes in files are restored; sockets, pipes and
+owners are not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO
 EXIT_DONE, EXIT_FAILED, EXIT_CORRUPT, EXIT_DISK_FULL = 0, 1, 3, 4
 BLOCK_BYTES = 512
 COPY_BYTES = 1 << 20
-LEVEL = 1  # the quickest: it is packed on a machine that has other work
+LEVEL = 1  # the fastest: the machine has other work
 Hole = tuple[int, int]
 
 
@@ -63,7 +63,7 @@ class ArchivePacker:
         self._head(entry)
 
     def _first_name(self, path: str, facts: os.stat_result) -> str | None:
-        """Under which the same file was packed before."""
+        """Returns the name under which the same file was packed before, or None."""
         if facts.st_nlink == 1:
             return None
         first = self._linked.setdefault((facts.st_dev, facts.st_ino), path)
@@ -79,9 +79,9 @@ class ArchivePacker:
                 return
             parts = list(_parts_with_data(file.fileno(), size))
             numbers = [len(parts), *(number for part in parts for number in part)]
-            told = "".join(f"{number}\n" for number in numbers).encode()
-            told += bytes(-len(told) % BLOCK_BYTES)
-            entry.size = len(told) + sum(length for _, length in parts)
+            sparse_map = "".join(f"{number}\n" for number in numbers).encode()
+            sparse_map += bytes(-len(sparse_map) % BLOCK_BYTES)
+            entry.size = len(sparse_map) + sum(length for _, length in parts)
             entry.pax_headers = {
                 "GNU.sparse.major": "1",
                 "GNU.sparse.minor": "0",
@@ -89,11 +89,11 @@ class ArchivePacker:
                 "GNU.sparse.realsize": str(size),
             }
             self._head(entry)
-            self._out.write(told)
+            self._out.write(sparse_map)
             self._copy(file, parts)
 
     def _copy(self, file: IO[bytes], parts: list[Hole]) -> None:
-        total = 0
+        total_bytes = 0
         for offset, length in parts:
             file.seek(offset)
             left = length
@@ -103,8 +103,8 @@ class ArchivePacker:
                     raise OSError(errno.EIO, "a file became shorter")
                 self._out.write(piece)
                 left -= len(piece)
-            total += length
-        self._out.write(bytes(-total % BLOCK_BYTES))
+            total_bytes += length
+        self._out.write(bytes(-total_bytes % BLOCK_BYTES))
 
     def _head(self, entry: tarfile.TarInfo) -> None:
         self._out.write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
@@ -118,15 +118,15 @@ class ArchiveUnpacker:
 
     def unpack(self) -> None:
         while (entry := self._archive.next()) is not None:
-            vars(self._archive)["members"].clear()  # it would keep every one
+            vars(self._archive)["members"].clear()  # it would keep all entries
             self._make(entry, self._path(entry.name))
-        for folder in reversed(self._folders):  # its own rights last: it may not allow to write
+        for folder in reversed(self._folders):  # its permissions last: they may forbid writing
             self._finish(folder, self._path(folder.name))
 
     def _path(self, name: str) -> str:
         parts = name.split("/")
         if not name or name.startswith("/") or ".." in parts:
-            raise tarfile.TarError(f"a name that leads out: {name!r}")
+            raise tarfile.TarError(f"the name leads out of the workspace: {name!r}")
         return os.path.join(self._root, name)
 
     def _make(self, entry: tarfile.TarInfo, path: str) -> None:
@@ -159,7 +159,7 @@ def pack(root: str, descriptor: int) -> None:
 
 
 def unpack(root: str, descriptor: int) -> None:
-    """Raises TarError, EOFError, zlib.error or BadGzipFile for an archive that is not whole."""
+    """Raises TarError, EOFError, zlib.error or BadGzipFile if the archive is corrupt."""
     with (
         open(descriptor, "rb") as file,
         gzip.GzipFile(fileobj=file, mode="rb") as packed,
@@ -174,7 +174,7 @@ def unpack(root: str, descriptor: int) -> None:
         vars(archive)["copybufsize"] = COPY_BYTES
         ArchiveUnpacker(root, archive).unpack()
         while packed.read(COPY_BYTES):
-            pass  # to the checksum at its end
+            pass  # up to the checksum at its end
 
 
 def main() -> None:
@@ -200,7 +200,7 @@ def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except PermissionError:
-        os.chmod(folder, 0o700)  # its own rights are noted already
+        os.chmod(folder, 0o700)  # its permissions are already recorded
         return sorted(os.listdir(folder))
 
 
@@ -215,7 +215,7 @@ def _opened(path: str) -> IO[bytes]:
 
 
 def _parts_with_data(descriptor: int, size: int) -> Iterator[Hole]:
-    """Offset and length of each; at the end an empty one, as the format wants it."""
+    """Yields offset and length of each part, and an empty part at the end, as the format requires."""
     at = 0
     while at < size:
         try:

@@ -1,4 +1,4 @@
-"""Which places on the internet a sandbox may reach, and how much through one connection."""
+"""Which hosts a sandbox may reach, and the limits of its connections."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,30 +9,30 @@ from core.web_access.guard import AddressGuard
 GIBIBYTE = 1 << 30
 NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
 MAIL_PORTS = frozenset((25, 465, 587, 2525))
-"""Nobody needs them to fetch something, and a sandbox that sends mail makes enemies."""
+"""Always denied, so that a sandbox cannot send spam."""
 CHROMIUM_SERVICE_HOSTS = (
     "android.clients.google.com", "clients1.google.com", "clients2.google.com",
     "clientservices.googleapis.com", "content-autofill.googleapis.com", "edgedl.me.gvt1.com", "mtalk.google.com",
     "optimizationguide-pa.googleapis.com", "redirector.gvt1.com", "safebrowsing.googleapis.com",
     "update.googleapis.com",
 )  # fmt: skip
-"""Where Chromium reports to by itself; no page needs them."""
+"""Hosts that Chromium contacts by itself; no page needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """Names of hosts, `*.` standing for all below, and addresses; `*` is everything. What is denied stays so."""
+    """Host names (`*.` matches all subdomains) and addresses; `*` matches everything. Denials take precedence."""
 
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = CHROMIUM_SERVICE_HOSTS
 
     @property
     def is_open(self) -> bool:
-        """Whether anything at all can be reached."""
+        """Whether at least one host is allowed."""
         return bool(self.allowed)
 
     def permits(self, host: str) -> bool:
-        """`host` in lower case. Says nothing of the address that it leads to."""
+        """`host` must be in lower case. The address it resolves to is not checked here."""
         if any(_covers(entry, host) for entry in self.denied):
             return False
         return any(_covers(entry, host) for entry in self.allowed)
@@ -40,8 +40,8 @@ class EgressPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressLimits:
-    """Of one sandbox: connections at a time, and for each of them its time, its silence and its bytes, both ways
-    together; `total_bytes` is for all connections until the sandbox is stopped."""
+    """Limits of one sandbox: concurrent connections, and per connection its duration, idle time and bytes in both
+    directions together. `total_bytes` counts all connections until the sandbox is stopped."""
 
     connections: int = 64
     seconds: float = 3600.0
@@ -54,7 +54,7 @@ class EgressLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressConfig:
-    """What a sandbox may do outside; the guard has the last word on each address."""
+    """What a sandbox may reach. The guard finally decides about each address."""
 
     policy: EgressPolicy = field(default_factory=EgressPolicy)
     limits: EgressLimits = field(default_factory=EgressLimits)
@@ -62,9 +62,9 @@ class EgressConfig:
 
 
 def parse_egress_policy(setting: str) -> EgressPolicy:
-    """`on`, `off`, or names and addresses separated by commas; a `!` before one denies it.
+    """Parses `on`, `off`, or host names and addresses separated by commas; a leading `!` denies an entry.
 
-    Denials alone leave the rest open. Raises ValueError with what is wrong.
+    With denials only, everything else is allowed. Raises ValueError with the reason.
     """
     entries = [part for part in (piece.strip().lower() for piece in setting.split(",")) if part]
     if entries == ["off"]:
@@ -76,7 +76,7 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
     for entry in (*denied, *allowed):
         if entry in ("on", "off") or not (entry == "*" or is_host_or_address(entry)):
             raise ValueError(
-                f"{entry[:100]} is no name of a host such as example.net or *.example.net"
+                f"{entry[:100]} is not a host name such as example.net or *.example.net"
             )
     return EgressPolicy(allowed=tuple(allowed), denied=(*CHROMIUM_SERVICE_HOSTS, *denied))
 

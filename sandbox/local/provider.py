@@ -33,14 +33,14 @@ from sandbox.running_sandboxes import (
 )
 
 DESTROY = Failpoint("sandbox.destroy")
-PATIENCE = LifecyclePolicy()
+DEFAULT_LIFECYCLE = LifecyclePolicy()
 NO_SANDBOX = "This machine cannot run a sandbox."
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Equipment:
+class _JailPrograms:
     bwrap: Path
     program: Path
     python: programs.PythonInstallation
@@ -49,7 +49,7 @@ class _Equipment:
 
 
 class LocalSandboxProvider:
-    """Satisfies `core.ports.SandboxProvider`. Needs `folder` to be passable for other users when started as root."""
+    """Satisfies `core.ports.SandboxProvider`. As root, other users must be able to enter `folder`."""
 
     def __init__(
         self,
@@ -57,23 +57,28 @@ class LocalSandboxProvider:
         *,
         limits: SandboxLimits | None = None,
         egress: EgressConfig | None = None,
-        patience: LifecyclePolicy = PATIENCE,
+        lifecycle_policy: LifecyclePolicy = DEFAULT_LIFECYCLE,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Without `egress` there is no way to the internet. `now` tells the time in seconds since 1970."""
+        """Without `egress`, sandboxes have no internet access. `now` returns Unix time in seconds."""
         self._folder = folder.absolute()
         self._egress = egress if egress is not None and egress.policy.is_open else None
         self._limits = limits or SandboxLimits()
         self._drops_user = runs_as_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
         self._machines = RunningSandboxes(self._start, self._lost, starts_at_once=usable_cores())
-        self.life = JailLifecycle(self._machines, self._workspaces, patience, now, self._packer)
-        self._doors = SharedAccess(
-            self._folder / "doors", self._workspaces, self._machines.running, self._machines.stop
+        self.lifecycle = JailLifecycle(
+            self._machines, self._workspaces, lifecycle_policy, now, self._packer
         )
-        self._equipping = asyncio.Lock()
-        self._equipment: _Equipment | None = None
-        self._browser_lack = "The machine has not been tried yet."
+        self._shared_access = SharedAccess(
+            self._folder / "doors",
+            self._workspaces,
+            self._machines.running_by_thread,
+            self._machines.stop,
+        )
+        self._preparing = asyncio.Lock()
+        self._programs: _JailPrograms | None = None
+        self._browser_unavailable_reason = "The machine has not been checked yet."
         self._watchdog: asyncio.Task[None] | None = None
 
     @property
@@ -81,26 +86,26 @@ class LocalSandboxProvider:
         return "local"
 
     @property
-    def browser_lack(self) -> str:
-        """Why there is no browser in these sandboxes, in sentences for the operator; empty where there is one."""
-        return self._browser_lack
+    def browser_unavailable_reason(self) -> str:
+        """Tells the operator why these sandboxes have no browser; empty if they have one."""
+        return self._browser_unavailable_reason
 
     async def probe(self) -> ProbeResult:
-        """Tries the full set of flags. Where they fail, `open` will too."""
+        """Runs a jail once with all flags. If that fails, `open` fails too."""
         try:
-            await self._equipped()
-        except MissingRequirement as lacking:
-            return ProbeResult(ok=False, reason=lacking.reason, remedy=lacking.remedy)
+            await self._prepared_programs()
+        except MissingRequirement as missing:
+            return ProbeResult(ok=False, reason=missing.reason, remedy=missing.remedy)
         return ProbeResult(ok=True)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
-        self._doors.note(thread_id, fence)
+        self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
-        self.life.begin()
-        await self.life.note_use(thread_id)
+        self.lifecycle.start()
+        await self.lifecycle.record_use(thread_id)
         if fence:
-            self.life.tell_news(thread_id)
+            self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
     def rest(self, thread_id: str) -> None:
@@ -109,7 +114,7 @@ class LocalSandboxProvider:
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
         await self._machines.stop(thread_id)
-        await self._doors.end_elsewhere(thread_id)
+        await self._shared_access.stop_elsewhere(thread_id)
         with DESTROY:
             await asyncio.to_thread(self._workspaces.delete, thread_id)
 
@@ -117,19 +122,22 @@ class LocalSandboxProvider:
         if self._watchdog is not None:
             await cancel(self._watchdog)
             self._watchdog = None
-        await self.life.close()
-        await self._doors.close()
+        await self.lifecycle.close()
+        await self._shared_access.close()
         await self._machines.close()
 
     async def describe(self) -> tuple[LimitState, ...]:
-        """Each limit, whether it holds here, and by what. Raises SandboxUnavailable where there are no jails."""
-        equipment = await self._equipped_or_unavailable()
+        """Returns each limit, whether it is enforced, and how.
+
+        Raises SandboxUnavailable if this machine has no jails.
+        """
+        jail_programs = await self._require_programs()
         limits = self._limits
-        group = equipment.cgroups
+        group = jail_programs.cgroups
         memory = (
             f"control group (version {group.version})"
             if group
-            else "a look at its processes once a second"
+            else "checking its processes once a second"
         )
         return (
             LimitState(
@@ -139,39 +147,41 @@ class LocalSandboxProvider:
             LimitState(
                 name="user",
                 is_active=self._drops_user,
-                how="a uid of its own per jail" if self._drops_user else "the uid of this program",
+                how="a separate uid for each jail"
+                if self._drops_user
+                else "the uid of this program",
             ),
             LimitState(name="open files", is_active=True, how=f"{limits.open_files} a process"),
             LimitState(
                 name="disk",
                 is_active=True,
                 how=f"{limits.file_bytes} bytes a file; {limits.workspace_bytes} a workspace, "
-                "by looking every few seconds",
+                "checked every few seconds",
             ),
             LimitState(
                 name="network",
                 is_active=True,
-                how="none at all" if self._egress is None else "a proxy, to public addresses alone",
+                how="none at all" if self._egress is None else "a proxy to public addresses only",
             ),
             LimitState(name="time", is_active=True, how=f"{limits.command_seconds:g} s a command"),
         )
 
     async def _start(self, thread_id: str) -> RunningSandbox:
-        equipment = await self._equipped_or_unavailable()
+        jail_programs = await self._require_programs()
         try:
-            workspace = await self._doors.take(thread_id)
+            workspace = await self._shared_access.acquire(thread_id)
         except OSError as error:
             raise sandbox_unavailable(error, NO_SANDBOX, doing="workspace") from error
         if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
-            await self.life.restore(thread_id, workspace)
+            await self.lifecycle.restore(thread_id, workspace)
             jail = await start_jail(
-                equipment.bwrap,
-                self._plan(equipment, workspace.path),
+                jail_programs.bwrap,
+                self._plan(jail_programs, workspace.path),
                 workspace,
                 drops_user=self._drops_user,
-                cgroups=equipment.cgroups,
+                cgroups=jail_programs.cgroups,
                 egress=self._egress,
             )
         except OSError as error:
@@ -180,56 +190,58 @@ class LocalSandboxProvider:
         except BaseException:
             workspace.close()
             raise
-        workspace.runs(jail.pid)
+        workspace.record_process(jail.pid)
         if self._watchdog is None:
             self._watchdog = spawn(run_watchdog(self._jails, self._limits), name="sandbox watchdog")
         return jail
 
     def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
-        if isinstance(machine, Jail) and not machine.connection.was_noticed:
-            self.life.news[thread_id] = ENDED_ALONE
+        if isinstance(machine, Jail) and not machine.connection.loss_was_reported:
+            self.lifecycle.notices[thread_id] = ENDED_ALONE
 
     async def _packer(self) -> WorkspaceArchiver:
-        equipment = await self._equipped_or_unavailable()
+        jail_programs = await self._require_programs()
         return WorkspaceArchiver(
-            executable=equipment.bwrap,
-            plan=lambda folder: replace(self._plan(equipment, folder), has_proxy=False),
+            executable=jail_programs.bwrap,
+            plan=lambda folder: replace(self._plan(jail_programs, folder), has_proxy=False),
             drops_user=self._drops_user,
         )
 
     def _jails(self) -> list[MonitoredJail]:
-        return [jail for jail in self._machines.running().values() if isinstance(jail, Jail)]
+        return [
+            jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)
+        ]
 
-    def _plan(self, equipment: _Equipment, workspace: Path) -> JailConfig:
+    def _plan(self, jail_programs: _JailPrograms, workspace: Path) -> JailConfig:
         return JailConfig(
             workspace=workspace,
-            program=equipment.program,
-            python=equipment.python.path,
-            python_prefix=equipment.python.prefix,
+            program=jail_programs.program,
+            python=jail_programs.python.path,
+            python_prefix=jail_programs.python.prefix,
             limits=self._limits,
-            toolbox=equipment.toolbox,
+            toolbox=jail_programs.toolbox,
             has_proxy=self._egress is not None,
         )
 
-    async def _equipped_or_unavailable(self) -> _Equipment:
+    async def _require_programs(self) -> _JailPrograms:
         try:
-            return await self._equipped()
+            return await self._prepared_programs()
         except OSError as error:
             raise sandbox_unavailable(error, NO_SANDBOX, doing="data folder") from error
-        except MissingRequirement as lacking:
-            if isinstance(lacking.__cause__, OSError):
+        except MissingRequirement as missing:
+            if isinstance(missing.__cause__, OSError):
                 raise sandbox_unavailable(
-                    lacking.__cause__, NO_SANDBOX, doing="data folder"
-                ) from lacking
-            raise SandboxUnavailable(NO_SANDBOX, detail=str(lacking)) from lacking
+                    missing.__cause__, NO_SANDBOX, doing="data folder"
+                ) from missing
+            raise SandboxUnavailable(NO_SANDBOX, detail=str(missing)) from missing
 
-    async def _equipped(self) -> _Equipment:
-        async with self._equipping:
-            if self._equipment is None:
-                self._equipment = await asyncio.to_thread(self._equip)
-            return self._equipment
+    async def _prepared_programs(self) -> _JailPrograms:
+        async with self._preparing:
+            if self._programs is None:
+                self._programs = await asyncio.to_thread(self._find_programs)
+            return self._programs
 
-    def _equip(self) -> _Equipment:
+    def _find_programs(self) -> _JailPrograms:
         place = self._folder / "programs"
         try:
             self._workspaces.prepare()
@@ -241,32 +253,32 @@ class LocalSandboxProvider:
             raise MissingRequirement(
                 f"The data folder cannot be used: {error}.", "Choose another."
             ) from error
-        blocker = programs.blocking_folder(self._folder / "threads")
-        if self._drops_user and blocker is not None:
+        blocking_folder = programs.blocking_folder(self._folder / "threads")
+        if self._drops_user and blocking_folder is not None:
             raise MissingRequirement(
-                f"The data folder lies in {blocker}, which only its owner may enter.",
+                f"The data folder lies in {blocking_folder}, which only its owner may enter.",
                 "Set THREADHAND_DATA_DIR to a folder outside of it, for example /var/lib/threadhand.",
             )
         python = programs.find_python(drops_user=self._drops_user)
-        equipment = _Equipment(
+        jail_programs = _JailPrograms(
             bwrap=programs.find_bwrap(place, drops_user=self._drops_user),
             program=programs.install_program(place, python.path, at=bwrap.PROGRAM_FOLDER),
             python=python,
             cgroups=find_cgroups(self._limits),
         )
-        self._try(equipment)
-        return self._with_toolbox(equipment)
+        self._try_jail_once(jail_programs)
+        return self._add_toolbox(jail_programs)
 
-    def _with_toolbox(self, equipment: _Equipment) -> _Equipment:
-        """Tried once per version of it: that takes a second."""
+    def _add_toolbox(self, jail_programs: _JailPrograms) -> _JailPrograms:
+        """Adds the toolbox if it works. It is tried once per version, because that takes a second."""
         folder = self._folder / "programs"
         try:
-            toolbox = find_toolbox(equipment.python, drops_user=self._drops_user)
-            tried_before = folder / f"tried-{toolbox.version}-{equipment.program.name}"
-            with_it = replace(equipment, toolbox=toolbox)
+            toolbox = find_toolbox(jail_programs.python, drops_user=self._drops_user)
+            tried_before = folder / f"tried-{toolbox.version}-{jail_programs.program.name}"
+            with_it = replace(jail_programs, toolbox=toolbox)
             if not tried_before.exists():
                 tried = try_toolbox(
-                    equipment.bwrap,
+                    jail_programs.bwrap,
                     self._plan(with_it, folder),
                     toolbox,
                     uid=UIDS[-1],
@@ -275,17 +287,17 @@ class LocalSandboxProvider:
                 if not tried.ok:
                     raise MissingRequirement(tried.reason, tried.remedy)
                 tried_before.touch()
-        except MissingRequirement as lacking:
-            self._browser_lack = str(lacking)
-            return equipment
-        self._browser_lack = ""
+        except MissingRequirement as missing:
+            self._browser_unavailable_reason = str(missing)
+            return jail_programs
+        self._browser_unavailable_reason = ""
         return with_it
 
-    def _try(self, equipment: _Equipment) -> None:
+    def _try_jail_once(self, jail_programs: _JailPrograms) -> None:
         folder = self._folder / "programs"
         result = try_jail(
-            equipment.bwrap,
-            self._plan(equipment, folder),
+            jail_programs.bwrap,
+            self._plan(jail_programs, folder),
             uid=UIDS[-1],
             drops_user=self._drops_user,
         )

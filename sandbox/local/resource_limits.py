@@ -1,4 +1,4 @@
-"""Control groups, where this machine lets us make them: a hard limit on a jail's memory."""
+"""Enforces the memory and disk limits of jails: with control groups if possible, and with a watchdog."""
 
 import asyncio
 import logging
@@ -43,14 +43,14 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroups:
-    """A folder in which groups can be made; `limits` are the files to write into each."""
+    """A folder in which groups can be created; `limits` are the files to write in each group."""
 
     parent: Path
     limits: tuple[tuple[str, str], ...]
     version: int
 
-    def hold(self, pid: int, *, name: str) -> Cgroup | None:
-        """Puts the process and its descendants under the limits; None (logged) where that fails."""
+    def add_process(self, pid: int, *, name: str) -> Cgroup | None:
+        """Puts the process and its descendants in a group. Returns None, and logs why, if that fails."""
         path = self.parent / f"threadhand-{name}"
         try:
             path.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ class Cgroups:
 
 
 def find_cgroups(limits: SandboxLimits) -> Cgroups | None:
-    """The memory controller of this process's own group, if groups can be made under it."""
+    """Returns the memory controller of this process's own group if groups can be created in it, else None."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -83,13 +83,13 @@ def find_cgroups(limits: SandboxLimits) -> Cgroups | None:
                 ("memory.oom.group", "0"),
             )
             found = Cgroups(parent=ROOT / path.lstrip("/"), limits=files, version=2)
-        if found is not None and _works(found):
-            _sweep(found.parent)
+        if found is not None and _is_usable(found):
+            _remove_stale_groups(found.parent)
             return found
     return None
 
 
-def _works(cgroups: Cgroups) -> bool:
+def _is_usable(cgroups: Cgroups) -> bool:
     trial = cgroups.parent / f"threadhand-trial-{secrets.token_hex(4)}"
     try:
         trial.mkdir(exist_ok=True)
@@ -103,8 +103,8 @@ def _works(cgroups: Cgroups) -> bool:
     return True
 
 
-def _sweep(parent: Path) -> None:
-    """Removes the groups that a killed process left; one with members cannot be removed."""
+def _remove_stale_groups(parent: Path) -> None:
+    """Removes groups left by killed processes. A group with members cannot be removed and stays."""
     for path in parent.glob("threadhand-*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > STALE_SECONDS:
@@ -113,7 +113,7 @@ def _sweep(parent: Path) -> None:
 
 INTERVAL_SECONDS = 1.0
 DISK_INTERVAL_SECONDS = 4.0
-DISK_SHARE = 20  # looking at the disk takes at most a twentieth of the time
+DISK_SHARE = 20  # measuring the disk takes at most a twentieth of the time
 NAME_BYTES = 4096
 OWN_PROCESSES = 3  # bubblewrap outside, its init, the program inside
 
@@ -128,36 +128,36 @@ class MonitoredJail(Protocol):
     @property
     def folder(self) -> Path: ...
     @property
-    def has_memory_group(self) -> bool: ...
+    def has_cgroup(self) -> bool: ...
 
 
 @dataclass(slots=True)
-class _Disk:
-    next_look: float = 0.0
+class _DiskState:
+    next_check: float = 0.0
     is_full: bool = False
 
 
 async def run_watchdog(jails: Callable[[], list[MonitoredJail]], limits: SandboxLimits) -> None:
     """Runs until cancelled."""
-    disks: dict[int, _Disk] = {}
+    disks: dict[int, _DiskState] = {}
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
         running = jails()
-        disks = {jail.pid: disks.get(jail.pid, _Disk()) for jail in running}
-        unlimited = [jail for jail in running if not jail.has_memory_group]
+        disks = {jail.pid: disks.get(jail.pid, _DiskState()) for jail in running}
+        unlimited = [jail for jail in running if not jail.has_cgroup]
         children = await asyncio.to_thread(child_pids) if unlimited else {}
         for jail in unlimited:
-            with suppress(SandboxUnavailable, ToolError):  # lost: its next use finds out
+            with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
                 await enforce_memory_limit(jail, limits, children)
         for jail in running:
             with suppress(SandboxUnavailable, ToolError):
-                await _hold_disk(jail, limits, disks[jail.pid])
+                await _enforce_disk_limit(jail, limits, disks[jail.pid])
 
 
 async def enforce_memory_limit(
     jail: MonitoredJail, limits: SandboxLimits, children: dict[int, list[int]]
 ) -> None:
-    """Kills the largest process of a jail that takes more than it may."""
+    """Kills the largest process of a jail that exceeds its memory limit."""
     members = process_tree(jail.pid, children)
     sizes = {pid: await asyncio.to_thread(process_memory_bytes, pid) for pid in members}
     if sum(sizes.values()) <= limits.memory_bytes or len(members) <= OWN_PROCESSES:
@@ -170,13 +170,13 @@ async def enforce_memory_limit(
     await jail.connection.call("tell", text=text)
 
 
-async def _hold_disk(jail: MonitoredJail, limits: SandboxLimits, disk: _Disk) -> None:
+async def _enforce_disk_limit(jail: MonitoredJail, limits: SandboxLimits, disk: _DiskState) -> None:
     started = time.monotonic()
-    if started < disk.next_look:
+    if started < disk.next_check:
         return
     used, free = await asyncio.to_thread(disk_usage, jail.folder)
     now = time.monotonic()
-    disk.next_look = now + max(DISK_INTERVAL_SECONDS, DISK_SHARE * (now - started))
+    disk.next_check = now + max(DISK_INTERVAL_SECONDS, DISK_SHARE * (now - started))
     message = disk_full_message(used, free, limits)
     if bool(message) != disk.is_full:
         disk.is_full = bool(message)
@@ -188,11 +188,11 @@ async def _hold_disk(jail: MonitoredJail, limits: SandboxLimits, disk: _Disk) ->
 
 
 def disk_full_message(used: int, free: int, limits: SandboxLimits) -> str:
-    """Why nothing more may be written, or an empty text."""
+    """Returns why nothing more may be written, or an empty string."""
     if used > limits.workspace_bytes:
         return (
             f"The workspace holds {used >> 20} MB, more than the {limits.workspace_bytes >> 20} MB "
-            "it may; delete something first."
+            "allowed; delete something first."
         )
     if free < limits.disk_free_bytes_min:
         return "The disk of this machine is nearly full; delete something first."
@@ -200,9 +200,9 @@ def disk_full_message(used: int, free: int, limits: SandboxLimits) -> str:
 
 
 def disk_usage(folder: Path) -> tuple[int, int]:
-    """Bytes that the folder takes, without following links, and bytes free on its disk.
+    """Returns the bytes that the folder takes, without following links, and the bytes free on its disk.
 
-    Each name counts for something: it takes an inode, of which a disk has so many and no more.
+    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes.
     """
     used = 0
     for _, folders, files, descriptor in os.fwalk(folder, onerror=None):

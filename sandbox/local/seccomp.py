@@ -1,4 +1,4 @@
-"""The system calls that no jailed program may make, as a BPF filter for bubblewrap's --seccomp."""
+"""Builds the BPF filter of forbidden system calls for bubblewrap's --seccomp."""
 
 import struct
 
@@ -49,7 +49,7 @@ def is_supported(machine: str) -> bool:
 
 
 def build_filter(machine: str) -> bytes:
-    """The filter for `platform.machine()`. Raises KeyError for a machine without a table."""
+    """Returns the filter for `platform.machine()`. Raises KeyError for an unknown architecture."""
     steps = [
         _step(LOAD_WORD, OFFSET_ARCHITECTURE),
         _step(JUMP_EQUAL, AUDIT_ARCHITECTURE[machine], 1, 0),
@@ -60,7 +60,7 @@ def build_filter(machine: str) -> bytes:
         steps += [_step(JUMP_GREATER_EQUAL, X32_BIT, 0, 1), _step(RETURN, ERROR | ENOSYS)]
     for number in FORBIDDEN[machine].values():
         steps += [_step(JUMP_EQUAL, number, 0, 1), _step(RETURN, ERROR | EPERM)]
-    # its flags are behind a pointer, which a filter cannot follow; the C library then takes clone
+    # its flags are behind a pointer, which a filter cannot read; the C library falls back to clone
     steps += [_step(JUMP_EQUAL, CLONE3, 0, 1), _step(RETURN, ERROR | ENOSYS)]
     steps += [
         _step(JUMP_EQUAL, CLONE[machine], 0, 4),

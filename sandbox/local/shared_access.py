@@ -1,8 +1,8 @@
-"""One sandbox, several processes of a machine: whoever runs it lets the others in by a door, a unix socket.
+"""Lets several processes of one machine use the same sandbox, over a unix socket of the process that runs it.
 
-Through a door go the same frames as to the program inside, for one thread. The process that runs the sandbox gives each
-call a channel of its own there; flow control passes through. A door that stands still belongs to a process that does
-not go on: a newer run (a higher fence) ends that sandbox and starts its own.
+The socket carries the same frames as the stream to the program inside, for one thread. The process that runs the
+sandbox gives each call a channel of its own; flow control passes through. If that process does not respond, a newer
+run (one with a higher fencing token) ends its sandbox and starts its own.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class RemoteSandbox:
     def connection(self) -> Connection:
         return self._connection
 
-    async def ready(self) -> None:
+    async def on_hello(self) -> None:
         return
 
     async def stop(self) -> None:
@@ -57,7 +57,10 @@ class RemoteSandbox:
 
 
 class SharedAccess:
-    """The door of this process, and the way through those of others. `running` finds what this process runs."""
+    """Serves this process's sandboxes to other processes, and connects to theirs.
+
+    `running` returns the own sandboxes.
+    """
 
     def __init__(
         self,
@@ -74,49 +77,55 @@ class SharedAccess:
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
         self._fences: dict[str, int] = {}
-        self._guests: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Task[None]] = set()
 
-    def note(self, thread_id: str, fence: int) -> None:
-        """A run of that fence uses the sandbox from now on. Raises LeaseLost where a newer one has."""
+    def claim_fence(self, thread_id: str, fence: int) -> None:
+        """Records that the run with this fence uses the sandbox. Raises LeaseLost if a newer run has used it."""
         if fence <= self._fences.get(thread_id, 0):
             return
         try:
-            self._workspaces.advance(thread_id, fence)
+            self._workspaces.record_fence(thread_id, fence)
         except OSError as error:
             raise sandbox_unavailable(error, "There is no sandbox.") from error
         self._fences[thread_id] = fence
 
-    async def take(self, thread_id: str) -> Workspace | RemoteSandbox:
-        """The thread's workspace, or the sandbox that another process runs in it. Raises SandboxUnavailable."""
-        door = await self._opened()
+    async def acquire(self, thread_id: str) -> Workspace | RemoteSandbox:
+        """Returns the thread's workspace, or the sandbox that another process runs in it. Raises SandboxUnavailable."""
+        socket_name = await self._own_socket_name()
         clock = asyncio.get_running_loop().time
         deadline = clock() + PATIENCE_SECONDS
         while True:
             try:
-                return self._workspaces.take(thread_id, door=door)
+                return self._workspaces.acquire(thread_id, socket_name=socket_name)
             except WorkspaceInUse as taken:
                 if clock() > deadline + HELLO_SECONDS:
                     raise
-                tenant = taken.tenant
+                holder = taken.holder
             try:
-                return RemoteSandbox(await self._entered(tenant, thread_id))
+                return RemoteSandbox(await self._connect_to_sandbox(holder, thread_id))
             except TimeoutError:
                 if self._fences.get(thread_id) or clock() > deadline:
-                    self._evict(thread_id, tenant)
+                    self._break_lock(thread_id, holder)
             except OSError:
-                await asyncio.sleep(RETRY_SECONDS)  # it is just starting, or just ending
+                await asyncio.sleep(RETRY_SECONDS)  # the other process is starting or ending
 
-    async def end_elsewhere(self, thread_id: str) -> None:
-        """Asks the process that runs the sandbox to end it. Nothing where there is none, or it does not answer."""
-        if not self._workspaces.has(thread_id):
+    async def stop_elsewhere(self, thread_id: str) -> None:
+        """Asks the process that runs the sandbox to end it.
+
+        Does nothing if no process runs it or it does not respond.
+        """
+        if not self._workspaces.exists(thread_id):
             return
         try:
-            self._workspaces.take(thread_id).close()
+            self._workspaces.acquire(thread_id).close()
         except WorkspaceInUse as taken:
             with contextlib.suppress(OSError, TimeoutError):
                 async with (
                     asyncio.timeout(HELLO_SECONDS),
-                    self._at(taken.tenant.door, {"end": thread_id}) as (reader, _),
+                    self._connection_to(taken.holder.socket_name, {"end": thread_id}) as (
+                        reader,
+                        _,
+                    ),
                 ):
                     await reader.read()
 
@@ -125,96 +134,98 @@ class SharedAccess:
         if server is not None:
             await stop_accepting(server)
             server.close()
-        for guest in tuple(self._guests):
-            await cancel(guest)
+        for client in tuple(self._clients):
+            await cancel(client)
         (self._folder / self._name).unlink(missing_ok=True)
 
-    async def _opened(self) -> str:
-        """The name of the own door, which is made at the first need."""
+    async def _own_socket_name(self) -> str:
+        """Returns the name of the own socket, which is created on first use."""
         async with self._opening:
             if self._server is None:
-                self._server = await self._listening()
+                self._server = await self._listen()
         return self._name
 
-    async def _listening(self) -> asyncio.Server:
+    async def _listen(self) -> asyncio.Server:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         listening = socket.socket(socket.AF_UNIX)
-        with _short(self._folder) as folder:
+        with _short_path(self._folder) as folder:
             listening.bind(f"{folder}/{self._name}")
-        return await asyncio.start_unix_server(self._receive, sock=listening, limit=STREAM_BYTES)
+        return await asyncio.start_unix_server(self._accept, sock=listening, limit=STREAM_BYTES)
 
-    async def _entered(self, tenant: LockHolder, thread_id: str) -> Connection:
-        """Raises TimeoutError where nobody moves behind the door, OSError where there is none."""
+    async def _connect_to_sandbox(self, holder: LockHolder, thread_id: str) -> Connection:
+        """Raises TimeoutError if the process does not respond, OSError if its socket does not exist."""
         async with asyncio.timeout(HELLO_SECONDS):
-            reader, writer = await self._knock(tenant.door, {"thread": thread_id})
+            reader, writer = await self._connect(holder.socket_name, {"thread": thread_id})
             try:
                 if not await reader.read(len(WELCOME)):
                     raise ConnectionResetError("the sandbox is not there")
             except BaseException:
                 writer.close()
                 raise
-        return Connection(reader, writer, label=f"{thread_id} next door")
+        return Connection(reader, writer, label=f"{thread_id} in another process")
 
     @asynccontextmanager
-    async def _at(
-        self, door: str, wish: dict[str, str]
+    async def _connection_to(
+        self, socket_name: str, request: dict[str, str]
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        reader, writer = await self._knock(door, wish)
+        reader, writer = await self._connect(socket_name, request)
         try:
             yield reader, writer
         finally:
             writer.close()
 
-    async def _knock(
-        self, door: str, wish: dict[str, str]
+    async def _connect(
+        self, socket_name: str, request: dict[str, str]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not door or "/" in door:
-            raise FileNotFoundError("there is no door")
-        with _short(self._folder) as folder:
+        if not socket_name or "/" in socket_name:
+            raise FileNotFoundError("there is no socket")
+        with _short_path(self._folder) as folder:
             reader, writer = await asyncio.open_unix_connection(
-                f"{folder}/{door}", limit=STREAM_BYTES
+                f"{folder}/{socket_name}", limit=STREAM_BYTES
             )
-        writer.write(json.dumps(wish).encode() + b"\n")
+        writer.write(json.dumps(request).encode() + b"\n")
         return reader, writer
 
-    def _evict(self, thread_id: str, tenant: LockHolder) -> None:
-        """Ends the sandbox of a process that stands still: for a newer run at once, for a reader after a while."""
-        log.warning("the sandbox of thread %s is taken from a process that stands still", thread_id)
-        if tenant.pid:
-            for pid in process_tree(tenant.pid):
+    def _break_lock(self, thread_id: str, holder: LockHolder) -> None:
+        """Ends the sandbox of a process that does not respond: at once for a newer run, after a while for a reader."""
+        log.warning("taking over the sandbox of thread %s: its process does not respond", thread_id)
+        if holder.pid:
+            for pid in process_tree(holder.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        self._workspaces.evict(thread_id, tenant)
+        self._workspaces.break_lock(thread_id, holder)
 
-    def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        guest = spawn(self._serve(reader, writer), name="a guest in a sandbox")
-        self._guests.add(guest)
-        guest.add_done_callback(self._guests.discard)
-        # one that is cancelled before it has begun comes to no end of its own
-        guest.add_done_callback(lambda _: writer.close())
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = spawn(self._serve(reader, writer), name="client of a shared sandbox")
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+        # a task cancelled before its first step does not run its finally block
+        client.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            wish = _wish(await reader.readline())
-            if "end" in wish:
-                await self._end(wish["end"])
+            request = _parse_request(await reader.readline())
+            if "end" in request:
+                await self._end(request["end"])
                 return
-            machine = self._running().get(wish.get("thread", ""))
+            machine = self._running().get(request.get("thread", ""))
             if machine is None or isinstance(machine, RemoteSandbox):
                 return
             writer.write(WELCOME)
-            await ClientRelay(machine.connection, writer, self._newest(wish["thread"])).play(reader)
+            await ClientRelay(
+                machine.connection, writer, self._fence_check(request["thread"])
+            ).play(reader)
         except (asyncio.IncompleteReadError, OSError, ValueError, SandboxUnavailable) as error:
-            log.debug("a guest left a sandbox: %s", error)
+            log.debug("a client left a sandbox: %s", error)
         finally:
             writer.close()
 
-    def _newest(self, thread_id: str) -> Callable[[int], bool]:
-        """Whether a run of that fence may still use the sandbox."""
+    def _fence_check(self, thread_id: str) -> Callable[[int], bool]:
+        """Returns a function that says whether a run with a given fence may still use the sandbox."""
 
         def is_newest(fence: int) -> bool:
             try:
-                self.note(thread_id, fence)
+                self.claim_fence(thread_id, fence)
             except LeaseLost:
                 return False
             return fence >= self._fences.get(thread_id, 0)
@@ -222,16 +233,16 @@ class SharedAccess:
         return is_newest
 
 
-def _wish(line: bytes) -> dict[str, str]:
+def _parse_request(line: bytes) -> dict[str, str]:
     found: object = json.loads(line or b"{}")
     if not isinstance(found, dict):
-        raise ValueError("not a wish")
+        raise ValueError("the request is not an object")
     return {str(name): str(value) for name, value in cast("dict[object, object]", found).items()}
 
 
 @contextlib.contextmanager
-def _short(folder: Path) -> Generator[str, None, None]:
-    """A short name of the folder: an address of a unix socket has a hundred characters at most."""
+def _short_path(folder: Path) -> Generator[str, None, None]:
+    """Yields a short path of the folder: the address of a unix socket has about 100 characters at most."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -244,7 +255,10 @@ STALE = {"code": "stale", "message": "another run uses this sandbox"}
 
 
 class ClientRelay:
-    """One guest. `is_newest` tells whether a run of that fence may still do something; readers bear none."""
+    """Relays the frames of one client.
+
+    `is_newest` says whether a run with that fence may still act; readers have none.
+    """
 
     def __init__(
         self,
@@ -259,7 +273,7 @@ class ClientRelay:
         self._channels: dict[int, int] = {}
 
     async def play(self, reader: asyncio.StreamReader) -> None:
-        """Until the guest leaves, or the sandbox ends. Raises IncompleteReadError, OSError, ValueError and
+        """Runs until the client leaves or the sandbox ends. Raises IncompleteReadError, OSError, ValueError and
         SandboxUnavailable."""
         self._writer.write(
             protocol.encode_json_frame(protocol.HELLO, 0, {"protocol": protocol.PROTOCOL_VERSION})
@@ -274,22 +288,22 @@ class ClientRelay:
                 await self._take(kind, channel, payload)
         finally:
             for inside in self._channels.values():
-                self._connection.pass_on(protocol.CANCEL, inside, b"")
-                self._connection.end_relay(inside)
+                self._connection.forward_frame(protocol.CANCEL, inside, b"")
+                self._connection.end_relayed_call(inside)
 
     async def _take(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
-            await self._rise(_fence_of(payload))
+            await self._raise_fence(_fence_of(payload))
         elif kind == protocol.OPEN:
             await self._open(channel, payload)
         elif (inside := self._channels.get(channel)) is not None:
-            self._connection.pass_on(kind, inside, payload)
+            self._connection.forward_frame(kind, inside, payload)
             if kind == protocol.CANCEL:
-                self._connection.end_relay(inside)
+                self._connection.end_relayed_call(inside)
                 self._channels.pop(channel, None)
 
-    async def _rise(self, fence: int) -> None:
-        """The guest's run is a newer one: what older ones still run inside ends first."""
+    async def _raise_fence(self, fence: int) -> None:
+        """If the client's run is the newest, first ends what older runs still execute."""
         self._fence = max(self._fence, fence)
         if self._fence and self._is_newest(self._fence):
             await self._connection.call("fence", fence=self._fence)
@@ -309,11 +323,11 @@ class ClientRelay:
             return
         self._writer.write(protocol.encode_frame(kind, channel, payload))
         if kind in ENDS and (inside := self._channels.pop(channel, None)) is not None:
-            self._connection.end_relay(inside)
+            self._connection.end_relayed_call(inside)
 
 
 def _fence_of(payload: bytes) -> int:
     fence = json.loads(payload).get("fence", 0)
     if not isinstance(fence, int):
-        raise ValueError("a fence that is no number")
+        raise ValueError("the fence is not a number")
     return fence

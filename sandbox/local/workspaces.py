@@ -1,4 +1,4 @@
-"""The folders of the threads: private, owned by the uid of their jail, locked by the process that runs it."""
+"""The threads' folders: private, owned by the uid of their jail, and locked by the process that runs it."""
 
 import fcntl
 import json
@@ -18,30 +18,35 @@ ARCHIVE = "workspace.tar.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """Who has a workspace, as its lock file says: where it can be reached, and the outermost process of the sandbox."""
+    """The process that holds a workspace's lock, as its lock file says: its socket and the sandbox's outermost
+    process.
+    """
 
-    door: str = ""
+    socket_name: str = ""
     pid: int = 0
 
 
 class WorkspaceInUse(SandboxUnavailable):
     """Another process runs the thread's sandbox."""
 
-    def __init__(self, home: Path, tenant: LockHolder) -> None:
+    def __init__(self, home: Path, holder: LockHolder) -> None:
         super().__init__(
             "The sandbox of this thread is in use by another process.", detail=str(home)
         )
-        self.tenant = tenant
+        self.holder = holder
 
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """`lock` is the open lock file; closing it gives the workspace free. An archived one has no folder at `path`."""
+    """`lock` is the open lock file; closing it releases the workspace.
+
+    An archived workspace has no folder at `path`.
+    """
 
     path: Path
     uid: int
     lock: int
-    door: str = ""
+    socket_name: str = ""
 
     @property
     def archive(self) -> Path:
@@ -51,30 +56,30 @@ class Workspace:
     def is_archived(self) -> bool:
         return not self.path.is_dir()
 
-    def make_draft(self) -> Path:
-        """An empty folder of the jail's user, to unpack into."""
+    def create_draft_folder(self) -> Path:
+        """Creates an empty folder of the jail's user, to unpack into."""
         draft = self.path.with_name("workspace.new")
         if draft.is_dir():
             _remove(draft)
-        _make_own(draft, self.uid)
+        _make_folder(draft, self.uid)
         return draft
 
     def remove_folder(self) -> None:
-        """At once, as the others see it."""
+        """Removes the folder atomically, as seen by other processes."""
         gone = self.path.with_name("workspace.gone")
         if gone.is_dir():
             _remove(gone)
         self.path.rename(gone)
         _remove(gone)
 
-    def start_anew(self) -> None:
-        """An empty folder; the archive that is not whole is put aside for the operator."""
+    def reset(self) -> None:
+        """Creates an empty folder; the corrupt archive is kept for the operator."""
         self.archive.rename(self.archive.with_suffix(".broken"))
-        _make_own(self.path, self.uid)
+        _make_folder(self.path, self.uid)
 
-    def runs(self, pid: int) -> None:
-        """Writes down what runs in it, for the others."""
-        record = json.dumps({"door": self.door, "pid": pid}).encode()
+    def record_process(self, pid: int) -> None:
+        """Writes the pid of the sandbox to the lock file, for other processes."""
+        record = json.dumps({"door": self.socket_name, "pid": pid}).encode()
         os.ftruncate(self.lock, 0)
         os.pwrite(self.lock, record, 0)
 
@@ -92,113 +97,121 @@ class Workspaces:
         self._drops_user = drops_user
 
     def prepare(self) -> None:
-        """Makes the folder, passable and not readable for others. Raises OSError."""
+        """Creates the folder; other users can enter but not read it. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._folder.stat().st_uid == os.geteuid():
             self._folder.chmod(0o711)
 
-    def take(self, thread_id: str, *, door: str = "") -> Workspace:
-        """Raises WorkspaceInUse while another process runs the thread's sandbox; `door` is where it finds this one."""
+    def acquire(self, thread_id: str, *, socket_name: str = "") -> Workspace:
+        """Locks the thread's workspace. `socket_name` is the socket of this process, for others.
+
+        Raises WorkspaceInUse while another process runs the thread's sandbox."""
         home = self._folder / thread_id
         home.mkdir(exist_ok=True)
         home.chmod(0o711)
-        lock = _locked(home / "lock")
+        lock = _try_lock(home / "lock")
         if lock < 0:
             raise WorkspaceInUse(home, read_lock_holder(home / "lock"))
         try:
             workspace = Workspace(
-                path=home / "workspace", uid=self._own(home / "workspace"), lock=lock, door=door
+                path=home / "workspace",
+                uid=self._prepare_folder(home / "workspace"),
+                lock=lock,
+                socket_name=socket_name,
             )
-            workspace.runs(0)
+            workspace.record_process(0)
         except BaseException:
             os.close(lock)
             raise
         return workspace
 
-    def has(self, thread_id: str) -> bool:
-        """Whether the thread ever had a workspace that is not deleted."""
+    def exists(self, thread_id: str) -> bool:
+        """Whether the thread has a workspace."""
         return (self._folder / thread_id).is_dir()
 
-    def advance(self, thread_id: str, fence: int) -> None:
-        """Notes the newest run that used the workspace. Raises LeaseLost for an older one, OSError."""
+    def record_fence(self, thread_id: str, fence: int) -> None:
+        """Records the newest run that uses the workspace. Raises LeaseLost for an older run, and OSError."""
         home = self._folder / thread_id
         home.mkdir(parents=True, exist_ok=True)
-        with _alone(home / "fence") as file:
+        with _exclusive(home / "fence") as file:
             newest = int(os.pread(file, 20, 0) or b"0")
             if fence < newest:
                 raise LeaseLost(f"run {newest} uses the sandbox of {thread_id}, after {fence}")
             os.pwrite(file, str(fence).encode(), 0)
 
-    def evict(self, thread_id: str, tenant: LockHolder) -> None:
-        """Takes the lock away from a process that does not answer: it keeps a file that is no longer the lock.
+    def break_lock(self, thread_id: str, holder: LockHolder) -> None:
+        """Takes the lock from a process that does not respond by unlinking the lock file that it has open.
 
-        What ran in the workspace has been ended.
+        The caller has ended what ran in the workspace.
         """
         home = self._folder / thread_id
-        with _alone(home / "eviction"):
-            if read_lock_holder(home / "lock") == tenant:
+        with _exclusive(home / "eviction"):
+            if read_lock_holder(home / "lock") == holder:
                 (home / "lock").unlink(missing_ok=True)
 
     def delete(self, thread_id: str) -> None:
-        """Deletes the thread's folder, if there is one. Its jail has been stopped."""
-        if not self.has(thread_id):
+        """Deletes the thread's folder if there is one. Its jail must have been stopped."""
+        if not self.exists(thread_id):
             return
-        self.take(thread_id).close()
+        self.acquire(thread_id).close()
         _remove(self._folder / thread_id)
 
-    def used(self, thread_id: str, at: float) -> None:
-        """Notes when, in seconds since 1970."""
+    def record_use(self, thread_id: str, at: float) -> None:
+        """Records when the workspace was used, in Unix time."""
         note = self._folder / thread_id / "used"
         note.touch(mode=0o600)
         os.utime(note, (at, at))
 
-    def used_at(self, thread_id: str) -> float | None:
+    def last_used_at(self, thread_id: str) -> float | None:
         try:
             return (self._folder / thread_id / "used").stat().st_mtime
         except FileNotFoundError:
             return None
 
-    def unpacked(self) -> list[str]:
-        """The threads whose files lie in a folder."""
+    def unpacked_thread_ids(self) -> list[str]:
+        """Returns the threads whose files are not archived."""
         return [path.parent.name for path in self._folder.glob("*/workspace")]
 
-    def _own(self, path: Path) -> int:
+    def _prepare_folder(self, path: Path) -> int:
         archive = path.with_name(ARCHIVE)
         if path.is_dir():
-            archive.unlink(missing_ok=True)  # cut off on the way to or from it; the folder is whole
+            archive.unlink(
+                missing_ok=True
+            )  # packing or unpacking was interrupted; the folder is complete
             return path.stat().st_uid
         uid = self._next_uid() if self._drops_user else os.geteuid()
         if not archive.exists():
-            _make_own(path, uid)
+            _make_folder(path, uid)
         return uid
 
     def _next_uid(self) -> int:
-        with _alone(self._folder / "uids") as counter:
+        with _exclusive(self._folder / "uids") as counter:
             given = int(os.pread(counter, 20, 0) or b"0")
             os.pwrite(counter, str(given + 1).encode(), 0)
         return UIDS[given % len(UIDS)]
 
 
 def read_lock_holder(lock: Path) -> LockHolder:
-    """Nobody where the file is not, or not yet, written."""
+    """Returns an empty holder if the file is missing or not written yet."""
     try:
         found: object = json.loads(lock.read_bytes())
     except (OSError, ValueError):
         return LockHolder()
     record = cast("dict[str, object]", found) if isinstance(found, dict) else {}
-    door, pid = record.get("door"), record.get("pid")
+    socket_name, pid = record.get("door"), record.get("pid")
     return LockHolder(
-        door=door if isinstance(door, str) else "", pid=pid if isinstance(pid, int) else 0
+        socket_name=socket_name if isinstance(socket_name, str) else "",
+        pid=pid if isinstance(pid, int) else 0,
     )
 
 
-def _locked(path: Path) -> int:
-    """The open lock, or -1 while another process has it."""
+def _try_lock(path: Path) -> int:
+    """Returns the open lock file, or -1 while another process holds it."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(path, lock):
+            if _is_same_file(path, lock):
                 return lock
         except BlockingIOError:
             os.close(lock)
@@ -206,10 +219,10 @@ def _locked(path: Path) -> int:
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # it was taken away from its owner meanwhile
+        os.close(lock)  # another process has replaced the lock file
 
 
-def _is_still(path: Path, lock: int) -> bool:
+def _is_same_file(path: Path, lock: int) -> bool:
     try:
         return path.stat().st_ino == os.fstat(lock).st_ino
     except FileNotFoundError:
@@ -217,8 +230,8 @@ def _is_still(path: Path, lock: int) -> bool:
 
 
 @contextmanager
-def _alone(path: Path) -> Generator[int, None, None]:
-    """The open file, while no other process has it."""
+def _exclusive(path: Path) -> Generator[int, None, None]:
+    """Context manager: yields the open file, exclusively locked."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -227,18 +240,18 @@ def _alone(path: Path) -> Generator[int, None, None]:
         os.close(file)
 
 
-def _make_own(path: Path, uid: int) -> None:
+def _make_folder(path: Path, uid: int) -> None:
     path.mkdir(mode=0o700)
     if uid != os.geteuid():
         os.chown(path, uid, uid)
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, onerror=_open_and_repeat)
+    shutil.rmtree(folder, onerror=_fix_permissions_and_retry)
 
 
-def _open_and_repeat(act: object, path: str, error: object) -> None:
-    """A folder without permissions holds up its owner's removal: give it some and try again."""
+def _fix_permissions_and_retry(act: object, path: str, error: object) -> None:
+    """Adds the permissions that removal needs, and tries again."""
     parent = Path(path).parent
     parent.chmod(0o700)
     entry = Path(path)

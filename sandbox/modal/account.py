@@ -1,4 +1,4 @@
-"""The way to a Modal account: its client, the app that sandboxes belong to, and the image they start from."""
+"""A Modal account: its client, the app and image of its sandboxes, and the translation of the SDK's errors."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ SDK_ERRORS: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
 )
-"""All that a call of the SDK may raise when Modal, or the way there, is at fault."""
+"""What an SDK call may raise if Modal or the network fails."""
 GONE = (modal.exception.NotFoundError, modal.exception.ConflictError, modal.exception.ClientClosed)
-"""The sandbox, snapshot or handle that a call was about is not there any more."""
+"""The sandbox, snapshot or handle of a call no longer exists."""
 
-TOLD = "The operator has to look at it."
+TOLD = "Ask the operator to look at it."
 NO_ANSWER = "The service that runs sandboxes does not answer. Try again in a few minutes."
 _TABLE: tuple[tuple[type[Exception], str, str], ...] = (
     (
@@ -39,27 +39,27 @@ _TABLE: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (
         modal.exception.ResourceExhaustedError,
-        "There is no room for another sandbox just now. Try again in a few minutes.",
+        "There is no capacity for another sandbox right now. Try again in a few minutes.",
         "a limit of the Modal workspace is reached: end sandboxes, or raise the plan's limit",
     ),
     (
         modal.exception.ImageBuildError,
-        f"The sandbox cannot be made here. {TOLD}",
+        f"The sandbox cannot be created here. {TOLD}",
         "Modal could not build the image of sandboxes: look at the build's log in its dashboard",
     ),
     (
         modal.exception.VersionError,
         f"Sandboxes are not set up correctly here. {TOLD}",
-        "Modal does not take this version of its SDK: update Threadhand",
+        "Modal no longer accepts this version of its SDK: update Threadhand",
     ),
     (
         modal.exception.InvalidError,
-        f"The sandbox cannot be made here. {TOLD}",
+        f"The sandbox cannot be created here. {TOLD}",
         "Modal refuses the request: check the THREADHAND_MODAL settings",
     ),
     (modal.exception.ConnectionError, NO_ANSWER, "Modal cannot be reached"),
-    (modal.exception.ServiceError, NO_ANSWER, "Modal answers with a fault"),
-    (modal.exception.InternalError, NO_ANSWER, "Modal answers with a fault"),
+    (modal.exception.ServiceError, NO_ANSWER, "Modal answers with an error"),
+    (modal.exception.InternalError, NO_ANSWER, "Modal answers with an error"),
     (modal.exception.TimeoutError, NO_ANSWER, "Modal takes too long"),
     (TimeoutError, NO_ANSWER, "Modal takes too long"),
     (OSError, NO_ANSWER, "Modal cannot be reached"),
@@ -73,18 +73,18 @@ FOR_OPERATOR = (
     modal.exception.VersionError,
     modal.exception.InvalidError,
 )
-"""Those that will not pass before somebody does something."""
+"""Errors that persist until the operator acts."""
 
 
 def unavailable_from_sdk_error(error: Exception, *, doing: str) -> SandboxUnavailable:
-    """A sentence for people, and in `detail` the facts with the remedy for the operator."""
+    """Returns an error with a message for users, and the facts and the remedy for the operator in `detail`."""
     public, hint = describe_sdk_error(error)
     facts = str(error).strip()[:400] or type(error).__name__
     return SandboxUnavailable(public, detail=f"{doing}: {hint} ({facts})")
 
 
 def describe_sdk_error(error: Exception) -> tuple[str, str]:
-    """The sentence for people and that for the operator."""
+    """Returns the message for users and the hint for the operator."""
     found = ((public, hint) for kind, public, hint in _TABLE if isinstance(error, kind))
     return next(found, _ELSE)
 
@@ -96,7 +96,7 @@ log = logging.getLogger(__name__)
 
 
 class ModalAccount:
-    """Opened at the first need. Tokens come from the SDK's own variables or its configuration file."""
+    """Connects on first use. Tokens come from the SDK's environment variables or its configuration file."""
 
     def __init__(self, app: str) -> None:
         self._app_name = app
@@ -116,11 +116,11 @@ class ModalAccount:
 
     @property
     def is_building(self) -> bool:
-        """Whether the image is still being made, which takes minutes the first time."""
+        """Whether the image is still being built, which takes minutes the first time."""
         return self._building is not None and not self._building.done()
 
     async def client(self) -> modal.Client:
-        """Raises the SDK's errors; so do all here."""
+        """Raises the SDK's errors, as all methods do."""
         async with self._opening:
             if self._client is None:
                 token_id, secret = config.get("token_id"), config.get("token_secret")
@@ -140,17 +140,17 @@ class ModalAccount:
         return self._app
 
     async def image(self) -> modal.Image:
-        """The built image. Who stops waiting does not stop the building."""
+        """Returns the built image. Cancelling the caller does not cancel the build."""
         app = await self.app()
         if self._building is None or (self._building.done() and failed(self._building)):
-            self._building = spawn(_built(app), name="the image of sandboxes")
+            self._building = spawn(_built(app), name="build the image of sandboxes")
         return await asyncio.shield(self._building)
 
     async def close(self) -> None:
         if self._building is not None:
             await cancel(self._building)
         if self._client is not None and self._is_own:
-            closing = spawn(self._client.close.aio(), name="close the way to Modal")
+            closing = spawn(self._client.close.aio(), name="close the Modal client")
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
         self._client = self._app = self._building = None
 

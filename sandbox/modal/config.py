@@ -1,4 +1,4 @@
-"""What a Modal sandbox is to be: its app, size, network and life, and the names it goes by."""
+"""Configuration of Modal sandboxes: app, size, network and lifetime, and their names and tags."""
 
 import hashlib
 import re
@@ -9,7 +9,7 @@ from sandbox.lifecycle import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 
 LIFETIME_SECONDS = 24 * 3600
-"""The most that Modal gives."""
+"""Modal's maximum."""
 NAME_CHARACTERS_MAX = 63
 NOT_LEGAL = re.compile(r"[^A-Za-z0-9._-]")
 THREAD_TAG = "threadhand-thread"
@@ -19,7 +19,7 @@ HOME_TAG = "threadhand-home"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRules:
-    """What the SDK is told: None allows all, unless the whole is blocked."""
+    """Network arguments for the SDK. None allows everything, unless the network is blocked."""
 
     is_blocked: bool = False
     networks: list[str] | None = None
@@ -28,11 +28,11 @@ class NetworkRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModalConfig:
-    """`cpu` (cores) and `memory_mebibytes` are what is reserved and what may be used at most.
+    """`cpu` (cores) and `memory_mebibytes` are pairs of the reserved and the maximum amount.
 
-    `home` tells the sandboxes of one database from those of another in the same app.
-    `egress`: names of hosts, with `*.` for all below, or networks; empty: no network at all; ("*",): all of it.
-    `idle_timeout_seconds` is Modal's own, the last resort when no program of ours lives; `snapshot_days` 0: for ever.
+    `home` distinguishes the sandboxes of one database from those of another in the same app.
+    `egress`: host names (`*.` for all subdomains) or networks; empty: no network; ("*",): the whole internet.
+    `idle_timeout_seconds` is enforced by Modal, if no process of ours is left to do it. `snapshot_days` 0: no expiry.
     """
 
     app: str = "threadhand"
@@ -45,7 +45,7 @@ class ModalConfig:
     snapshot_days: int = 30
     silence_seconds: float = 300
     idle_timeout_seconds: int = 1200
-    patience: LifecyclePolicy = field(
+    lifecycle_policy: LifecyclePolicy = field(
         default_factory=lambda: LifecyclePolicy(lifetime_seconds=LIFETIME_SECONDS)
     )
     limits: SandboxLimits = field(default_factory=SandboxLimits)
@@ -54,8 +54,8 @@ class ModalConfig:
     def snapshot_ttl_seconds(self) -> int | None:
         return self.snapshot_days * 24 * 3600 or None
 
-    def limits_inside(self) -> dict[str, int]:
-        """Memory and processes are Modal's to limit."""
+    def rlimits(self) -> dict[str, int]:
+        """Modal limits memory and processes."""
         return {
             "RLIMIT_NOFILE": self.limits.open_files,
             "RLIMIT_FSIZE": self.limits.file_bytes,
@@ -63,20 +63,20 @@ class ModalConfig:
         }
 
     def network(self) -> NetworkRules:
-        """Networks are told from names by their shape."""
+        """Separates networks from host names by their form."""
         if not self.egress or "*" in self.egress:
             return NetworkRules(is_blocked=not self.egress)
         networks = [place for place in self.egress if is_network(place)]
         names = [place for place in self.egress if not is_network(place)]
         return NetworkRules(networks=networks or None, names=names or None)
 
-    def tags(self, thread_id: str, *, born_at: float) -> dict[str, str]:
+    def tags(self, thread_id: str, *, created_at: float) -> dict[str, str]:
         home = {HOME_TAG: legal_name(self.home)} if self.home else {}
-        return {THREAD_TAG: legal_name(thread_id), BORN_TAG: f"{born_at:.0f}", **home}
+        return {THREAD_TAG: legal_name(thread_id), BORN_TAG: f"{created_at:.0f}", **home}
 
 
 def legal_name(text: str) -> str:
-    """The text where Modal takes it as a name or tag, else one that is as good as unique to it."""
+    """Returns the text if Modal accepts it as a name or tag, else a shortened form with a hash."""
     if 0 < len(text) <= NAME_CHARACTERS_MAX and not NOT_LEGAL.search(text):
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -84,7 +84,7 @@ def legal_name(text: str) -> str:
 
 
 def sandbox_name(thread_id: str) -> str:
-    """One per thread, and never shaped like an id of Modal's own."""
+    """Returns the thread's sandbox name, which never looks like one of Modal's ids."""
     return legal_name(f"thread.{thread_id}")
 
 

@@ -1,6 +1,6 @@
-"""The image of Modal sandboxes: the programs that the agent may count on.
+"""The images at Modal, and which programs, Python packages and browser a sandbox really has.
 
-Made by functions: an SDK object, once loaded, belongs to one account for the life of the process.
+Functions build the images, because an SDK object belongs to one account once it is loaded.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ APT = (
     "wkhtmltopdf", "xmlstarlet", "xz-utils", "zip",
 )  # fmt: skip
 PIP = ("csvkit==2.1.0", "matplotlib==3.11.2", "numpy==2.4.6", "pandas==3.1.1", "playwright==1.65.2")
-"""The versions of the local toolbox; a test compares them with its lock file."""
+"""The same versions as in the local toolbox; a test compares them with its lock file."""
 NODE_INSTALLED = (
     f"curl -fsSL https://nodejs.org/dist/{NODE}/node-{NODE}-linux-x64.tar.xz"
     " | tar -xJ -C /usr/local --strip-components=1 --exclude='*.md' --exclude=LICENSE"
 )
 BROWSER_TRIED = "chromium --version && python3 -c 'import playwright.async_api'"
-"""There is no image without a browser."""
+"""Makes the build fail if the image has no browser."""
 PROBED = (
     "antiword", "bc", "catdoc", "chromium", "csvcut", "curl", "file", "gawk", "git", "jq", "node", "npm",
     "pandoc", "pdftotext", "rg", "rsync", "sudo", "tmux", "tree", "unrtf", "vim", "wget", "wkhtmltopdf",
     "xmlstarlet", "zip",
 )  # fmt: skip
-"""What a probe looks for before the prompt may name it."""
+"""Programs that are looked up before the prompt may name them."""
 MODULES = ("matplotlib", "numpy", "pandas", "playwright")
 
 
 def sandbox_image() -> modal.Image:
-    """Not yet built. Chromium is Debian's, found by Playwright through its path."""
+    """Returns the image, not yet built. Playwright finds Debian's Chromium by its path."""
     return (
         modal.Image.from_registry(BASE)  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
         .apt_install(*APT)
@@ -54,7 +54,7 @@ def sandbox_image() -> modal.Image:
 
 
 def worker_image(requirements: Path) -> modal.Image:
-    """Of the functions that execute runs: the program, and the packages of its lock file."""
+    """Returns the image of the functions that execute runs: the product and the packages of its lock file."""
     ignored = ["**/__pycache__/**", "**/*.pyc"]
     return (
         modal.Image.from_registry(BASE)  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
@@ -73,7 +73,7 @@ BROWSER_PLACES = {
         "/usr/bin/chromium",
     ],
 }
-"""Each sandbox looks there for itself: what one thread did to its own says nothing of the others'."""
+"""Each sandbox searches these paths itself, because every thread may have changed its own sandbox."""
 SCRIPT = """\
 for name in {programs}; do command -v "$name" >/dev/null && echo "program $name"; done
 python3 -c '
@@ -87,7 +87,7 @@ python3 -c "$1" "$2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledTools:
-    """Only names that were asked for, in that order. `has_browser` is None as long as nobody has looked."""
+    """Contains only known names, in their order. `has_browser` is None until a sandbox has been searched."""
 
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class InstalledTools:
 
 
 async def find_installed_tools(sandbox: modal.Sandbox) -> InstalledTools:
-    """Raises the SDK's errors, TimeoutError."""
+    """Searches a sandbox. Raises the SDK's errors, TimeoutError."""
     script = SCRIPT.format(programs=" ".join(PROBED), modules=" ".join(MODULES))
     async with asyncio.timeout(PROBE_SECONDS):
         process = await sandbox.exec.aio(

@@ -38,7 +38,11 @@ QUERY = "_modal_connect_token"
 
 
 async def modal_link(machine: RunningSandbox, port: int) -> str | None:
-    """None where Modal gives none; the reason is logged."""
+    """Returns an address of the port with a token that admits whoever has it, or None (logged) if Modal gives none.
+
+    The first answer sets the token as a cookie, so that a page's own requests are admitted too
+    (https://modal.com/docs/guide/sandbox-networking).
+    """
     if not isinstance(machine, ModalRunningSandbox):
         return None
     try:
@@ -57,19 +61,19 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
 
 
 IMAGE_IS_MADE = (
-    "The image that sandboxes start from is being made; the first time that takes some minutes."
+    "The image that sandboxes start from is being built; the first time, this takes some minutes."
 )
-FORGOTTEN = "This conversation is deleted, and has no sandbox any more."
+FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
 LOST_ALL = (
-    "The sandbox ended before its files were saved. A fresh, empty one has started: make again what is "
+    "The sandbox ended before its files were saved. A fresh, empty one has started: create again what is "
     "still needed."
 )
 LOST_SOME = (
-    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; what "
-    "changed after that, and all that ran, is gone."
+    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; later "
+    "changes and running processes were lost."
 )
 EXPIRED = (
-    "The saved files of this conversation have expired. A fresh, empty sandbox has started: make again what "
+    "The saved files of this conversation have expired. A fresh, empty sandbox has started: create again what "
     "is still needed."
 )
 
@@ -81,9 +85,9 @@ END_SECONDS = 30.0
 
 
 class ModalSandboxProvider:
-    """Satisfies `core.ports.SandboxProvider`. `now` tells the time in seconds since 1970.
+    """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds.
 
-    `found` is what a look into the first sandbox found; empty before.
+    `found` is what the first sandbox was found to contain; empty before.
     """
 
     def __init__(
@@ -96,17 +100,17 @@ class ModalSandboxProvider:
         self._plan = plan
         self._now = now
         self._account = ModalAccount(plan.app)
-        self._vault = ModalSnapshots(self._account, records, plan, now)
-        has_network = not plan.network().is_blocked  # no way leads into a sandbox without one
+        self._snapshots = ModalSnapshots(self._account, records, plan, now)
+        has_network = not plan.network().is_blocked  # a sandbox without a network cannot be reached
         self._machines = RunningSandboxes(self._start, link=modal_link if has_network else None)
         self._notices: dict[str, str] = {}
-        self._doomed: set[str] = set()
-        self._saving: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._warming: asyncio.Task[None] | None = None
+        self._being_destroyed: set[str] = set()
+        self._save_tasks: set[asyncio.Task[None]] = set()
+        self._tool_search: asyncio.Task[None] | None = None
+        self._image_task: asyncio.Task[None] | None = None
         self.found = InstalledTools()
-        self.rounds = ModalBackgroundJobs(
-            self._machines, self._vault, plan, now, self._put_away_left
+        self.background_jobs = ModalBackgroundJobs(
+            self._machines, self._snapshots, plan, now, self._stop_abandoned
         )
 
     @property
@@ -115,11 +119,11 @@ class ModalSandboxProvider:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no log may show."""
+        """Values that must not appear in logs."""
         return self._account.secrets
 
     async def probe(self) -> ProbeResult:
-        """Whether the account answers; makes nothing but the app."""
+        """Checks that the account answers. Creates the app if needed, and nothing else."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._account.app()
@@ -129,88 +133,92 @@ class ModalSandboxProvider:
             )
         return ProbeResult(ok=True)
 
-    def warm(self) -> None:
-        """Begins what takes long: the image, and the rounds over sandboxes that another process has left."""
-        self.rounds.begin()
-        self._warming = self._warming or spawn(self._warm(), name="warm sandboxes")
+    def start_background_work(self) -> None:
+        """Starts building the image, and stopping sandboxes that other processes have left."""
+        self.background_jobs.start()
+        self._image_task = self._image_task or spawn(
+            self._build_image(), name="build the image of sandboxes"
+        )
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        """Raises SandboxReplaced once where files were lost: the next call works."""
+        """Raises SandboxReplaced once if files were lost; the next call succeeds."""
         client = await self._machines.open(thread_id, fence=fence)
-        self.rounds.used(thread_id)
-        self.rounds.begin()
-        self._look_around(thread_id)
+        self.background_jobs.record_use(thread_id)
+        self.background_jobs.start()
+        self._search_tools_once(thread_id)
         notice = self._notices.pop(thread_id, None) if fence else None
         if notice is not None:
             raise SandboxReplaced(notice, detail=f"thread {thread_id}")
         return client
 
     def rest(self, thread_id: str) -> None:
-        """A run has ended: saves the files beside whatever comes next."""
-        if thread_id in self._machines.running():
+        """Saves the files in the background after a run has ended."""
+        if thread_id in self._machines.running_by_thread():
             saving = spawn(self._save(thread_id), name=f"save the sandbox of {thread_id}")
-            self._saving.add(saving)
-            saving.add_done_callback(self._saving.discard)
+            self._save_tasks.add(saving)
+            saving.add_done_callback(self._save_tasks.discard)
 
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
-        self._doomed.add(thread_id)
+        self._being_destroyed.add(thread_id)
         try:
             await self._machines.stop(thread_id)
             async with asyncio.timeout(END_SECONDS):
-                sandbox = await self._find(thread_id)
+                sandbox = await self._find_sandbox(thread_id)
                 if sandbox is not None:
                     await self._terminate(sandbox)
-                await self._vault.forget(thread_id)
+                await self._snapshots.delete_thread(thread_id)
         except SDK_ERRORS as error:
             raise self._unavailable(error, "delete a sandbox") from error
         finally:
-            self._doomed.discard(thread_id)
+            self._being_destroyed.discard(thread_id)
             self._notices.pop(thread_id, None)
 
     async def close(self) -> None:
-        await self.rounds.close()
-        for task in (self._looking, self._warming):
+        await self.background_jobs.close()
+        for task in (self._tool_search, self._image_task):
             if task is not None:
                 await cancel(task)
-        for saving in tuple(self._saving):
-            await cancel(saving)  # stopping saves too
+        for saving in tuple(self._save_tasks):
+            await cancel(saving)  # stopping the sandbox saves it too
         await self._machines.close()
         await self._account.close()
 
-    async def _warm(self) -> None:
+    async def _build_image(self) -> None:
         try:
             await self._account.image()
         except SDK_ERRORS as error:
             log.warning(
-                "the image of sandboxes was not made: %s (%s)", describe_sdk_error(error)[1], error
+                "the image of sandboxes was not built: %s (%s)", describe_sdk_error(error)[1], error
             )
 
-    def _look_around(self, thread_id: str) -> None:
-        """In the first sandbox: what it has, all have."""
-        machine = self._machines.running().get(thread_id)
-        if self._looking is None and isinstance(machine, ModalRunningSandbox):
-            self._looking = spawn(self._look(machine.sandbox), name="look what a sandbox has")
+    def _search_tools_once(self, thread_id: str) -> None:
+        """Searches only the first sandbox: all have the same image."""
+        machine = self._machines.running_by_thread().get(thread_id)
+        if self._tool_search is None and isinstance(machine, ModalRunningSandbox):
+            self._tool_search = spawn(
+                self._search_tools(machine.sandbox), name="search the tools of a sandbox"
+            )
 
-    async def _look(self, sandbox: modal.Sandbox) -> None:
+    async def _search_tools(self, sandbox: modal.Sandbox) -> None:
         try:
             self.found = await find_installed_tools(sandbox)
         except SDK_ERRORS as error:
-            log.info("what sandboxes have was not found out: %s", error)
+            log.info("the tools of sandboxes could not be determined: %s", error)
 
     async def _save(self, thread_id: str) -> None:
-        machine = self._machines.running().get(thread_id)
+        machine = self._machines.running_by_thread().get(thread_id)
         if not isinstance(machine, ModalRunningSandbox):
             return
         try:
-            await self._vault.save(thread_id, machine.sandbox, "started")
+            await self._snapshots.save(thread_id, machine.sandbox, "started")
         except (*SDK_ERRORS, StorageUnavailable) as error:
             log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
 
     async def _start(self, thread_id: str) -> ModalRunningSandbox:
         try:
             async with asyncio.timeout(self._plan.start_seconds):
-                return await self._started(thread_id)
+                return await self._join_or_create(thread_id)
         except TimeoutError as error:
             if self._account.is_building:
                 raise SandboxUnavailable(IMAGE_IS_MADE, detail="Modal builds the image") from error
@@ -218,36 +226,38 @@ class ModalSandboxProvider:
         except SDK_ERRORS as error:
             raise self._unavailable(error, "start a sandbox") from error
 
-    async def _started(self, thread_id: str) -> ModalRunningSandbox:
-        record = await self._vault.record(thread_id)
+    async def _join_or_create(self, thread_id: str) -> ModalRunningSandbox:
+        record = await self._snapshots.find_record(thread_id)
         if record is not None and record.state == "started":
             try:
-                found = await self._find(thread_id)
+                found = await self._find_sandbox(thread_id)
                 if found is not None:
-                    return await self._joined(thread_id, found, record)
+                    return await self._join(thread_id, found, record)
             except GONE as error:
                 log.info("the sandbox of thread %s ended just now: %s", thread_id, error)
-            record, before = await self._vault.record(thread_id), record
-            if record == before:  # nobody has put it away meanwhile
+            record, before = await self._snapshots.find_record(thread_id), record
+            if record == before:  # no other process has stopped it meanwhile
                 self._notices[thread_id] = LOST_SOME if before.snapshot_ref else LOST_ALL
         try:
-            return await self._created(thread_id, record)
+            return await self._create_restored(thread_id, record)
         except modal.exception.AlreadyExistsError:
-            found = await self._find(thread_id)  # another worker was quicker
+            found = await self._find_sandbox(thread_id)  # another worker was faster
             if found is None:
                 raise
             self._notices.pop(thread_id, None)
-            return await self._joined(thread_id, found, record)
+            return await self._join(thread_id, found, record)
 
-    async def _joined(
+    async def _join(
         self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
     ) -> ModalRunningSandbox:
         tags = await sandbox.get_tags.aio()
-        born_at = float(tags.get(BORN_TAG) or self._now())
+        created_at = float(tags.get(BORN_TAG) or self._now())
         snapshot_ref = record.snapshot_ref if record else None
-        return await self._machine(thread_id, sandbox, born_at, snapshot_ref)
+        return await self._connect(thread_id, sandbox, created_at, snapshot_ref)
 
-    async def _created(self, thread_id: str, record: SandboxRecord | None) -> ModalRunningSandbox:
+    async def _create_restored(
+        self, thread_id: str, record: SandboxRecord | None
+    ) -> ModalRunningSandbox:
         snapshot_ref = record.snapshot_ref if record else None
         sandbox = None
         if snapshot_ref:
@@ -256,15 +266,15 @@ class ModalSandboxProvider:
             try:
                 sandbox = await self._create(thread_id, saved)
             except modal.exception.NotFoundError as error:
-                newest = await self._vault.record(thread_id)
+                newest = await self._snapshots.find_record(thread_id)
                 if newest is not None and newest.snapshot_ref != snapshot_ref:
-                    return await self._created(thread_id, newest)
+                    return await self._create_restored(thread_id, newest)
                 log.warning("the snapshot of thread %s is gone: %s", thread_id, error)
                 self._notices[thread_id] = EXPIRED
                 snapshot_ref = None
         if sandbox is None:
             sandbox = await self._create(thread_id, await self._account.image())
-        return await self._machine(thread_id, sandbox, self._now(), snapshot_ref)
+        return await self._connect(thread_id, sandbox, self._now(), snapshot_ref)
 
     async def _create(self, thread_id: str, image: modal.Image) -> modal.Sandbox:
         plan, network = self._plan, self._plan.network()
@@ -274,8 +284,8 @@ class ModalSandboxProvider:
                 app=app,
                 image=image,
                 name=sandbox_name(thread_id),
-                tags=plan.tags(thread_id, born_at=self._now()),
-                timeout=int(plan.patience.lifetime_seconds),
+                tags=plan.tags(thread_id, created_at=self._now()),
+                timeout=int(plan.lifecycle_policy.lifetime_seconds),
                 idle_timeout=plan.idle_timeout_seconds,
                 cpu=plan.cpu,
                 memory=plan.memory_mebibytes,
@@ -285,19 +295,25 @@ class ModalSandboxProvider:
                 client=client,
             )
 
-    async def _machine(
-        self, thread_id: str, sandbox: modal.Sandbox, born_at: float, snapshot_ref: str | None
+    async def _connect(
+        self, thread_id: str, sandbox: modal.Sandbox, created_at: float, snapshot_ref: str | None
     ) -> ModalRunningSandbox:
-        is_kept = await self._vault.started(thread_id, sandbox.object_id, snapshot_ref=snapshot_ref)
+        is_kept = await self._snapshots.record_started(
+            thread_id, sandbox.object_id, snapshot_ref=snapshot_ref
+        )
         if not is_kept:
             await self._terminate(sandbox)
             raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
         connection = await connect_program(sandbox, self._plan, label=thread_id)
         return ModalRunningSandbox(
-            sandbox, connection, thread_id=thread_id, born_at=born_at, put_away=self._put_away
+            sandbox,
+            connection,
+            thread_id=thread_id,
+            created_at=created_at,
+            on_stop=self._save_and_terminate,
         )
 
-    async def _find(self, thread_id: str) -> modal.Sandbox | None:
+    async def _find_sandbox(self, thread_id: str) -> modal.Sandbox | None:
         try:
             return await modal.Sandbox.from_name.aio(
                 self._account.app_name,
@@ -307,36 +323,39 @@ class ModalSandboxProvider:
         except modal.exception.NotFoundError:
             return None
 
-    async def _put_away(self, machine: ModalRunningSandbox, was_lost: bool) -> None:
-        """A lost connection says nothing of the sandbox: another worker may use it, so it is left to the next opener.
-        One that cannot be saved is left too, to the next round or to Modal's own timeout."""
+    async def _save_and_terminate(self, machine: ModalRunningSandbox, was_lost: bool) -> None:
+        """Saves and terminates the sandbox, unless only the connection was lost: another worker may use it, so the next
+        opener decides. A sandbox that cannot be saved is left to the background jobs or to Modal's own timeout."""
         thread_id = machine.thread_id
         if was_lost and machine.is_ready:
             return
         try:
-            is_useless = thread_id in self._doomed or not machine.is_ready
-            if is_useless or await self._vault.save(thread_id, machine.sandbox, "stopped"):
+            is_useless = thread_id in self._being_destroyed or not machine.is_ready
+            if is_useless or await self._snapshots.save(thread_id, machine.sandbox, "stopped"):
                 await self._terminate(machine.sandbox)
         except (*SDK_ERRORS, StorageUnavailable) as error:
             log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
 
-    async def sweep(self) -> int:
-        """Ends the sandboxes of this home that nobody remembers, once they are old enough to have been remembered;
-        answers how many. Makes the image where it is missing. Raises the SDK's errors, StorageUnavailable."""
+    async def terminate_orphans(self) -> int:
+        """Terminates sandboxes of this home without a record, if they are old enough to have one. Returns how many.
+        Builds the image if it is missing. Raises the SDK's errors, StorageUnavailable."""
         await self._account.image()
         left = await find_orphaned_sandboxes(
-            self._account, self._vault, self._plan.home, self._now()
+            self._account, self._snapshots, self._plan.home, self._now()
         )
         for sandbox in left:
             await self._terminate(sandbox)
         return len(left)
 
-    async def _put_away_left(self, record: SandboxRecord) -> bool:
-        """One whose worker is gone. Raises the SDK's errors."""
-        sandbox = await self._find(record.thread_id)
+    async def _stop_abandoned(self, record: SandboxRecord) -> bool:
+        """Saves and terminates a sandbox whose worker is gone; False if it no longer exists.
+
+        Raises the SDK's errors.
+        """
+        sandbox = await self._find_sandbox(record.thread_id)
         if sandbox is None:
             return False
-        if await self._vault.save(record.thread_id, sandbox, "stopped"):
+        if await self._snapshots.save(record.thread_id, sandbox, "stopped"):
             await self._terminate(sandbox)
         return True
 

@@ -1,4 +1,4 @@
-"""One running Modal sandbox: the program inside and the connection to it."""
+"""One running Modal sandbox, and its standard input and output as the byte stream to the program inside."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ STREAM_ERRORS = (
     grpclib.exceptions.StreamTerminatedError,
     OSError,
 )
-"""What the SDK raises when a stream is cut."""
+"""What the SDK raises if a stream breaks."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Drain(Protocol):
 
 
 class SdkInput(Protocol):
-    """What is used of the SDK's writer."""
+    """The part of the SDK's writer that is used."""
 
     def write(self, _bytes: bytes, /) -> None: ...
     def write_eof(self) -> None: ...
@@ -47,14 +47,14 @@ class SdkInput(Protocol):
 
 
 class OutputReader:
-    """Satisfies `sandbox.client.connection.ByteReader`. Takes no more from the network than it is asked for."""
+    """Satisfies `sandbox.client.connection.ByteReader`. Reads no more from the network than requested."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
         self._received = bytearray()
 
     async def readexactly(self, count: int) -> bytes:
-        """Raises IncompleteReadError at the end, OSError where the stream is cut."""
+        """Raises IncompleteReadError at the end, OSError if the stream breaks."""
         while len(self._received) < count:
             try:
                 self._received += await anext(self._pieces)
@@ -68,9 +68,9 @@ class OutputReader:
 
 
 class InputWriter:
-    """Satisfies `sandbox.client.connection.ByteWriter`. One call at a time carries all that was written meanwhile.
+    """Satisfies `sandbox.client.connection.ByteWriter`. Sends everything written so far with one SDK call at a time.
 
-    `ended` returns when the program that reads it has ended.
+    `ended` returns when the program that reads the input has ended.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class InputWriter:
         self._ended = ended
         self._unsent = bytearray()
         self._is_closing = False
-        self._problem: str | None = None
+        self._error: str | None = None
         self._changed = asyncio.Event()
         self._sent = asyncio.Event()
         self._pump = spawn(self._send(), name=f"input of sandbox {label}")
@@ -91,12 +91,12 @@ class InputWriter:
             self._changed.set()
 
     async def drain(self) -> None:
-        """Waits while much is unsent. Raises OSError where the stream is cut."""
+        """Waits while much is unsent. Raises OSError if the stream is broken."""
         while len(self._unsent) > UNSENT_BYTES_MAX and not self._pump.done():
             self._sent.clear()
             await self._sent.wait()
-        if self._problem is not None:
-            raise OSError(self._problem)
+        if self._error is not None:
+            raise OSError(self._error)
 
     def close(self) -> None:
         """The program inside ends when its input does."""
@@ -104,11 +104,11 @@ class InputWriter:
         self._changed.set()
 
     async def wait_closed(self) -> None:
-        """What the program inside tidies up at its end is not to be in a snapshot."""
+        """Waits until the program inside has removed its temporary files, which must not be in a snapshot."""
         with suppress(TimeoutError, *STREAM_ERRORS):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.wait([self._pump])
-                if self._problem is None:
+                if self._error is None:
                     await self._ended()
         self._pump.cancel()
 
@@ -128,7 +128,7 @@ class InputWriter:
                     await self._stdin.drain.aio()
                     return
         except STREAM_ERRORS as error:
-            self._problem = f"{type(error).__name__}: {error}"
+            self._error = f"{type(error).__name__}: {error}"
             self._unsent.clear()
         finally:
             self._sent.set()
@@ -138,7 +138,7 @@ EXEC = Failpoint("modal.exec")
 
 
 class ModalRunningSandbox:
-    """`put_away` receives the sandbox, and whether the connection was lost before the stop."""
+    """`on_stop` receives the sandbox, and whether the connection was lost before the stop."""
 
     def __init__(
         self,
@@ -146,22 +146,22 @@ class ModalRunningSandbox:
         connection: Connection,
         *,
         thread_id: str,
-        born_at: float,
-        put_away: Callable[["ModalRunningSandbox", bool], Awaitable[None]],
+        created_at: float,
+        on_stop: Callable[["ModalRunningSandbox", bool], Awaitable[None]],
     ) -> None:
         self.sandbox = sandbox
         self.thread_id = thread_id
-        self.born_at = born_at
+        self.created_at = created_at
         self.is_ready = False
         self._connection = connection
-        self._put_away = put_away
+        self._save_and_terminate = on_stop
         self._is_stopped = False
 
     @property
     def connection(self) -> Connection:
         return self._connection
 
-    async def ready(self) -> None:
+    async def on_hello(self) -> None:
         self.is_ready = True
 
     async def stop(self) -> None:
@@ -171,17 +171,17 @@ class ModalRunningSandbox:
         was_lost = self._connection.is_lost
         await self._connection.close()
         try:
-            await self._put_away(self, was_lost)
+            await self._save_and_terminate(self, was_lost)
         finally:
             await self.sandbox.detach.aio()  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
 
 
 async def connect_program(sandbox: modal.Sandbox, plan: ModalConfig, *, label: str) -> Connection:
-    """Starts the program inside. Raises the SDK's errors."""
+    """Starts the program inside and returns the connection to it. Raises the SDK's errors."""
     packed = await asyncio.to_thread(packed_program)
     command = packed.command(
         {
-            "limits": plan.limits_inside(),
+            "limits": plan.rlimits(),
             "command_seconds_max": plan.limits.command_seconds,
             "silence_seconds_max": plan.silence_seconds,
             "browser_places": BROWSER_PLACES,

@@ -1,4 +1,4 @@
-"""A smoke run against Modal itself, for owners of an account: what a simulated Modal cannot show."""
+"""A smoke test against Modal itself, for owners of an account: tests what the simulated Modal cannot show."""
 
 import asyncio
 import secrets
@@ -23,31 +23,31 @@ SERVER = (
     'python3 -c \'import http.server as h; s = h.HTTPServer(("", 0), h.SimpleHTTPRequestHandler);'
     ' open("port", "w").write(str(s.server_port)); s.serve_forever()\''
 )
-"""Shows the workspace, on a port that it writes down there."""
+"""Serves the workspace on a port that it writes to the file `port`."""
 
 
 async def run_smoke_test() -> None:
-    """Raises AssertionError, AgentError or ToolError at the first thing that is not as it should be."""
+    """Raises AssertionError, AgentError or ToolError at the first failure."""
     plan = ModalConfig(app="threadhand-live", start_seconds=BUILD_SECONDS, snapshot_days=1)
     provider = ModalSandboxProvider(plan, MemorySandboxRecords())
     thread_id = f"live-{secrets.token_hex(6)}"
     try:
         probed = await provider.probe()
         _expect(probed.ok, f"the account answers ({probed.reason} {probed.remedy})")
-        sandbox = await _timed("first sandbox, with its image", provider.open(thread_id, fence=1))
-        said = await _timed("first command", _said(sandbox, "uname -a; python3 -V; node -v"))
-        _say(said)
+        sandbox = await _time("first sandbox, with its image", provider.open(thread_id, fence=1))
+        said = await _time("first command", _run_command(sandbox, "uname -a; python3 -V; node -v"))
+        _print_line(said)
         for command, wanted in CHECKS:
-            said = await _said(sandbox, command)
+            said = await _run_command(sandbox, command)
             _expect(wanted in said, f"{command!r} says {wanted!r} (it says {said[-200:]!r})")
         await sandbox.files.write("kept", _pieces(WORD))
-        await _timed("saved and stopped", sandbox.close())
-        again = await _timed("restored", provider.open(thread_id, fence=2))
+        await _time("saved and stopped", sandbox.close())
+        again = await _time("restored", provider.open(thread_id, fence=2))
         read = b"".join([piece async for piece in again.files.read("kept")])
         _expect(read == WORD, "the file came back")
-        walls = [await _milliseconds(lambda: _said(again, "true")) for _ in range(20)]
-        _say(f"a command takes {sorted(walls)[10]:.0f} ms")
-        await _reached(replace(plan, egress=("*",)), f"{thread_id}-web")
+        walls = [await _milliseconds(lambda: _run_command(again, "true")) for _ in range(20)]
+        _print_line(f"a command takes {sorted(walls)[10]:.0f} ms")
+        await _check_port_address(replace(plan, egress=("*",)), f"{thread_id}-web")
     finally:
         await provider.destroy(thread_id)
         await provider.close()
@@ -66,33 +66,33 @@ CHECKS = (
 )
 
 
-async def _reached(plan: ModalConfig, thread_id: str) -> None:
-    """A web server inside, as a person's browser comes to it."""
+async def _check_port_address(plan: ModalConfig, thread_id: str) -> None:
+    """Opens the address of a web server inside, as a user's browser does."""
     provider = ModalSandboxProvider(plan, MemorySandboxRecords())
     try:
         sandbox = await provider.open(thread_id, fence=1)
         await sandbox.shell.execute(SERVER, session="web", folder=None, timeout_seconds=0)
-        port = int(await _said(sandbox, "until [ -s port ]; do sleep 0.1; done; cat port"))
+        port = int(await _run_command(sandbox, "until [ -s port ]; do sleep 0.1; done; cat port"))
         address = await sandbox.link(port)
         _expect(address is not None, "Modal gives a port an address")
         async with ClientSession() as browser, browser.get(str(address)) as answer:
             _expect("port" in await answer.text(), f"it leads inside (status {answer.status})")
         async with ClientSession() as stranger, stranger.get(str(address).split("?")[0]) as answer:
-            _expect(answer.status in {401, 403}, "nobody comes in without its token")
+            _expect(answer.status in {401, 403}, "the address needs its token")
     finally:
         await provider.destroy(thread_id)
         await provider.close()
 
 
-async def _said(sandbox: Sandbox, command: str) -> str:
+async def _run_command(sandbox: Sandbox, command: str) -> str:
     done = await sandbox.shell.execute(command, session="live", folder=None, timeout_seconds=60)
     return done.output.strip()
 
 
-async def _timed(what: str, work: Awaitable[ResultT]) -> ResultT:
+async def _time(what: str, work: Awaitable[ResultT]) -> ResultT:
     started = time.monotonic()
     result = await work
-    _say(f"{what}: {time.monotonic() - started:.1f} s")
+    _print_line(f"{what}: {time.monotonic() - started:.1f} s")
     return result
 
 
@@ -109,10 +109,10 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 def _expect(holds: bool, what: str) -> None:
     if not holds:
         raise AssertionError(what)
-    _say(f"ok: {what}")
+    _print_line(f"ok: {what}")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The saved files of Modal sandboxes, and what is remembered of them: written before anything old is given up."""
+"""Snapshots of Modal sandboxes and their records. A new snapshot is recorded before the old one is deleted."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from sandbox.modal.config import ModalConfig
 
 PROVIDER = "modal"
 AHEAD_SECONDS = 3600
-"""By which the clock of another process may be ahead of ours."""
+"""How far the clock of another process may be ahead."""
 SNAPSHOT = Failpoint("modal.snapshot")
 DELETE_IMAGE = Failpoint("modal.delete_image")
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class _DeleteImage(Protocol):
-    """The SDK's types leave out that it can be awaited."""
+    """The SDK's types omit the asynchronous variant."""
 
     async def aio(self, image_id: str, *, client: modal.Client) -> None: ...
 
@@ -35,7 +35,7 @@ _delete_image = cast(_DeleteImage, modal.experimental.image_delete)
 
 
 class ModalSnapshots:
-    """`now` tells the time in seconds since 1970."""
+    """`now` returns Unix time in seconds."""
 
     def __init__(
         self,
@@ -50,76 +50,80 @@ class ModalSnapshots:
         self._now = now
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def record(self, thread_id: str) -> SandboxRecord | None:
+    async def find_record(self, thread_id: str) -> SandboxRecord | None:
         return await self._records.find(PROVIDER, thread_id)
 
-    async def unused(self, state: SandboxState, *, for_seconds: float) -> tuple[SandboxRecord, ...]:
-        since = self._moment(self._now() - for_seconds)
+    async def unused_records(
+        self, state: SandboxState, *, for_seconds: float
+    ) -> tuple[SandboxRecord, ...]:
+        since = self._to_datetime(self._now() - for_seconds)
         return await self._records.of_provider(PROVIDER, states=[state], unused_since=since)
 
-    async def started(self, thread_id: str, sandbox_id: str, *, snapshot_ref: str | None) -> bool:
-        """Remembers the sandbox as the thread's. False where the thread is gone."""
+    async def record_started(
+        self, thread_id: str, sandbox_id: str, *, snapshot_ref: str | None
+    ) -> bool:
+        """Records the sandbox as the thread's. Returns False if the thread was deleted."""
         for _ in range(3):  # another process may write at the same moment
-            before = await self.record(thread_id)
+            before = await self.find_record(thread_id)
             fresh = SandboxRecord(
                 thread_id=thread_id,
                 provider=PROVIDER,
                 provider_ref=sandbox_id,
                 state="started",
                 snapshot_ref=snapshot_ref,
-                last_used_at=self._moment(self._now()),
+                last_used_at=self._to_datetime(self._now()),
             )
             if await self._records.replace(fresh, expected=before):
                 return True
         return False
 
-    async def used(self, thread_id: str, at: float) -> None:
-        """Lets other processes know of the use."""
-        before = await self.record(thread_id)
-        if before is not None and before.last_used_at < (moment := self._moment(at)):
+    async def record_use(self, thread_id: str, at: float) -> None:
+        """Records the use for other processes."""
+        before = await self.find_record(thread_id)
+        if before is not None and before.last_used_at < (moment := self._to_datetime(at)):
             await self._records.replace(replace(before, last_used_at=moment), expected=before)
 
-    async def in_use(self) -> frozenset[str]:
-        """The ids of the sandboxes that are some thread's."""
-        started = await self.unused("started", for_seconds=-AHEAD_SECONDS)
+    async def sandbox_ids_in_use(self) -> frozenset[str]:
+        """Returns the ids of the sandboxes that belong to a thread."""
+        started = await self.unused_records("started", for_seconds=-AHEAD_SECONDS)
         return frozenset(record.provider_ref for record in started)
 
     async def archive(self, record: SandboxRecord) -> None:
         await self._records.replace(replace(record, state="archived"), expected=record)
 
     async def save(self, thread_id: str, sandbox: modal.Sandbox, state: SandboxState) -> bool:
-        """Snapshots, remembers, and only then deletes the snapshot before. False where the sandbox is the thread's
-        no more. Raises the SDK's errors; then all is as it was."""
+        """Takes a snapshot, records it, and only then deletes the previous one. Returns False if the sandbox is no
+        longer the thread's. If it raises one of the SDK's errors, nothing has changed."""
         async with self._locks[thread_id]:
             with SNAPSHOT:
                 image = await sandbox.snapshot_filesystem.aio(
                     timeout=int(self._plan.snapshot_seconds), ttl=self._plan.snapshot_ttl_seconds
                 )
-            before = await self.record(thread_id)
+            before = await self.find_record(thread_id)
             is_ours = before is not None and before.provider_ref == sandbox.object_id
             is_late = before is not None and state == "started" != before.state
             if before is None or not is_ours or is_late:
-                await self.delete(image.object_id)
+                await self.delete_snapshot(image.object_id)
                 return False
             after = replace(before, state=state, snapshot_ref=image.object_id)
             if not await self._records.replace(after, expected=before):
-                await self.delete(image.object_id)
+                await self.delete_snapshot(image.object_id)
                 return False
             if before.snapshot_ref:
-                await self.delete(before.snapshot_ref)
+                await self.delete_snapshot(before.snapshot_ref)
             return True
 
-    async def forget(self, thread_id: str) -> None:
-        """Deletes the snapshot and what is remembered. Raises the SDK's errors."""
-        record = await self.record(thread_id)
+    async def delete_thread(self, thread_id: str) -> None:
+        """Deletes the thread's snapshot and record. Raises the SDK's errors."""
+        record = await self.find_record(thread_id)
         if record is None:
             return
         if record.snapshot_ref:
             await self._delete(record.snapshot_ref)
         await self._records.remove(PROVIDER, thread_id)
 
-    async def delete(self, image_id: str) -> None:
-        """One that cannot be deleted expires by itself."""
+    async def delete_snapshot(self, image_id: str) -> None:
+        """Logs a snapshot that cannot be deleted; it expires by itself."""
         try:
             await self._delete(image_id)
         except SDK_ERRORS as error:
@@ -138,5 +142,5 @@ class ModalSnapshots:
         except GONE:
             log.debug("the snapshot %s was gone already", image_id)
 
-    def _moment(self, seconds: float) -> datetime:
+    def _to_datetime(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)

@@ -177,7 +177,7 @@ async def test_an_abandoned_write_leaves_nothing(sandbox: Sandbox) -> None:
 
 @pytest.mark.slow
 async def test_a_file_over_its_limit_is_told_and_not_kept(sandbox: Sandbox) -> None:
-    with pytest.raises(ToolError, match="larger than a file may be"):
+    with pytest.raises(ToolError, match="exceeds the size limit for files"):
         await sandbox.files.write("huge", zeros(320))
     assert (await run(sandbox, "ls -A")).output == ""
 

@@ -1,1 +1,1 @@
-"""The browser of a sandbox: a server that runs in the toolbox's Python, beside the program inside."""
+"""The browser of a sandbox: its server runs in the toolbox's Python, next to the program inside."""

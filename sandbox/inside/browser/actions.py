@@ -1,4 +1,4 @@
-"""What the agent can do in the browser: one function an action, each answering a sentence about what was done."""
+"""The browser actions of the agent. Each function returns a sentence about what was done."""
 
 from __future__ import annotations
 
@@ -33,49 +33,51 @@ KEPT = """(element, text) => element.value === text
 KIND = "element => [element.tagName, element.type || '', element.disabled === true].join(' ')"
 
 
-async def navigate_to(act: ActionContext) -> str:
-    root = act.chromium.setting.root
-    url = resolve_address(act.text("url"), root)
-    if act.tab.is_silent:  # a page that hangs would not let go of its tab
-        stuck, act.tab = act.tab, await act.chromium.new_tab()
-        with contextlib.suppress(TimeoutError):  # then it stays behind
+async def navigate_to(context: ActionContext) -> str:
+    root = context.chromium.settings.root
+    url = resolve_address(context.text("url"), root)
+    if context.tab.is_silent:  # a page that hangs would block its tab
+        stuck, context.tab = context.tab, await context.chromium.new_tab()
+        with contextlib.suppress(TimeoutError):  # then the tab stays open
             await stuck.close()
     try:
-        answer = await act.tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_MS)
+        answer = await context.tab.page.goto(
+            url, wait_until="domcontentloaded", timeout=NAVIGATION_MS
+        )
     except PlaywrightTimeout:
         raise ActionRefused(
             f"{url} did not answer within {NAVIGATION_MS // 1000} s. Try again, or another page."
         ) from None
     except Error as error:
         if "Download is starting" in error.message:
-            await act.chromium.downloaded()
+            await context.chromium.wait_for_downloads()
             return f"{url} is a file, not a page; it is being downloaded."
         raise ActionRefused(describe_navigation_error(url, error)) from error
-    if is_outside_workspace(act.tab.page.url, root):
-        await act.tab.page.goto("about:blank")
-        raise ActionRefused("Of the machine's files only those under /workspace can be opened.")
+    if is_outside_workspace(context.tab.page.url, root):
+        await context.tab.page.goto("about:blank")
+        raise ActionRefused("Only files under /workspace can be opened.")
     status = f" (HTTP {answer.status})" if answer and answer.status >= 400 else ""
-    return f"Opened {act.tab.page.url}{status}."
+    return f"Opened {context.tab.page.url}{status}."
 
 
-async def go_back(act: ActionContext) -> str:
-    before = act.tab.page.url
-    await act.tab.page.go_back(wait_until="domcontentloaded", timeout=NAVIGATION_MS)
-    if act.tab.page.url == before:
+async def go_back(context: ActionContext) -> str:
+    before = context.tab.page.url
+    await context.tab.page.go_back(wait_until="domcontentloaded", timeout=NAVIGATION_MS)
+    if context.tab.page.url == before:
         raise ActionRefused("There is no earlier page in this tab.")
-    return f"Went back to {act.tab.page.url}."
+    return f"Went back to {context.tab.page.url}."
 
 
-async def wait(act: ActionContext) -> str:
-    seconds = act.number("seconds")
+async def wait(context: ActionContext) -> str:
+    seconds = context.number("seconds")
     await asyncio.sleep(seconds)
     return f"Waited for {seconds} s."
 
 
-async def click_element(act: ActionContext) -> str:
-    element = await act.element()
+async def click_element(context: ActionContext) -> str:
+    element = await context.element()
     tag, kind, disabled = str(await element.evaluate(KIND)).split(" ")
-    number = act.number("index")
+    number = context.number("index")
     if tag == "SELECT":
         raise ActionRefused(
             f"[{number}] is a dropdown: use browser_get_dropdown_options and browser_select_dropdown_option."
@@ -86,53 +88,53 @@ async def click_element(act: ActionContext) -> str:
         raise ActionRefused(
             f"[{number}] is disabled; something else on the page has to be done first."
         )
-    act.tab.chooser = None
+    context.tab.file_chooser = None
     how = ""
     try:
         await element.click(timeout=CLICK_MS)
     except PlaywrightTimeout:
-        # something moves or lies over it; the element itself takes a click all the same
+        # something moves or covers it; a click by script still works
         await asyncio.wait_for(element.evaluate("element => element.click()"), CALL_SECONDS)
-        how = " (by a call: the pointer could not reach it)"
-    if act.tab.chooser is not None:
+        how = " (by script: the pointer could not reach it)"
+    if context.tab.file_chooser is not None:
         how += " The page asks for a file: use browser_upload_file with this index."
     return f"Clicked [{number}]{how}."
 
 
-async def click_coordinates(act: ActionContext) -> str:
-    x, y = act.number("x"), act.number("y")
+async def click_coordinates(context: ActionContext) -> str:
+    x, y = context.number("x"), context.number("y")
     if not (0 <= x < WIDTH and 0 <= y < HEIGHT):
         raise ActionRefused(
-            f"({x}, {y}) is outside of the picture of {WIDTH} x {HEIGHT} pixels; scroll first."
+            f"({x}, {y}) is outside the picture of {WIDTH} x {HEIGHT} pixels; scroll first."
         )
-    await act.tab.page.mouse.click(x, y)
+    await context.tab.page.mouse.click(x, y)
     return f"Clicked at ({x}, {y})."
 
 
-async def input_text(act: ActionContext) -> str:
-    element = await act.element()
-    text, number = act.text("text"), act.number("index")
+async def input_text(context: ActionContext) -> str:
+    element = await context.element()
+    text, number = context.text("text"), context.number("index")
     try:
         await element.fill(text, timeout=CLICK_MS)
     except PlaywrightTimeout:
         raise ActionRefused(
-            f"[{number}] takes no text now: it is hidden, disabled or read-only."
+            f"[{number}] accepts no text now: it is hidden, disabled or read-only."
         ) from None
     except Error as error:
         if "Cannot type text" in error.message:
-            raise ActionRefused(f"[{number}] takes a number.") from error
+            raise ActionRefused(f"[{number}] accepts only numbers.") from error
         await element.click(timeout=CLICK_MS)
-        await act.tab.page.keyboard.type(text)
+        await context.tab.page.keyboard.type(text)
     if not await element.evaluate(KEPT, text):
         raise ActionRefused(
-            f"[{number}] wants another form: dates as 2026-01-31, times as 13:05, colours as #aabbcc."
+            f"[{number}] expects another format: dates as 2026-01-31, times as 13:05, colours as #aabbcc."
         )
     return f"Typed into [{number}]."
 
 
-async def send_keys(act: ActionContext) -> str:
-    keys = act.text("keys")
-    keyboard = act.tab.page.keyboard
+async def send_keys(context: ActionContext) -> str:
+    keys = context.text("keys")
+    keyboard = context.tab.page.keyboard
     try:
         for key in keys.split(" ") if keys.strip() else [keys]:
             if key:
@@ -141,92 +143,98 @@ async def send_keys(act: ActionContext) -> str:
         if "Unknown key" not in error.message:
             raise
         raise ActionRefused(
-            f"{keys!r} holds a key that is not known. Examples: Enter, Escape, Tab, ArrowDown, Control+a; several with"
+            f"{keys!r} contains an unknown key. Examples: Enter, Escape, Tab, ArrowDown, Control+a; several with"
             " spaces between. For text use browser_input_text."
         ) from error
     return f"Pressed {keys}."
 
 
-async def switch_tab(act: ActionContext) -> str:
-    tab = act.chromium.numbered(act.number("page_id"))
+async def switch_tab(context: ActionContext) -> str:
+    tab = context.chromium.tab_by_id(context.number("page_id"))
     await tab.page.bring_to_front()
-    act.chromium.show(tab)
+    context.chromium.show(tab)
     return f"Tab {tab.number} is in front."
 
 
-async def close_tab(act: ActionContext) -> str:
-    tab = act.chromium.numbered(act.number("page_id"))
+async def close_tab(context: ActionContext) -> str:
+    tab = context.chromium.tab_by_id(context.number("page_id"))
     await tab.close()
     return f"Closed tab {tab.number}."
 
 
-async def scroll_down(act: ActionContext) -> str:
-    return await page.scroll(act.tab, _amount(act))
+async def scroll_down(context: ActionContext) -> str:
+    return await page.scroll(context.tab, _amount(context))
 
 
-async def scroll_up(act: ActionContext) -> str:
-    return await page.scroll(act.tab, -_amount(act))
+async def scroll_up(context: ActionContext) -> str:
+    return await page.scroll(context.tab, -_amount(context))
 
 
-async def scroll_to_text(act: ActionContext) -> str:
-    return await page.scroll_to_text(act.tab, act.text("text"))
+async def scroll_to_text(context: ActionContext) -> str:
+    return await page.scroll_to_text(context.tab, context.text("text"))
 
 
-async def get_dropdown_options(act: ActionContext) -> str:
-    return await page.list_options(await act.element(), act.number("index"))
+async def get_dropdown_options(context: ActionContext) -> str:
+    return await page.list_options(await context.element(), context.number("index"))
 
 
-async def select_dropdown_option(act: ActionContext) -> str:
-    return await page.select_option(await act.element(), act.number("index"), act.text("text"))
+async def select_dropdown_option(context: ActionContext) -> str:
+    return await page.select_option(
+        await context.element(), context.number("index"), context.text("text")
+    )
 
 
-async def drag_drop(act: ActionContext) -> str:
-    source = await drag_point(act, "source")
-    target = await drag_point(act, "target")
-    await drag(act.tab.page, source, target)
+async def drag_drop(context: ActionContext) -> str:
+    source = await drag_point(context, "source")
+    target = await drag_point(context, "target")
+    await drag(context.tab.page, source, target)
     return f"Dragged {source.name} onto {target.name}."
 
 
-async def read_page(act: ActionContext) -> str:
-    return await page.read_text(act.tab)
+async def read_page(context: ActionContext) -> str:
+    return await page.read_text(context.tab)
 
 
-async def screenshot(act: ActionContext) -> str:
+async def screenshot(context: ActionContext) -> str:
     try:
-        path = screenshot_path(act)
-        is_whole = act.arguments.get("full_page") is True
-        return await transfers.screenshot(act.tab, path, act.text("file_path"), is_whole=is_whole)
+        path = screenshot_path(context)
+        is_whole = context.arguments.get("full_page") is True
+        return await transfers.screenshot(
+            context.tab, path, context.text("file_path"), is_whole=is_whole
+        )
     except OSError as error:
         raise ActionRefused(f"The picture cannot be saved there: {error.strerror}.") from error
 
 
-async def upload_file(act: ActionContext) -> str:
+async def upload_file(context: ActionContext) -> str:
     return await transfers.upload(
-        act.tab, await act.element(), act.number("index"), upload_path(act)
+        context.tab, await context.element(), context.number("index"), upload_path(context)
     )
 
 
-async def download(act: ActionContext) -> str:
-    if act.arguments.get("index") is not None:
-        return await transfers.download_by_click(act.chromium, act.tab, await act.element())
-    url = resolve_address(act.text("url"), act.chromium.setting.root)
+async def download(context: ActionContext) -> str:
+    if context.arguments.get("index") is not None:
+        return await transfers.download_by_click(
+            context.chromium, context.tab, await context.element()
+        )
+    url = resolve_address(context.text("url"), context.chromium.settings.root)
     if urlsplit(url).scheme == "file":
         raise ActionRefused("This file is in the workspace already.")
-    return await transfers.download_address(act.chromium, act.tab, url)
+    return await transfers.download_address(context.chromium, context.tab, url)
 
 
-async def answer_dialog(act: ActionContext) -> str:
-    accepts = act.arguments.get("accept") is True
-    act.chromium.accepts_dialogs = accepts, act.text("text")
+async def answer_dialog(context: ActionContext) -> str:
+    accepts = context.arguments.get("accept") is True
+    context.chromium.accepts_dialogs = accepts, context.text("text")
     return (
         f"The dialogs of the next action will be {'accepted' if accepts else 'dismissed'}. Now repeat the action that"
         " opens them."
     )
 
 
-async def look(act: ActionContext) -> str:
-    """Nothing but the state."""
-    return f"The page is {single_line(act.tab.page.url, 300)}."
+async def look(context: ActionContext) -> str:
+    """Does nothing; the answer contains the state of the page."""
+    return f"The page is {single_line(context.tab.page.url, 300)}."
 
 
 Action = Callable[[ActionContext], Awaitable[str]]
@@ -240,6 +248,6 @@ ACTIONS: dict[str, Action] = {
 }  # fmt: skip
 
 
-def _amount(act: ActionContext) -> int:
-    value = act.arguments.get("amount")
-    return HEIGHT - 80 if value is None else act.number("amount")
+def _amount(context: ActionContext) -> int:
+    value = context.arguments.get("amount")
+    return HEIGHT - 80 if value is None else context.number("amount")

@@ -1,4 +1,4 @@
-"""An action under way: its arguments, checked, and what they name."""
+"""The checked arguments of an action, and the elements, files and addresses that they name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICTURE_ENDINGS = (".png", ".jpg", ".jpeg")
 
 @dataclass
 class ActionContext:
-    """An action under way: on what, with which arguments."""
+    """A running action: its browser, tab and arguments."""
 
     chromium: Chromium
     tab: Tab
@@ -40,11 +40,11 @@ class ActionContext:
         return value
 
     async def element(self, name: str = "index") -> ElementHandle:
-        return await self.tab.register.element(self.number(name))
+        return await self.tab.element_index.element(self.number(name))
 
 
 def playwright_key(key: str) -> str:
-    """`ctrl+a` as Playwright spells it."""
+    """Translates a key such as `ctrl+a` to Playwright's spelling."""
     names = {
         "ctrl": "Control", "cmd": "Meta", "command": "Meta", "option": "Alt", "esc": "Escape", "return": "Enter",
         "del": "Delete", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
@@ -55,23 +55,23 @@ def playwright_key(key: str) -> str:
     return "+".join(names.get(part.lower(), part) for part in parts)
 
 
-async def drag_point(act: ActionContext, side: str) -> DragPoint:
-    named = act.arguments.get(f"element_{side}")
-    x, y = act.arguments.get(f"coord_{side}_x"), act.arguments.get(f"coord_{side}_y")
+async def drag_point(context: ActionContext, side: str) -> DragPoint:
+    named = context.arguments.get(f"element_{side}")
+    x, y = context.arguments.get(f"coord_{side}_x"), context.arguments.get(f"coord_{side}_y")
     if isinstance(named, str) and named.strip():
-        element = await _named(act, named.strip().strip("[]"))
+        element = await _find_element(context, named.strip().strip("[]"))
         return DragPoint(name=f"[{named.strip('[] ')}]", element=element)
     if x is None or y is None:
         raise ActionRefused(f"Give element_{side}, or coord_{side}_x and coord_{side}_y.")
-    x, y = act.number(f"coord_{side}_x"), act.number(f"coord_{side}_y")
+    x, y = context.number(f"coord_{side}_x"), context.number(f"coord_{side}_y")
     return DragPoint(name=f"({x}, {y})", x=x, y=y)
 
 
-async def _named(act: ActionContext, named: str) -> ElementHandle:
+async def _find_element(context: ActionContext, named: str) -> ElementHandle:
     if named.isdecimal():
-        return await act.tab.register.element(int(named))
+        return await context.tab.element_index.element(int(named))
     try:
-        found = await act.tab.page.query_selector(named)
+        found = await context.tab.page.query_selector(named)
     except Error:
         found = None
     if found is None:
@@ -81,30 +81,30 @@ async def _named(act: ActionContext, named: str) -> ElementHandle:
     return found
 
 
-def upload_path(act: ActionContext) -> str:
-    """The file under the workspace, whatever links lie on the way."""
-    root = os.path.realpath(act.chromium.setting.root)
-    path = os.path.realpath(f"{root}/{act.text('file_path')}")
+def upload_path(context: ActionContext) -> str:
+    """Returns the path of a file in the workspace, with all links resolved."""
+    root = os.path.realpath(context.chromium.settings.root)
+    path = os.path.realpath(f"{root}/{context.text('file_path')}")
     if not path.startswith(root + "/"):
         raise ActionRefused("The path leads out of /workspace.")
     if not os.path.isfile(path):
         raise ActionRefused(
-            f"There is no file {act.text('file_path')}. list_files shows what there is."
+            f"There is no file {context.text('file_path')}. list_files shows what there is."
         )
     return path
 
 
-def screenshot_path(act: ActionContext) -> str:
-    """Where a picture goes, under the workspace whatever links lie on the way; its folder is made."""
-    root = os.path.realpath(act.chromium.setting.root)
-    folder, _, name = f"{root}/{act.text('file_path')}".rpartition("/")
+def screenshot_path(context: ActionContext) -> str:
+    """Returns the path for a picture in the workspace, with all links resolved, and creates its folder."""
+    root = os.path.realpath(context.chromium.settings.root)
+    folder, _, name = f"{root}/{context.text('file_path')}".rpartition("/")
     folder = os.path.realpath(folder)
     if folder != root and not folder.startswith(root + "/"):
         raise ActionRefused("The path leads out of /workspace.")
     if not name.lower().endswith(PICTURE_ENDINGS):
         raise ActionRefused("Give a name that ends in .png or .jpg.")
     if os.path.isdir(f"{folder}/{name}"):
-        raise ActionRefused(f"{act.text('file_path')} is a folder.")
+        raise ActionRefused(f"{context.text('file_path')} is a folder.")
     os.makedirs(folder, exist_ok=True)
     return f"{folder}/{name}"
 
@@ -114,9 +114,9 @@ def describe_navigation_error(url: str, error: Error) -> str:
     reasons = {
         "net::ERR_NAME_NOT_RESOLVED": "its name is not known",
         "net::ERR_CONNECTION_REFUSED": "nothing answers there",
-        "net::ERR_INTERNET_DISCONNECTED": "this sandbox has no way to the internet",
+        "net::ERR_INTERNET_DISCONNECTED": "this sandbox has no internet access",
         "net::ERR_TUNNEL_CONNECTION_FAILED": "the sandbox's network policy does not allow it",
-        "net::ERR_PROXY_CONNECTION_FAILED": "this sandbox has no way to the internet",
+        "net::ERR_PROXY_CONNECTION_FAILED": "this sandbox has no internet access",
         "net::ERR_TOO_MANY_REDIRECTS": "it redirects without end",
         "net::ERR_FILE_NOT_FOUND": "there is no such file",
     }
@@ -132,7 +132,7 @@ SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(?!\d+([/?#]|$))", re.IGNORECASE)
 
 
 def resolve_address(written: str, root: str) -> str:
-    """The address as the browser takes it. Raises Refused for one that it must not open."""
+    """Returns the address as a URL. Raises ActionRefused if it must not be opened."""
     text = written.strip()
     if not text or len(text) > ADDRESS_CHARACTERS_MAX:
         raise ActionRefused(
@@ -155,7 +155,7 @@ def resolve_address(written: str, root: str) -> str:
 
 
 def is_outside_workspace(url: str, root: str) -> bool:
-    """Whether the address shows files of the machine that are not of the workspace."""
+    """Whether the URL is a file outside the workspace."""
     if not url.lower().startswith("file:"):
         return False
     path = os.path.realpath(unquote(urlsplit(url).path))
@@ -169,7 +169,7 @@ def _page(path: str, root: str) -> str:
     whole = os.path.realpath(path)
     url = f"file://{quote(whole)}"
     if is_outside_workspace(url, root):
-        raise ActionRefused("Of the machine's files only those under /workspace can be opened.")
+        raise ActionRefused("Only files under /workspace can be opened.")
     if not os.path.exists(whole):
         raise ActionRefused(f"There is no file {path}. list_files shows what there is.")
     return url

@@ -1,4 +1,4 @@
-"""Chromium as it runs: started at the first need, started again after a crash, its tabs, dialogs and downloads."""
+"""Runs Chromium: starts it on first use, restarts it after a crash, and tracks its tabs, dialogs and downloads."""
 
 from __future__ import annotations
 
@@ -42,41 +42,44 @@ LIVES_OUT = "The browser has crashed and starts anew with the same profile. Open
 
 
 class Chromium:
-    """`happened` collects sentences for the next result. `person` is whoever has taken over, or None."""
+    """`happened` collects sentences for the next result.
 
-    def __init__(self, setting: BrowserSettings) -> None:
-        self.setting = setting
+    `dialog_handler` shows dialogs to a person who has taken over.
+    """
+
+    def __init__(self, settings: BrowserSettings) -> None:
+        self.settings = settings
         self.happened: list[str] = []
         self.accepts_dialogs: tuple[bool, str] | None = None
-        self.asks_person: Any = None
+        self.dialog_handler: Any = None
         self._playwright: Playwright | None = None
         self._context: BrowserContext | None = None
         self._was_lost = False
-        self._tabs: dict[Page, Tab] = {}
+        self._tab_facts: dict[Page, Tab] = {}
         self._current: Tab | None = None
         self._count = 0
         self._opening = 0
         self._cookies = ""
-        self._saving: set[asyncio.Task[None]] = set()
+        self._downloads: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
 
     @property
     def tabs(self) -> list[Tab]:
-        return [tab for tab in self._tabs.values() if tab.is_open]
+        return [tab for tab in self._tab_facts.values() if tab.is_open]
 
     @property
-    def front(self) -> Tab | None:
-        """The tab in front, if there is one already."""
+    def current_tab(self) -> Tab | None:
+        """The current tab, or None."""
         return self._current
 
-    def notice_loss(self) -> bool:
-        """Whether the browser has crashed since this was last asked."""
+    def consume_crash_flag(self) -> bool:
+        """Returns whether the browser has crashed since the last call."""
         was_lost, self._was_lost = self._was_lost, False
         return was_lost
 
     async def tab(self) -> Tab:
-        """The tab in front, of a browser that runs. Raises Refused when it cannot be started."""
+        """Returns the current tab, and starts the browser if needed. Raises ActionRefused if it cannot be started."""
         async with self._starting:
             context = self._context
             if context is None:
@@ -89,8 +92,8 @@ class Chromium:
     def show(self, tab: Tab) -> None:
         self._current = tab
 
-    def numbered(self, number: int) -> Tab:
-        """Raises Refused where there is no such tab."""
+    def tab_by_id(self, number: int) -> Tab:
+        """Raises ActionRefused if there is no such tab."""
         for tab in self.tabs:
             if tab.number == number:
                 return tab
@@ -105,21 +108,21 @@ class Chromium:
         return self._current
 
     async def _open(self, context: BrowserContext) -> Tab:
-        """A tab of ours, of which nobody is told."""
+        """Opens a tab without announcing it."""
         self._opening += 1
         try:
-            return self._known(await context.new_page())
+            return self._track_page(await context.new_page())
         finally:
             self._opening -= 1
 
-    async def keep_cookies(self) -> None:
-        """Chromium itself writes them late, and those of a session never: who was logged in shall stay so."""
+    async def save_cookies(self) -> None:
+        """Saves the cookies, so that logins survive: Chromium writes them late, and session cookies never."""
         if self._context is None:
             return
         with contextlib.suppress(Error, OSError, TimeoutError):
             text = json.dumps(await asyncio.wait_for(self._context.cookies(), 2))
             if text != self._cookies:
-                path = f"{self.setting.profile}/cookies.json"
+                path = f"{self.settings.profile}/cookies.json"
                 await asyncio.to_thread(_replace, path, text)
                 self._cookies = text
 
@@ -132,31 +135,31 @@ class Chromium:
             await self._playwright.stop()
             self._playwright = None
 
-    async def downloaded(self) -> None:
-        """Waits for the downloads that are under way, and for nothing else: a dialog's answer may never end."""
-        while self._saving:
-            await asyncio.wait(set(self._saving))
+    async def wait_for_downloads(self) -> None:
+        """Waits for running downloads."""
+        while self._downloads:
+            await asyncio.wait(set(self._downloads))
 
     async def _start(self) -> BrowserContext:
-        setting = self.setting
+        settings = self.settings
         if self._playwright is None:
             self._playwright = await async_playwright().start()
-        os.makedirs(setting.profile, mode=0o700, exist_ok=True)
+        os.makedirs(settings.profile, mode=0o700, exist_ok=True)
         for name in LOCKS:
             with contextlib.suppress(OSError):
-                os.unlink(f"{setting.profile}/{name}")
+                os.unlink(f"{settings.profile}/{name}")
         try:
             context = await self._playwright.chromium.launch_persistent_context(
-                setting.profile,
-                executable_path=setting.chromium,
+                settings.profile,
+                executable_path=settings.chromium,
                 headless=True,
-                chromium_sandbox=False,  # the sandbox around it is the stricter one, and forbids one within
+                chromium_sandbox=False,  # the surrounding sandbox is stricter, and does not allow a nested one
                 viewport={"width": WIDTH, "height": HEIGHT},
                 accept_downloads=True,
-                downloads_path=setting.scratch,
-                args=[*FLAGS, f"--disk-cache-dir={setting.scratch}/cache"],
-                proxy={"server": setting.proxy, "bypass": "127.0.0.1,localhost"}
-                if setting.proxy
+                downloads_path=settings.scratch,
+                args=[*FLAGS, f"--disk-cache-dir={settings.scratch}/cache"],
+                proxy={"server": settings.proxy, "bypass": "127.0.0.1,localhost"}
+                if settings.proxy
                 else None,
                 timeout=30_000,
             )
@@ -164,69 +167,69 @@ class Chromium:
             reason = str(error).splitlines()[0][:300]
             raise ActionRefused(f"The browser does not start: {reason}") from error
         context.set_default_timeout(8000)
-        await self._recall(context)
+        await self._restore_cookies(context)
         for page in context.pages:
-            self._known(page)
-        context.on("page", self._opened)
-        context.on("close", lambda closed: self._lost(closed))
+            self._track_page(page)
+        context.on("page", self._on_page)
+        context.on("close", lambda closed: self._on_close(closed))
         self._context = context
         return context
 
-    async def _recall(self, context: BrowserContext) -> None:
+    async def _restore_cookies(self, context: BrowserContext) -> None:
         with contextlib.suppress(OSError, ValueError, TypeError, Error):
-            text = await asyncio.to_thread(_read, f"{self.setting.profile}/cookies.json")
+            text = await asyncio.to_thread(_read, f"{self.settings.profile}/cookies.json")
             await context.add_cookies(json.loads(text))
 
-    def _lost(self, context: BrowserContext) -> None:
+    def _on_close(self, context: BrowserContext) -> None:
         if context == self._context:
             self._was_lost = True
             self._context = None
-            self._tabs.clear()
+            self._tab_facts.clear()
             self._current = None
 
-    def _known(self, page: Page) -> Tab:
-        tab = self._tabs.get(page)
+    def _track_page(self, page: Page) -> Tab:
+        tab = self._tab_facts.get(page)
         if tab is None:
-            tab = self._tabs[page] = Tab(page, self._count, self._answer)
+            tab = self._tab_facts[page] = Tab(page, self._count, self._answer_dialog)
             self._count += 1
-            page.on("close", self._closed)
-            page.on("download", lambda download: self._do(self._save(download), self._saving))
+            page.on("close", self._on_page_close)
+            page.on("download", lambda download: self._spawn(self._save(download), self._downloads))
         return tab
 
-    def _closed(self, page: Page) -> None:
-        self._tabs.pop(page, None)
+    def _on_page_close(self, page: Page) -> None:
+        self._tab_facts.pop(page, None)
 
-    def _opened(self, page: Page) -> None:
-        if page in self._tabs:
+    def _on_page(self, page: Page) -> None:
+        if page in self._tab_facts:
             return
         if len(self.tabs) >= TABS_MAX:
             self.happened.append(f"A new tab was closed at once: there are {TABS_MAX} already.")
-            self._do(page.close(), self._work)
+            self._spawn(page.close(), self._work)
             return
-        tab = self._known(page)
+        tab = self._track_page(page)
         if self._opening:
             return
         self._current = tab
         self.happened.append(f"A new tab opened and is shown now (page_id {tab.number}).")
 
-    def _answer(self, tab: Tab, dialog: Dialog) -> None:
-        if self.asks_person is not None and self.asks_person(tab, dialog):
+    def _answer_dialog(self, tab: Tab, dialog: Dialog) -> None:
+        if self.dialog_handler is not None and self.dialog_handler(tab, dialog):
             return
         tab.dialogs += 1
         if tab.dialogs > DIALOGS_MAX:
             if tab.dialogs == DIALOGS_MAX + 1:
-                self.happened.append("The page opened dialogs without end; its tab was closed.")
-                self._do(tab.page.close(), self._work)
+                self.happened.append("The page kept opening dialogs; its tab was closed.")
+                self._spawn(tab.page.close(), self._work)
             return
         accepts, text = self.accepts_dialogs or (dialog.type in ("alert", "beforeunload"), "")
         told = "accepted" if accepts else "dismissed"
         shown = " ".join(dialog.message.split())[:300]
         self.happened.append(f"The page showed a dialog ({dialog.type}): {shown!r}. It was {told}.")
-        self._do(dialog.accept(text) if accepts else dialog.dismiss(), self._work)
+        self._spawn(dialog.accept(text) if accepts else dialog.dismiss(), self._work)
 
     async def _save(self, download: Download) -> None:
-        folder = self.setting.downloads
-        path = await asyncio.to_thread(_place, folder, download.suggested_filename)
+        folder = self.settings.downloads
+        path = await asyncio.to_thread(_download_path, folder, download.suggested_filename)
         failure = await download.failure()
         if failure:
             self.happened.append(f"A download failed: {failure[:200]}.")
@@ -235,35 +238,35 @@ class Chromium:
         size = (await asyncio.to_thread(os.stat, path)).st_size
         self.happened.append(f"Downloaded downloads/{os.path.basename(path)} ({size} bytes).")
 
-    def _do(self, work: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]]) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+    def _spawn(self, work: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]]) -> None:
+        task = asyncio.ensure_future(_ignore_errors(work))
         kept.add(task)
         task.add_done_callback(kept.discard)
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    with contextlib.suppress(Error, OSError):  # the page went away meanwhile
+async def _ignore_errors(work: Coroutine[Any, Any, None]) -> None:
+    with contextlib.suppress(Error, OSError):  # the page was closed meanwhile
         await work
 
 
-def _place(folder: str, wanted: str) -> str:
+def _download_path(folder: str, wanted: str) -> str:
     os.makedirs(folder, exist_ok=True)
     return free_path(folder, wanted)
 
 
 def free_path(folder: str, wanted: str) -> str:
-    """A path in the folder that no file has yet, for a name that a page chose."""
+    """Returns an unused path in the folder for a file name chosen by a page."""
     kept = "".join(sign for sign in wanted if sign.isprintable() and sign not in '/\\:*?"<>|')
     name = kept.strip(" ._")[-120:] or "download"
     stem, dot, ending = name.rpartition(".")
     for number in range(1, 1000):
-        numbered = (
+        tab_by_id = (
             name
             if number == 1
             else f"{stem or ending}-{number}{dot if stem else ''}{ending if stem else ''}"
         )
-        if not os.path.lexists(f"{folder}/{numbered}"):
-            return f"{folder}/{numbered}"
+        if not os.path.lexists(f"{folder}/{tab_by_id}"):
+            return f"{folder}/{tab_by_id}"
     raise OSError("too many files of that name")
 
 

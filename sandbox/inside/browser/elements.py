@@ -1,4 +1,4 @@
-"""The numbers of elements: given once, kept while the element lives, never given to another."""
+"""Numbers the elements of a page: an element keeps its number, and numbers are never reused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ELEMENTS_MAX = 400
 
 @dataclass
 class ElementList:
-    """What there is to use in the tab. `silent_frames`: how many did not answer."""
+    """The elements in a tab. `silent_frames` is how many frames did not respond."""
 
     elements: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     left_out: int = 0
@@ -39,30 +39,32 @@ class ElementList:
 
 
 def frames_of(page: Page) -> list[Frame]:
-    """The page's own frame, and those in it that have a document by now: one that loads when it comes into view, or
-    never, would only be waited for."""
+    """Returns the main frame and all frames with a document. Others may load late or never, so waiting is useless."""
     main = page.main_frame
     return [one for one in page.frames if one == main or (one.url and not one.is_detached())]
 
 
 class ElementIndex:
-    """Of one tab. Each document of a frame has its own numbers behind a handle; the count goes on over all of them."""
+    """The numbered elements of one tab.
+
+    Each frame's document keeps its numbers behind a handle; numbers are unique per tab.
+    """
 
     def __init__(self) -> None:
         self._next = 0
-        self._handles: dict[Frame, JSHandle] = {}
-        self._places: dict[int, JSHandle] = {}
-        self._names: dict[int, str] = {}
+        self._handle_by_frame: dict[Frame, JSHandle] = {}
+        self._handle_by_number: dict[int, JSHandle] = {}
+        self._name_by_number: dict[int, str] = {}
 
     def name(self, number: int) -> str:
-        """What the page calls the element; empty for one that was never listed."""
-        return self._names.get(number, "")
+        """Returns the element's accessible name, or an empty string if it was never listed."""
+        return self._name_by_number.get(number, "")
 
     async def list(self, page: Page, *, everywhere: bool = False) -> ElementList:
-        """Numbers what is in view (or everywhere) in all frames."""
+        """Numbers the elements in view (or all) in all frames."""
         frames = frames_of(page)[:FRAMES_MAX]
         wanted = {"everywhere": everywhere, "most": ELEMENTS_MAX}
-        looks = await asyncio.gather(*(self._look(frame, wanted) for frame in frames))
+        looks = await asyncio.gather(*(self._list_frame(frame, wanted) for frame in frames))
         listing = ElementList(is_silent=looks[0] is None)
         for frame, look in zip(frames, looks, strict=True):
             if look is None:
@@ -72,7 +74,7 @@ class ElementIndex:
                 listing.above, listing.below = look["above"], look["below"]
             listing.left_out += look["left_out"]
             await self._number(frame, look["lines"])
-            self._names.update(
+            self._name_by_number.update(
                 {line["number"]: str(line.get("name", "")) for line in look["lines"]}
             )
             where = "" if frame == page.main_frame else frame.url
@@ -80,10 +82,10 @@ class ElementIndex:
         return listing
 
     async def element(self, number: int) -> ElementHandle:
-        """Raises Refused where no living element has the number."""
-        handle = self._places.get(number)
+        """Raises ActionRefused if no living element has the number."""
+        handle = self._handle_by_number.get(number)
         if handle is None and 0 <= number < self._next:
-            raise _gone(number)
+            raise _element_gone(number)
         if handle is None:
             raise ActionRefused(
                 f"There is no element [{number}] on this page. Use a number of the newest list."
@@ -94,31 +96,34 @@ class ElementIndex:
             found = None
         element = found.as_element() if found else None
         if element is None:
-            raise _gone(number)
+            raise _element_gone(number)
         return element
 
-    async def _look(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    async def _list_frame(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            return await asyncio.wait_for(self._looked(frame, wanted), FRAME_SECONDS)
+            return await asyncio.wait_for(self._list_frame_elements(frame, wanted), FRAME_SECONDS)
         except (Error, TimeoutError, KeyError, TypeError, ValueError):
             return None
 
-    async def _looked(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any]:
-        handle = self._handles.get(frame)
+    async def _list_frame_elements(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any]:
+        handle = self._handle_by_frame.get(frame)
         if handle is not None:
             try:
-                return self._checked(await handle.evaluate(INDEX, wanted), handle)
-            except Error:  # another document is in the frame now
+                return self._validate_frame_elements(await handle.evaluate(INDEX, wanted), handle)
+            except Error:  # the frame has a new document
                 self._forget(handle)
-        handle = self._handles[frame] = await frame.evaluate_handle(NEW)
-        return self._checked(await handle.evaluate(INDEX, wanted), handle)
+        handle = self._handle_by_frame[frame] = await frame.evaluate_handle(NEW)
+        return self._validate_frame_elements(await handle.evaluate(INDEX, wanted), handle)
 
-    def _checked(self, look: Any, handle: JSHandle) -> dict[str, Any]:
-        """A page that has bent the language's own objects may answer anything. Raises ValueError."""
+    def _validate_frame_elements(self, look: Any, handle: JSHandle) -> dict[str, Any]:
+        """Checks the answer of a page, which may have manipulated built-in objects. Raises ValueError."""
         lines = look["lines"]
         for line in lines:
-            if line["number"] is not None and self._places.get(line["number"]) is not handle:
-                raise ValueError("a number that was not given")
+            if (
+                line["number"] is not None
+                and self._handle_by_number.get(line["number"]) is not handle
+            ):
+                raise ValueError("an unknown number")
         counts = {name: int(look[name]) for name in ("left_out", "above", "below")}
         return {**counts, "lines": [dict(line) for line in lines[:ELEMENTS_MAX]]}
 
@@ -126,25 +131,31 @@ class ElementIndex:
         fresh = [line for line in lines if line["number"] is None]
         if not fresh:
             return
-        first, handle = self._next, self._handles[frame]
+        first, handle = self._next, self._handle_by_frame[frame]
         self._next += len(fresh)
         for number, line in enumerate(fresh, start=first):
             line["number"] = number
-            self._places[number] = handle
+            self._handle_by_number[number] = handle
         try:
             await asyncio.wait_for(handle.evaluate(NUMBER, first), FRAME_SECONDS)
         except (Error, TimeoutError):
-            self._forget(handle)  # then they count as gone
+            self._forget(handle)  # then the elements count as gone
 
     def _forget(self, handle: JSHandle) -> None:
-        self._handles = {frame: kept for frame, kept in self._handles.items() if kept != handle}
-        self._places = {number: kept for number, kept in self._places.items() if kept != handle}
-        self._names = {
-            number: name for number, name in self._names.items() if number in self._places
+        self._handle_by_frame = {
+            frame: kept for frame, kept in self._handle_by_frame.items() if kept != handle
+        }
+        self._handle_by_number = {
+            number: kept for number, kept in self._handle_by_number.items() if kept != handle
+        }
+        self._name_by_number = {
+            number: name
+            for number, name in self._name_by_number.items()
+            if number in self._handle_by_number
         }
 
 
-def _gone(number: int) -> ActionRefused:
+def _element_gone(number: int) -> ActionRefused:
     return ActionRefused(
         f"Element [{number}] is gone: the page has changed. Use a number of the newest list."
     )

@@ -1,6 +1,7 @@
-"""Where a machine that nobody prepared may have a browser: a Python with Playwright, and a Chromium.
+"""Finds a Python with Playwright and a Chromium in a sandbox.
 
-Stands alone: a probe sends its text, and starts it with the places as JSON on its first argument.
+Imports nothing of this package, because a probe also sends the text of this file to a sandbox and runs it there, with
+the search paths as JSON in its first argument.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
 
 def find_browser(places: dict[str, Any]) -> dict[str, str] | None:
     """Returns the settings for `BrowserLauncher`, or None. `pythons` and `chromiums` are path patterns, best first."""
-    from glob import iglob  # only here: others start without
+    from glob import iglob  # only here: not every sandbox needs it
 
     def first(patterns: list[str]) -> str | None:
         paths = (path for pattern in patterns for path in sorted(iglob(pattern), reverse=True))
@@ -31,6 +32,6 @@ def find_browser(places: dict[str, Any]) -> dict[str, str] | None:
 
 
 if __name__ == "__main__":
-    import json  # only here: it takes its time
+    import json  # only here: its import is slow
 
     print("browser" if find_browser(json.loads(sys.argv[1])) else "no browser")  # noqa: T201

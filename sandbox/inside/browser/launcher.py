@@ -1,4 +1,4 @@
-"""The browser's server: started at the first need, in the toolbox's Python, and connected to."""
+"""Starts the browser's server in the toolbox's Python on first use, and connects calls to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.host_connection import Call, CallError
 from sandbox.inside.sockets import SocketRelay
 
-TYPE_CHECKING = False  # typing takes its time, and every sandbox waits for it
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
@@ -24,41 +24,41 @@ START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.bro
 
 
 class BrowserLauncher:
-    """`setting` names `python`, `chromium` and, where there is one, `proxy`; None: there is no browser."""
+    """`settings` names `python`, `chromium` and, optionally, `proxy`; None means that there is no browser."""
 
     def __init__(
-        self, loop: EventLoop, root: str, state_folder: str, setting: dict[str, Any] | None
+        self, loop: EventLoop, root: str, state_folder: str, settings: dict[str, Any] | None
     ) -> None:
         self._loop = loop
         self._root = root
         self._folder = f"{state_folder}-browser"
-        self._setting = setting
+        self._settings = settings
         self._process: Any = None
         self._is_ready = False
         self._waiting: list[SocketRelay] = []
         self._deadline: Timer | None = None
 
     def open(self, call: Call) -> None:
-        """Carries the call's data to and from the server. `restart` ends one that does not answer any more."""
-        if self._setting is None:
+        """Relays the call's data to and from the server. With `restart`, first ends a server that does not respond."""
+        if self._settings is None:
             raise CallError(NO_BROWSER, "unknown")
         if call.request.get("restart") is True:
             self.close()
         relay = SocketRelay(self._loop, call)
         if self._process is not None and self._process.poll() is not None:
-            self._forget()
+            self._reset()
         if self._is_ready:
             try:
                 self._connect(relay)
                 return
-            except OSError:  # a killed process closes its socket before it counts as ended
+            except OSError:  # a killed process closes its socket before it is reaped
                 self.close()
         self._waiting.append(relay)
         if self._process is None:
-            self._start(self._setting)
+            self._start(self._settings)
 
     def close(self) -> None:
-        """Ends the server and all that it started."""
+        """Kills the server and everything it started."""
         process = self._process
         if process is None:
             return
@@ -66,33 +66,33 @@ class BrowserLauncher:
         for pid in {process.pid, *group}:
             processes.send_signal(pid, signal.SIGKILL)
         process.wait()
-        self._forget()
+        self._reset()
 
-    def _start(self, setting: dict[str, Any]) -> None:
-        import subprocess  # only here: it costs a tenth of the start
+    def _start(self, settings: dict[str, Any]) -> None:
+        import subprocess  # only here: its import takes a tenth of the start
 
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        told = {
+        server_settings = {
             "socket": f"{self._folder}/socket",
             "root": self._root,
             "scratch": f"{self._folder}/scratch",
-            "chromium": setting["chromium"],
-            "proxy": setting.get("proxy") or _proxy(),
+            "chromium": settings["chromium"],
+            "proxy": settings.get("proxy") or _proxy(),
         }
         package = os.path.abspath(f"{os.path.dirname(__file__)}/../../..")
-        with open(f"{self._folder}/said", "wb") as said:
+        with open(f"{self._folder}/said", "wb") as stderr_file:
             self._process = subprocess.Popen(
-                [str(setting["python"]), "-c", START, json.dumps(told), package],
+                [str(settings["python"]), "-c", START, json.dumps(server_settings), package],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=stderr_file,
                 start_new_session=True,
                 cwd=self._root,
             )
-        self._loop.on_readable(self._process.stdout.fileno(), self._heard)
-        self._deadline = self._loop.later(START_SECONDS, self._late)
+        self._loop.on_readable(self._process.stdout.fileno(), self._on_server_output)
+        self._deadline = self._loop.call_later(START_SECONDS, self._on_start_timeout)
 
-    def _heard(self) -> None:
+    def _on_server_output(self) -> None:
         if b"ready" in os.read(self._process.stdout.fileno(), 4096):
             self._loop.on_readable(self._process.stdout.fileno(), None)
             self._stop_waiting()
@@ -106,20 +106,20 @@ class BrowserLauncher:
         else:
             self._refuse()
 
-    def _late(self) -> None:
+    def _on_start_timeout(self) -> None:
         self._refuse()
 
     def _refuse(self) -> None:
         waiting, self._waiting = self._waiting, []
         self.close()
         for relay in waiting:
-            relay.refuse(CallError(f"The browser does not start: {self._last_words()}"))
+            relay.refuse(CallError(f"The browser does not start: {self._last_error_line()}"))
 
-    def _last_words(self) -> str:
-        with contextlib.suppress(OSError), open(f"{self._folder}/said", "rb") as said:
-            lines = said.read(64 * 1024).decode("utf-8", "replace").strip().splitlines()
-            return lines[-1][:SAID_BYTES_MAX] if lines else "it says nothing."
-        return "it says nothing."
+    def _last_error_line(self) -> str:
+        with contextlib.suppress(OSError), open(f"{self._folder}/said", "rb") as stderr_file:
+            lines = stderr_file.read(64 * 1024).decode("utf-8", "replace").strip().splitlines()
+            return lines[-1][:SAID_BYTES_MAX] if lines else "there is no error message."
+        return "there is no error message."
 
     def _connect(self, relay: SocketRelay) -> None:
         connected = socket.socket(socket.AF_UNIX)
@@ -135,7 +135,7 @@ class BrowserLauncher:
             self._deadline.cancel()
             self._deadline = None
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._stop_waiting()
         process, self._process, self._is_ready = self._process, None, False
         if process is not None:

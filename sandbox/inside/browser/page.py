@@ -1,4 +1,4 @@
-"""Scrolling, reading and dropdowns."""
+"""Operations on a page: scrolling, reading, dropdowns, and dragging with the pointer."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ OPTIONS = """(element) => element.tagName === 'SELECT'
 
 
 async def scroll(tab: Tab, amount: int) -> str:
-    """By so many pixels: the page, or what scrolls in its middle."""
+    """Scrolls the page, or the scrollable element in its middle, by that many pixels."""
     moved = int(await asyncio.wait_for(tab.page.evaluate(SCROLL, amount), FRAME_SECONDS))
-    if not moved:  # a frame lies in the middle, or the page scrolls by a script of its own
+    if not moved:  # a frame is in the middle, or the page scrolls by script
         size = tab.page.viewport_size or {"width": 1280, "height": 800}
         await tab.page.mouse.move(size["width"] / 2, size["height"] / 2)
         await tab.page.mouse.wheel(0, amount)
@@ -63,7 +63,7 @@ async def scroll_to_text(tab: Tab, text: str) -> str:
         except (Error, TimeoutError):
             continue
     raise ActionRefused(
-        f"{single_line(text, 100)!r} is not to be seen on this page. browser_read_page shows all of its text."
+        f"{single_line(text, 100)!r} is not visible on this page. browser_read_page shows all of its text."
     )
 
 
@@ -87,7 +87,7 @@ async def list_options(element: ElementHandle, number: int) -> str:
 async def select_option(element: ElementHandle, number: int, text: str) -> str:
     if await element.evaluate("element => element.tagName") != "SELECT":
         raise ActionRefused(
-            f"[{number}] is no native dropdown: click it, then click the option in its list."
+            f"[{number}] is not a native dropdown: click it, then click the option in its list."
         )
     found: list[dict[str, Any]] = await element.evaluate(OPTIONS)
     wanted = " ".join(text.split())
@@ -104,17 +104,17 @@ async def select_option(element: ElementHandle, number: int, text: str) -> str:
 
 
 async def read_text(tab: Tab) -> str:
-    """What the page says, all of it and all frames, as text."""
+    """Returns the text of the page and all its frames."""
     code = "() => (document.body?.innerText || '').slice(0, 200000)"
     parts: list[str] = []
     for frame in frames_of(tab.page)[:20]:
         try:
-            said = str(await asyncio.wait_for(frame.evaluate(code), FRAME_SECONDS)).strip()
+            text = str(await asyncio.wait_for(frame.evaluate(code), FRAME_SECONDS)).strip()
         except (Error, TimeoutError):
             continue
-        if said:
+        if text:
             parts.append(
-                said if frame == tab.page.main_frame else f"[frame {frame.url[:200]}]\n{said}"
+                text if frame == tab.page.main_frame else f"[frame {frame.url[:200]}]\n{text}"
             )
     return "\n\n".join(parts)[:TEXT_CHARACTERS_MAX]
 
@@ -124,7 +124,7 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class DragPoint:
-    """An element's middle, or a point of the picture."""
+    """The centre of an element, or a point in the picture."""
 
     name: str
     element: ElementHandle | None = None
@@ -141,7 +141,7 @@ class DragPoint:
 
 
 async def drag(page: Page, source: DragPoint, target: DragPoint) -> None:
-    """Raises Refused when both ends cannot be in view together."""
+    """Raises ActionRefused if both ends are not in view together."""
     for place in (source, target):
         if place.element is not None:
             try:
@@ -157,7 +157,7 @@ async def drag(page: Page, source: DragPoint, target: DragPoint) -> None:
     await mouse.move(x, y)
     await mouse.down()
     try:
-        # a first small step starts the drag; the last two tell the target that something hovers over it
+        # a small first step starts the drag; the last two make the target notice the hover
         await mouse.move(x + 4, y + 4, steps=2)
         await mouse.move(to_x, to_y, steps=STEPS)
         await mouse.move(to_x + 1, to_y + 1)

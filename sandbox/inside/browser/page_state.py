@@ -1,4 +1,4 @@
-"""What the tab in front shows: address, title, tabs, numbered elements, how far it is scrolled, a picture."""
+"""Reads the state of the current tab: address, title, tabs, numbered elements, scroll position, picture."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ ARIA = ("aria-expanded", "aria-checked", "aria-selected", "aria-disabled")
 
 
 async def read_page_state(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any], bytes]:
-    """The facts and a JPEG, which is empty where the page does not let itself be pictured."""
+    """Returns the state and a JPEG, which is empty if no screenshot could be taken."""
     listing, picture, title, html, tabs = await asyncio.gather(
-        tab.register.list(tab.page), _picture(tab), tab.title(), _html(tab), _tabs(chromium, tab)
+        tab.element_index.list(tab.page),
+        _screenshot(tab),
+        tab.title(),
+        _page_html(tab),
+        _tab_facts(chromium, tab),
     )
     tab.is_silent = listing.is_silent
     facts: dict[str, Any] = {
@@ -40,49 +44,49 @@ async def read_page_state(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any],
         "pixels_above": listing.above,
         "pixels_below": listing.below,
         "element_count": len(listing.elements),
-        "elements": _lines(listing),
+        "elements": _element_lines(listing),
         "html": html,
     }
     return facts, picture
 
 
 def single_line(text: str, characters_max: int) -> str:
-    """On one line, without control characters."""
+    """Returns the text on one line, without control characters."""
     kept = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * characters_max])
     return " ".join(kept.split())[:characters_max]
 
 
 def element_line(facts: dict[str, Any]) -> str:
-    """One element as the model reads it. What the page wrote stands in quotes, so that it cannot look like a number."""
+    """Formats an element for the model. The page's text is quoted, so that it cannot imitate an element number."""
     parts = [str(facts.get("tag", "?"))]
     for name in PLAIN:
         value = facts.get(name)
         if value is True:
             parts.append(name)
         elif value:
-            parts.append(f"{name}={_quoted(value, 60)}")
-    parts += [f"{name}={_quoted(facts[name], 20)}" for name in ARIA if facts.get(name)]
+            parts.append(f"{name}={_quote(value, 60)}")
+    parts += [f"{name}={_quote(facts[name], 20)}" for name in ARIA if facts.get(name)]
     if facts.get("href"):
-        parts.append(f"href={_quoted(facts['href'], 120)}")
-    said = f"[{facts['number']}] <{' '.join(parts)}> {_quoted(facts.get('name', ''), 100)}"
+        parts.append(f"href={_quote(facts['href'], 120)}")
+    text = f"[{facts['number']}] <{' '.join(parts)}> {_quote(facts.get('name', ''), 100)}"
     if facts.get("offscreen"):
-        said += " (out of view)"
-    return f"{said} (in the frame {_quoted(facts['frame'], 120)})" if facts.get("frame") else said
+        text += " (out of view)"
+    return f"{text} (in the frame {_quote(facts['frame'], 120)})" if facts.get("frame") else text
 
 
-def _quoted(value: object, characters_max: int) -> str:
+def _quote(value: object, characters_max: int) -> str:
     return json.dumps(single_line(str(value), characters_max), ensure_ascii=False)
 
 
-def _lines(listing: ElementList) -> list[str]:
+def _element_lines(listing: ElementList) -> list[str]:
     lines: list[str] = []
     room = LINES_CHARACTERS_MAX
     for facts in listing.elements:
-        said = element_line(facts)
-        room -= len(said) + 1
+        text = element_line(facts)
+        room -= len(text) + 1
         if room < 0:
             break
-        lines.append(said)
+        lines.append(text)
     left_out = listing.left_out + len(listing.elements) - len(lines)
     if left_out:
         lines.append(f"({left_out} more are in view; scroll to see fewer at a time)")
@@ -93,7 +97,7 @@ def _lines(listing: ElementList) -> list[str]:
     return lines
 
 
-async def _tabs(chromium: Chromium, current: Tab) -> list[dict[str, Any]]:
+async def _tab_facts(chromium: Chromium, current: Tab) -> list[dict[str, Any]]:
     tabs = chromium.tabs
     titles = await asyncio.gather(*(tab.title() for tab in tabs))
     return [
@@ -107,7 +111,7 @@ async def _tabs(chromium: Chromium, current: Tab) -> list[dict[str, Any]]:
     ]
 
 
-async def _picture(tab: Tab) -> bytes:
+async def _screenshot(tab: Tab) -> bytes:
     try:
         session = await asyncio.wait_for(tab.session(), PICTURE_SECONDS)
         wanted = {"format": "jpeg", "quality": JPEG_QUALITY, "optimizeForSpeed": True}
@@ -119,7 +123,7 @@ async def _picture(tab: Tab) -> bytes:
         return b""
 
 
-async def _html(tab: Tab) -> str:
+async def _page_html(tab: Tab) -> str:
     try:
         found = await asyncio.wait_for(tab.page.evaluate(HTML, HTML_CHARACTERS_MAX), 2)
     except (Error, TimeoutError):

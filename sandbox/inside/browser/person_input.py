@@ -1,4 +1,4 @@
-"""A person's pointer, keyboard and clipboard in the tab in front, and the pickers that no picture shows."""
+"""Carries out a person's pointer, keyboard and clipboard input in the current tab, and shows native pickers to them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class PersonInput:
         self._picker: ElementHandle | None = None
         self._swallows_release = False
 
-    async def do(self, message: dict[str, Any]) -> None:
-        """Carries one message out. Raises Error, or ValueError and its like for one that makes no sense."""
+    async def handle(self, message: dict[str, Any]) -> None:
+        """Handles one message. Raises Error, or KeyError, TypeError or ValueError if the message is malformed."""
         work = {
             "down": self._press, "up": self._release, "move": self._move, "wheel": self._wheel, "text": self._type,
             "key": self._key, "copy": self._copy, "pick": self._pick, "go": self._go, "history": self._history,
@@ -69,7 +69,7 @@ class PersonInput:
         x, y = float(message["x"]), float(message["y"])
         await page.mouse.move(x, y)
         button = _button(message)
-        if button == "left" and await self._opens_picker(page, x, y):
+        if button == "left" and await self._opened_picker(page, x, y):
             self._swallows_release = True
             return
         await page.mouse.down(button=button, click_count=_clicks(message))
@@ -107,7 +107,7 @@ class PersonInput:
         key = str(message["key"])[:40]
         held = [name for name in ("Control", "Alt", "Shift", "Meta") if message.get(name) is True]
         if len(key) == 1 and set(held) <= {"Shift"}:
-            held = []  # the sign itself says whether it was shifted
+            held = []  # the character already includes Shift
         try:
             await page.keyboard.press("+".join([*held, "Space" if key == " " else key]))
         except Error as error:
@@ -133,7 +133,7 @@ class PersonInput:
 
     async def _go(self, message: dict[str, Any], page: Page) -> None:
         try:
-            url = resolve_address(str(message["url"]), self._chromium.setting.root)
+            url = resolve_address(str(message["url"]), self._chromium.settings.root)
             await page.goto(url, wait_until="commit", timeout=20_000)
         except ActionRefused as refused:
             self._send({"t": "note", "text": str(refused)})
@@ -146,22 +146,24 @@ class PersonInput:
         await steps[str(message["to"])](wait_until="commit", timeout=10_000)
 
     async def _tab(self, message: dict[str, Any], page: Page) -> None:
-        self._chromium.show(self._chromium.numbered(int(message["id"])))
+        self._chromium.show(self._chromium.tab_by_id(int(message["id"])))
 
     async def _close(self, message: dict[str, Any], page: Page) -> None:
-        await self._chromium.numbered(int(message["id"])).close()
+        await self._chromium.tab_by_id(int(message["id"])).close()
 
     async def _new(self, message: dict[str, Any], page: Page) -> None:
         await self._chromium.new_tab()
 
-    async def _opens_picker(self, page: Page, x: float, y: float) -> bool:
-        """Lists, calendars and palettes are windows of their own, which no picture shows: our page shows them."""
+    async def _opened_picker(self, page: Page, x: float, y: float) -> bool:
+        """Shows lists, calendars and colour pickers on our page: they are native windows, which no screenshot
+        contains.
+        """
         try:
-            return await asyncio.wait_for(self._picker_at(page, x, y), ANSWER_SECONDS)
+            return await asyncio.wait_for(self._find_picker(page, x, y), ANSWER_SECONDS)
         except (Error, TimeoutError, KeyError, TypeError):
             return False
 
-    async def _picker_at(self, page: Page, x: float, y: float) -> bool:
+    async def _find_picker(self, page: Page, x: float, y: float) -> bool:
         frame = page.main_frame
         for _ in range(FRAMES_DEEP):
             element = (await frame.evaluate_handle(HIT, [x, y])).as_element()
@@ -174,10 +176,10 @@ class PersonInput:
                     return False
                 frame, x, y = inside, x - float(facts["left"]), y - float(facts["top"])
                 continue
-            return facts["disabled"] is not True and await self._offer(element, facts)
+            return facts["disabled"] is not True and await self._show_picker(element, facts)
         return False
 
-    async def _offer(self, element: ElementHandle, facts: dict[str, Any]) -> bool:
+    async def _show_picker(self, element: ElementHandle, facts: dict[str, Any]) -> bool:
         if facts["tag"] == "SELECT":
             several = facts["type"] == "select-multiple"
             shown = {"t": "select", "options": await element.evaluate(LIST), "several": several}
@@ -192,7 +194,7 @@ class PersonInput:
         return True
 
     async def _active(self, page: Page) -> dict[str, Any]:
-        """Of the frame that has the focus: what is selected there, and whether it takes text."""
+        """Returns the selection of the focused frame, and whether it accepts text."""
         for frame in frames_of(page)[:20]:
             try:
                 has_focus = await asyncio.wait_for(

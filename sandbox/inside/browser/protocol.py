@@ -1,4 +1,4 @@
-"""What the browser's server is told at its start, and the refusals that it answers with."""
+"""Shared by the browser's server and its clients: settings, refusals, and the messages on a connection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ WIDTH, HEIGHT = 1280, 800
 
 
 class ActionRefused(Exception):
-    """An action cannot be done; the text tells the model why and what to do next."""
+    """An action is refused; the message tells the model why, and what to do next."""
 
 
 @dataclass(frozen=True)
 class BrowserSettings:
-    """`root` is the workspace's folder, `scratch` one for what need not last. `proxy` may be empty."""
+    """`root` is the workspace folder, `scratch` a folder for temporary files. `proxy` may be empty."""
 
     socket: str
     root: str
@@ -43,7 +43,7 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ProtocolError(Exception):
-    """The other side does not keep to the rules."""
+    """The other side violated the protocol."""
 
 
 class Reader(Protocol):
@@ -51,24 +51,24 @@ class Reader(Protocol):
 
 
 def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
-    """Raises Broken when it is larger than the other side takes."""
+    """Raises Broken if it is larger than the other side accepts."""
     text = json.dumps(value, separators=(",", ":")).encode()
     if len(text) > JSON_BYTES_MAX or len(body) > BODY_BYTES_MAX:
-        raise ProtocolError("a packet is too large")
+        raise ProtocolError("a message is too large")
     return HEAD.pack(len(text), len(body)) + text + body
 
 
 async def receive_message(reader: Reader) -> tuple[dict[str, Any], bytes]:
-    """The next packet. Raises Broken, or what the reader raises at the end of its stream."""
+    """Reads the next message. Raises Broken, or what the reader raises at the end of its stream."""
     text_bytes, body_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
     if text_bytes > JSON_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
-        raise ProtocolError("a packet is too large")
+        raise ProtocolError("a message is too large")
     text = await reader.readexactly(text_bytes)
     body = await reader.readexactly(body_bytes) if body_bytes else b""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("a packet holds no JSON") from None
+        raise ProtocolError("a message is not JSON") from None
     if not isinstance(value, dict):
-        raise ProtocolError("a packet holds no object")
+        raise ProtocolError("a message is not an object")
     return cast("dict[str, Any]", value), body

@@ -1,7 +1,7 @@
-"""The server in front of the browser: one packet in, one action, one packet with the state of the page out.
+"""The browser's server on a unix socket: receives an action, carries it out, and answers with the state of the page.
 
-Started by the program inside with the setting as JSON on its first argument; ends, with Chromium, when its standard
-input ends. Answers on a unix socket.
+The program inside starts it with the settings as JSON in its first argument. It ends, with Chromium, when its standard
+input ends.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ TAKEN = (
     "A person has taken over the browser. Do not use it until they hand it back; they say so in the thread. Ask them,"
     " or do something else meanwhile."
 )
-CRASHED = "The browser has crashed; a fresh one with the same profile is up. Open the page again."
-TAB_CLOSED = "The page has closed its tab, or had it closed. Go on in the tab that is shown now."
+CRASHED = (
+    "The browser has crashed; a fresh one with the same profile has started. Open the page again."
+)
+TAB_CLOSED = "The tab was closed. Continue in the tab that is shown now."
 PAGE_CRASHED = "The page has crashed and its tab is closed. Open the page again, or another one."
 
 
 class Server:
-    def __init__(self, setting: BrowserSettings) -> None:
-        self._chromium = Chromium(setting)
+    def __init__(self, settings: BrowserSettings) -> None:
+        self._chromium = Chromium(settings)
         self._lock = asyncio.Lock()
         self._takeover: Takeover | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: any number of actions one after the other, or a take-over."""
+        """Serves one connection: any number of actions, one after the other, or a take-over."""
         try:
             with contextlib.suppress(
                 protocol.ProtocolError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
@@ -57,7 +59,7 @@ class Server:
                     working = asyncio.ensure_future(self._answer(request))
                     while not working.done():
                         await asyncio.wait({working}, timeout=LOOK_SECONDS)
-                        if reader.at_eof():  # nobody waits for the answer any more
+                        if reader.at_eof():  # the client no longer waits for the answer
                             working.cancel()
                     answer, picture = await working
                     writer.write(protocol.encode_message(answer, picture))
@@ -66,34 +68,34 @@ class Server:
             writer.close()
 
     @property
-    def _is_taken(self) -> bool:
+    def _is_taken_over(self) -> bool:
         return self._takeover is not None and not self._takeover.is_ending
 
     async def close(self) -> None:
-        await self._chromium.keep_cookies()
+        await self._chromium.save_cookies()
         await self._chromium.close()
 
     async def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        if self._is_taken:
+        if self._is_taken_over:
             return {"error": TAKEN}, b""
         if request.get("action") == "name":
-            return self._name(request)
+            return self._element_name(request)
         async with self._lock:
-            if self._is_taken:
+            if self._is_taken_over:
                 return {"error": TAKEN}, b""
             try:
                 return await self._act(request)
-            except ActionRefused as refused:  # without even a page to show
+            except ActionRefused as refused:  # there is no page whose state could be returned
                 return {"error": str(refused)}, b""
             except Error as error:
                 return {"error": _first_line(error)}, b""
-            except Exception as error:  # one broken action must not end the browser
-                return {"error": f"The browser failed at this: {error!r}"[:300]}, b""
+            except Exception as error:  # a failing action must not end the browser
+                return {"error": f"The browser failed to do this: {error!r}"[:300]}, b""
 
-    def _name(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """What an element is called, at once and without a look at the page."""
-        tab, number = self._chromium.front, request.get("arguments", {}).get("index")
-        name = tab.register.name(number) if tab and isinstance(number, int) else ""
+    def _element_name(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Returns the name of an element without waiting for the page."""
+        tab, number = self._chromium.current_tab, request.get("arguments", {}).get("index")
+        name = tab.element_index.name(number) if tab and isinstance(number, int) else ""
         return {"said": single_line(name, 100)}, b""
 
     async def _act(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -101,40 +103,42 @@ class Server:
         action = ACTIONS.get(name)
         if action is None or not isinstance(arguments, dict):
             raise ActionRefused("This browser cannot do that.")
-        told = cast("dict[str, Any]", arguments)
+        checked_arguments = cast("dict[str, Any]", arguments)
         chromium = self._chromium
         tab = await chromium.tab()
         chromium.happened.clear()
         tab.dialogs = 0
-        if chromium.notice_loss() and name != "navigate_to":  # what was meant is not there any more
+        if (
+            chromium.consume_crash_flag() and name != "navigate_to"
+        ):  # the page of the action no longer exists
             return await self._with_state({"error": CRASHED})
         answer: dict[str, Any] = {}
         try:
-            work = action(ActionContext(chromium, tab, told))
+            work = action(ActionContext(chromium, tab, checked_arguments))
             answer["said"] = await asyncio.wait_for(work, SECONDS.get(name, ACTION_SECONDS))
         except ActionRefused as refused:
             answer["error"] = str(refused)
         except (Error, TimeoutError) as error:
-            answer["error"] = _explained(error, tab)
+            answer["error"] = _describe_error(error, tab)
         if name != "answer_dialog":
             chromium.accepts_dialogs = None
         return await self._with_state(answer)
 
     async def _with_state(self, answer: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         chromium = self._chromium
-        tab = await self._settled()
-        if chromium.notice_loss():
+        tab = await self._settled_tab()
+        if chromium.consume_crash_flag():
             answer = {"error": CRASHED}
-        if is_outside_workspace(tab.page.url, chromium.setting.root):
+        if is_outside_workspace(tab.page.url, chromium.settings.root):
             await tab.page.goto("about:blank")
-            answer["error"] = "Of the machine's files only those under /workspace can be opened."
+            answer["error"] = "Only files under /workspace can be opened."
         state, picture = await read_page_state(chromium, tab)
-        await chromium.keep_cookies()
+        await chromium.save_cookies()
         answer["happened"] = [sentence[:500] for sentence in chromium.happened[:30]]
         return {**answer, "state": state}, picture
 
-    async def _settled(self) -> Tab:
-        """The tab in front when all is quiet: one that opens meanwhile is waited for too."""
+    async def _settled_tab(self) -> Tab:
+        """Waits until the current tab has settled, including a tab that opens meanwhile."""
         tab = await self._chromium.tab()
         for _ in range(FOLLOWED_MAX):
             await tab.settle()
@@ -144,25 +148,25 @@ class Server:
         return tab
 
     async def _take_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One person at a time: a second take-over (the same person's reloaded page) ends the first."""
+        """Serves one person at a time: a second take-over (usually the person's reloaded page) ends the first."""
         if self._takeover is not None:
             await self._takeover.end()
-        taking = self._takeover = Takeover(self._chromium, reader, writer)
+        takeover = self._takeover = Takeover(self._chromium, reader, writer)
         try:
             async with self._lock:
-                await taking.play()
+                await takeover.run()
         finally:
-            if self._takeover is taking:
+            if self._takeover is takeover:
                 self._takeover = None
-            self._chromium.notice_loss()  # whoever had the browser has seen it
-            await self._chromium.keep_cookies()
+            self._chromium.consume_crash_flag()  # the person has seen the crash
+            await self._chromium.save_cookies()
 
 
-def _explained(error: Exception, tab: Tab) -> str:
+def _describe_error(error: Exception, tab: Tab) -> str:
     if tab.has_crashed:
         return PAGE_CRASHED
     if tab.page.is_closed():
-        return TAB_CLOSED  # with the whole browser, perhaps: that is noticed right after
+        return TAB_CLOSED  # the whole browser may have crashed, which is noticed right after
     if isinstance(error, TimeoutError):
         return "The page does not answer. Wait, open another address or close the tab."
     return _first_line(error)
@@ -175,11 +179,11 @@ def _first_line(error: Exception) -> str:
     return f"The browser could not do this: {text}"
 
 
-async def _run(setting: BrowserSettings) -> None:
-    server = Server(setting)
+async def _run(settings: BrowserSettings) -> None:
+    server = Server(settings)
     with contextlib.suppress(OSError):
-        os.unlink(setting.socket)
-    listening = await asyncio.start_unix_server(server.serve, setting.socket, limit=1 << 20)
+        os.unlink(settings.socket)
+    listening = await asyncio.start_unix_server(server.serve, settings.socket, limit=1 << 20)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, lambda: None if os.read(0, 1024) else ended.set())
@@ -193,10 +197,10 @@ async def _run(setting: BrowserSettings) -> None:
 
 
 def main() -> None:
-    setting = BrowserSettings.of(json.loads(sys.argv[1]))
+    settings = BrowserSettings.of(json.loads(sys.argv[1]))
     os.umask(0o022)
-    os.makedirs(setting.scratch, exist_ok=True)
-    asyncio.run(_run(setting))
+    os.makedirs(settings.scratch, exist_ok=True)
+    asyncio.run(_run(settings))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A person at the browser: pictures of the tab in front go out, what their hands do comes in."""
+"""A person's control of the browser: sends pictures of the current tab, and receives the person's input."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SIDE_MIN, SIDE_MAX = 320, 1600
 
 
 class Takeover:
-    """Lasts as long as its connection. While it does the agent's actions are refused by the server; once it
-    `is_ending`, they wait until the browser is as the agent knows it."""
+    """Lasts as long as its connection. Meanwhile the server refuses the agent's actions. Once it `is_ending`, actions
+    wait until the browser has its usual window size again."""
 
     def __init__(
         self, chromium: Chromium, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -38,36 +38,38 @@ class Takeover:
         self._chromium = chromium
         self._reader = reader
         self._writer = writer
-        self._hands = PersonInput(chromium, self._send)
+        self._person_input = PersonInput(chromium, self._send)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
         self._session: CDPSession | None = None
         self._tab: Tab | None = None
-        self._told: dict[str, Any] = {}
+        self._sent_state: dict[str, Any] = {}
         self._unacknowledged: list[int] = []
         self._dialog: Dialog | None = None
         self._size = (WIDTH, HEIGHT)
-        self._seen: tuple[int, int] | None = None
+        self._shown_size: tuple[int, int] | None = None
         self._blank_since = 0.0
-        self._patience_seconds = BLANK_SECONDS
+        self._blank_seconds_max = BLANK_SECONDS
         self.is_ending = False
         self._is_over = asyncio.Event()
 
-    async def play(self) -> None:
-        """Returns when the person's side has closed the connection; raises what broke it otherwise."""
-        tasks = [asyncio.ensure_future(do()) for do in (self._listen, self._watch, self._work)]
-        self._chromium.asks_person = self._ask
+    async def run(self) -> None:
+        """Returns when the person's side closes the connection, and raises any other error."""
+        tasks = [
+            asyncio.ensure_future(handle()) for handle in (self._listen, self._watch, self._work)
+        ]
+        self._chromium.dialog_handler = self._show_dialog
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
             self.is_ending = True
-            self._chromium.asks_person = None
+            self._chromium.dialog_handler = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(Error, TimeoutError):
-                await asyncio.wait_for(self._leave(), 5)
+                await asyncio.wait_for(self._restore(), 5)
             self._is_over.set()
 
     async def end(self) -> None:
@@ -78,21 +80,21 @@ class Takeover:
     async def _listen(self) -> None:
         with contextlib.suppress(protocol.ProtocolError, OSError, asyncio.IncompleteReadError):
             while True:
-                await self._take((await protocol.receive_message(self._reader))[0])
+                await self._handle_message((await protocol.receive_message(self._reader))[0])
 
-    async def _take(self, message: dict[str, Any]) -> None:
-        """What must not wait behind an action of a page that is stuck in a dialog is done at once."""
+    async def _handle_message(self, message: dict[str, Any]) -> None:
+        """Handles at once what must not wait for an action on a page that is blocked by a dialog; queues the rest."""
         kind = message.get("t")
         if kind == "ack":
             await self._acknowledge()
         elif kind == "dialog":
-            await self._answer(message)
+            await self._answer_dialog(message)
         elif kind == "size":
             self._size = (_side(message.get("w"), WIDTH), _side(message.get("h"), HEIGHT))
-            self._told = {}
+            self._sent_state = {}
             self._blank_since = time.monotonic()
         elif kind == "move" and self._waiting.qsize() > 3:
-            return  # the next one says where the pointer is
+            return  # a later message has the position of the pointer
         else:
             with contextlib.suppress(asyncio.QueueFull):
                 self._waiting.put_nowait(message)
@@ -101,48 +103,48 @@ class Takeover:
         while True:
             message = await self._waiting.get()
             try:
-                await self._hands.do(message)
+                await self._person_input.handle(message)
             except (Error, TimeoutError) as error:
                 if "Unknown key" not in str(error):
-                    self._send({"t": "note", "text": "The page did not take that."})
+                    self._send({"t": "note", "text": "The page did not accept that."})
             except (KeyError, TypeError, ValueError):
-                continue  # not a message of our page
+                continue  # not a message from our page
 
     async def _watch(self) -> None:
-        """Follows the tab in front, and tells what has changed around it."""
+        """Follows the current tab, and sends what has changed."""
         while True:
             with contextlib.suppress(Error, TimeoutError):
                 tab = await self._chromium.tab()
                 if tab is not self._tab:
-                    self._patience_seconds = BLANK_SECONDS
-                    await self._film(tab)
+                    self._blank_seconds_max = BLANK_SECONDS
+                    await self._start_screencast(tab)
                 elif self._is_blank():
-                    await self._film(tab)
+                    await self._start_screencast(tab)
                 await self._resize(tab)
-                await self._tell(tab)
+                await self._send_state(tab)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _film(self, tab: Tab) -> None:
-        await self._stop_filming()
-        self._tab, self._told = tab, {}
-        self._seen, self._blank_since = None, time.monotonic()
+    async def _start_screencast(self, tab: Tab) -> None:
+        await self._stop_screencast()
+        self._tab, self._sent_state = tab, {}
+        self._shown_size, self._blank_since = None, time.monotonic()
         session = self._session = await tab.page.context.new_cdp_session(tab.page)
-        cdp.listen_for_cdp_event(session, "Page.screencastFrame", partial(self._show, tab))
+        cdp.listen_for_cdp_event(session, "Page.screencastFrame", partial(self._send_frame, tab))
         await asyncio.wait_for(tab.page.bring_to_front(), 3)
         wanted = {"format": "jpeg", "quality": QUALITY, "maxWidth": SIDE_MAX, "maxHeight": SIDE_MAX}
         await cdp.send_cdp_command(session, "Page.startScreencast", wanted)
 
     def _is_blank(self) -> bool:
-        """Whether the person waits for a picture that should be there: Chromium sends one when something changes only,
-        so one that was lost, or a start that failed, would leave them before an empty screen."""
-        if self._seen == self._size or self._dialog is not None:
+        """Whether a picture is overdue. Chromium sends pictures only when something changes, so if one is lost or the
+        screencast fails to start, the person would see an empty screen."""
+        if self._shown_size == self._size or self._dialog is not None:
             return False
-        if time.monotonic() - self._blank_since < self._patience_seconds:
+        if time.monotonic() - self._blank_since < self._blank_seconds_max:
             return False
-        self._patience_seconds = min(2 * self._patience_seconds, BLANK_SECONDS_MAX)
+        self._blank_seconds_max = min(2 * self._blank_seconds_max, BLANK_SECONDS_MAX)
         return True
 
-    async def _stop_filming(self) -> None:
+    async def _stop_screencast(self) -> None:
         session, self._session = self._session, None
         self._unacknowledged.clear()
         if session is not None:
@@ -157,8 +159,8 @@ class Takeover:
                 tab.page.set_viewport_size({"width": width, "height": height}), 3
             )
 
-    async def _tell(self, tab: Tab) -> None:
-        there = self._chromium.tabs  # others may come and go while these tell their titles
+    async def _send_state(self, tab: Tab) -> None:
+        there = self._chromium.tabs  # tabs may open and close while titles are read
         titles = await asyncio.gather(*(each.title() for each in there))
         tabs = [
             {
@@ -168,25 +170,25 @@ class Takeover:
             }
             for each, title in zip(there, titles, strict=True)
         ]
-        told: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": single_line(tab.page.url, 2000)}
-        told["notes"] = [single_line(sentence, 300) for sentence in self._chromium.happened[-5:]]
-        if tab.chooser is not None:
-            told["file"] = True
-        if told != self._told:
-            self._told = told
-            self._send(told)
+        state: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": single_line(tab.page.url, 2000)}
+        state["notes"] = [single_line(sentence, 300) for sentence in self._chromium.happened[-5:]]
+        if tab.file_chooser is not None:
+            state["file"] = True
+        if state != self._sent_state:
+            self._sent_state = state
+            self._send(state)
 
-    def _show(self, tab: Tab, frame: dict[str, Any]) -> None:
+    def _send_frame(self, tab: Tab, frame: dict[str, Any]) -> None:
         if tab is not self._tab:
             return
         self._unacknowledged.append(int(frame["sessionId"]))
-        # the picture's own size: that of the tab may be another by now
+        # the size of the picture: the tab's may have changed
         about: dict[str, Any] = frame.get("metadata", {})
         width, height = about.get("deviceWidth", WIDTH), about.get("deviceHeight", HEIGHT)
         facts = {"t": "frame", "w": int(width), "h": int(height)}
-        self._seen = (int(width), int(height))
-        if self._seen == self._size:
-            self._patience_seconds = BLANK_SECONDS
+        self._shown_size = (int(width), int(height))
+        if self._shown_size == self._size:
+            self._blank_seconds_max = BLANK_SECONDS
         self._send(facts, base64.b64decode(frame["data"]))
 
     async def _acknowledge(self) -> None:
@@ -198,8 +200,8 @@ class Takeover:
                 self._session, "Page.screencastFrameAck", {"sessionId": number}
             )
 
-    def _ask(self, tab: Tab, dialog: Dialog) -> bool:
-        """Whether the person will answer this dialog."""
+    def _show_dialog(self, tab: Tab, dialog: Dialog) -> bool:
+        """Shows the dialog. Returns whether the person will answer it."""
         if self._dialog is not None or tab is not self._tab:
             return False
         self._dialog = dialog
@@ -207,7 +209,7 @@ class Takeover:
         self._send({"t": "dialog", **about, "value": dialog.default_value[:2000]})
         return True
 
-    async def _answer(self, message: dict[str, Any]) -> None:
+    async def _answer_dialog(self, message: dict[str, Any]) -> None:
         dialog, self._dialog = self._dialog, None
         if dialog is None:
             return
@@ -217,9 +219,9 @@ class Takeover:
             else:
                 await dialog.dismiss()
 
-    async def _leave(self) -> None:
-        await self._answer({})
-        await self._stop_filming()
+    async def _restore(self) -> None:
+        await self._answer_dialog({})
+        await self._stop_screencast()
         for tab in self._chromium.tabs:
             size = tab.page.viewport_size
             if size is not None and (size["width"], size["height"]) != (WIDTH, HEIGHT):
@@ -229,7 +231,7 @@ class Takeover:
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._writer.close()  # who reads nothing has gone
+            self._writer.close()  # a client that reads nothing has gone
             return
         with contextlib.suppress(protocol.ProtocolError):
             self._writer.write(protocol.encode_message(value, body))

@@ -1,4 +1,4 @@
-"""Files to and from pages, and pictures of them."""
+"""Uploads, downloads and screenshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZE = """(most) => {
 
 
 async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> str:
-    """Into a file field, or by the file dialog that a click on the element opens."""
+    """Gives a file to a file field, or to the file dialog that a click on the element opens."""
     kind = await element.evaluate("e => e.tagName === 'INPUT' && e.type === 'file'")
     if kind:
         await element.set_input_files(path, timeout=CHOOSER_MS)
@@ -38,13 +38,13 @@ async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> st
             await (await expected.value).set_files(path)
         except PlaywrightTimeout:
             raise ActionRefused(
-                f"[{number}] neither takes a file nor asks for one when clicked."
+                f"[{number}] neither accepts a file nor asks for one when clicked."
             ) from None
     return f"Gave {os.path.basename(path)} to [{number}]."
 
 
-async def screenshot(tab: Tab, path: str, told: str, *, is_whole: bool) -> str:
-    """What is in view, or the whole page as far as pictures go, as a file in place of one of that name."""
+async def screenshot(tab: Tab, path: str, display_path: str, *, is_whole: bool) -> str:
+    """Saves a screenshot of the view, or of the page up to the maximum size, replacing a file of that name."""
     more = ""
     clip: FloatRect | None = None
     if is_whole:
@@ -59,7 +59,7 @@ async def screenshot(tab: Tab, path: str, told: str, *, is_whole: bool) -> str:
         timeout=PICTURE_MS,
     )
     await asyncio.to_thread(_replace, path, content)
-    return f"Saved a picture of the page as {told} ({len(content)} bytes).{more}"
+    return f"Saved a picture of the page as {display_path} ({len(content)} bytes).{more}"
 
 
 async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle) -> str:
@@ -70,12 +70,12 @@ async def download_by_click(chromium: Chromium, tab: Tab, element: ElementHandle
         raise ActionRefused(
             "The click started no download. If it opened a page, give that page's address as url."
         ) from None
-    await _finished(chromium)
+    await _wait_for_downloads(chromium)
     return "The click started a download."
 
 
 async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
-    """What the address answers, as a file; a page that would be shown is saved as it comes."""
+    """Saves the response of the address as a file, even if it is a page."""
     aside = await chromium.new_tab()
     page = aside.page
     chromium.show(tab)
@@ -87,7 +87,7 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
             status = f" (HTTP {answer.status})" if answer else ""
             raise ActionRefused(f"{url} has nothing to download{status}.")
         content = await asyncio.wait_for(answer.body(), TRANSFER_SECONDS)
-        await asyncio.to_thread(_keep, chromium, url, content)
+        await asyncio.to_thread(_save_page, chromium, url, content)
     except PlaywrightTimeout:
         raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
     except Error as error:
@@ -95,39 +95,39 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
             raise ActionRefused(
                 f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}"
             ) from error
-        await _begun(has_started, url)
-        await _finished(chromium)
+        await _wait_for_start(has_started, url)
+        await _wait_for_downloads(chromium)
     finally:
-        await _put_away(aside)
+        await _save_and_terminate(aside)
         chromium.show(tab)
     return "The download is done."
 
 
-async def _put_away(tab: Tab) -> None:
-    """An empty tab can be closed at once."""
+async def _save_and_terminate(tab: Tab) -> None:
+    """Empties the tab first, because an empty tab closes at once."""
     with contextlib.suppress(Error):
         await tab.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
     with contextlib.suppress(Error, TimeoutError):
         await tab.close()
 
 
-async def _begun(has_started: asyncio.Event, url: str) -> None:
-    """The event of a download follows that of the page that it took the place of."""
+async def _wait_for_start(has_started: asyncio.Event, url: str) -> None:
+    """Waits for the download event, which follows the navigation that became a download."""
     try:
         await asyncio.wait_for(has_started.wait(), START_SECONDS)
     except TimeoutError:
         raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
 
 
-async def _finished(chromium: Chromium) -> None:
+async def _wait_for_downloads(chromium: Chromium) -> None:
     try:
-        await asyncio.wait_for(chromium.downloaded(), TRANSFER_SECONDS)
+        await asyncio.wait_for(chromium.wait_for_downloads(), TRANSFER_SECONDS)
     except TimeoutError:
         raise ActionRefused(f"The download did not end within {TRANSFER_SECONDS:g} s.") from None
 
 
 def _replace(path: str, content: bytes) -> None:
-    """Also where the name is a link: that goes, not what it leads to."""
+    """Replaces the file. If the name is a link, replaces the link, not its target."""
     draft = f"{path}.{os.getpid()}"
     try:
         with open(draft, "xb") as file:
@@ -139,8 +139,8 @@ def _replace(path: str, content: bytes) -> None:
         raise
 
 
-def _keep(chromium: Chromium, url: str, content: bytes) -> None:
-    folder = chromium.setting.downloads
+def _save_page(chromium: Chromium, url: str, content: bytes) -> None:
+    folder = chromium.settings.downloads
     os.makedirs(folder, exist_ok=True)
     name = unquote(urlsplit(url).path).rpartition("/")[2] or "download.html"
     path = free_path(folder, name)

@@ -23,8 +23,8 @@ document.write(Array.from({ length: 1000 }, (_, n) => `<p><button>Press ${n}</bu
 async def sandbox_with_pages(thread_id: str) -> AsyncGenerator[Sandbox]:
     """A sandbox whose browser has not started yet. Raises Unmeasurable where there is none."""
     async with jails() as provider:
-        if provider.browser_lack:
-            raise Unmeasurable(provider.browser_lack)
+        if provider.browser_unavailable_reason:
+            raise Unmeasurable(provider.browser_unavailable_reason)
         sandbox = await provider.open(thread_id, fence=1)
         for name, page in (("page", PAGE), ("other", PAGE), ("large", LARGE)):
             await sandbox.files.write(f"{name}.html", _pieces(page))

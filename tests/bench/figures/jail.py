@@ -17,11 +17,13 @@ SETTLING = 20
 
 
 @asynccontextmanager
-async def jails(patience: LifecyclePolicy | None = None) -> AsyncGenerator[LocalSandboxProvider]:
+async def jails(
+    lifecycle_policy: LifecyclePolicy | None = None,
+) -> AsyncGenerator[LocalSandboxProvider]:
     """The provider, tried out. Raises Unmeasurable where this machine allows no jail."""
     with passable_folder() as folder:
         provider = LocalSandboxProvider(
-            Path(folder) / "sandboxes", patience=patience or LifecyclePolicy()
+            Path(folder) / "sandboxes", lifecycle_policy=lifecycle_policy or LifecyclePolicy()
         )
         try:
             tried = await provider.probe()

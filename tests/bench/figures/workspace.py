@@ -53,8 +53,8 @@ async def restore_s() -> float:
         if filled.exit_code != 0:
             raise Unmeasurable(f"the workspace could not be filled: {filled.output[-200:]}")
         for _ in range(TIMES):
-            await provider.life.make()  # stops it
-            await provider.life.make()  # archives it
+            await provider.lifecycle.run_once()  # stops it
+            await provider.lifecycle.run_once()  # archives it
             assert provider._workspaces.unpacked() == []
             started = time.perf_counter()
             files = (await provider.open("restore", fence=0)).files

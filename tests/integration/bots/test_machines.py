@@ -29,8 +29,8 @@ async def test_the_model_is_told_what_a_look_has_found_and_nothing_else(tmp_path
         assert "can reach the internet" in render_system_prompt(found)
         assert "It has" not in render_system_prompt(found)
         await found.provider.open("thread", fence=1)
-        assert found.provider._looking is not None
-        await found.provider._looking
+        assert found.provider._tool_search is not None
+        await found.provider._tool_search
         programs = found.provider.found.programs
         told = render_system_prompt(found)
     assert programs
@@ -82,8 +82,8 @@ def test_the_settings_make_the_plan(tmp_path: Path) -> None:
     assert plan.memory_mebibytes == (512, 8192)
     assert plan.network() == NetworkRules(networks=["192.0.2.0/24"], names=["*.example.com"])
     assert plan.snapshot_ttl_seconds is None
-    assert plan.patience.stop_after_seconds == 1800
-    assert plan.idle_timeout_seconds > plan.patience.stop_after_seconds
+    assert plan.lifecycle_policy.stop_after_seconds == 1800
+    assert plan.idle_timeout_seconds > plan.lifecycle_policy.stop_after_seconds
 
 
 def test_workers_of_one_database_share_a_home_whatever_its_password(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ class Talk:
 @asynccontextmanager
 async def talk(story: str) -> AsyncIterator[Talk]:
     async with local_jails() as jails:
-        if jails.browser_lack:
-            lacking("chromium", jails.browser_lack)
+        if jails.browser_unavailable_reason:
+            lacking("chromium", jails.browser_unavailable_reason)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(reachable_folder())
         script = await stack.enter_async_context(serve_scenario(load_scenario(story)))

@@ -13,7 +13,9 @@ from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
 
 MINUTE = 60.0
-PATIENCE = LifecyclePolicy(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)
+DEFAULT_LIFECYCLE = LifecyclePolicy(
+    stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE
+)
 
 
 @dataclass(slots=True)
@@ -29,11 +31,13 @@ class Day:
 
     async def passes(self, minutes: float) -> None:
         self.minutes += minutes
-        await self.jails.life.make()
+        await self.jails.lifecycle.run_once()
 
     async def restart(self) -> None:
         await self.jails.close()
-        self.jails = LocalSandboxProvider(self.folder, patience=PATIENCE, now=self.now)
+        self.jails = LocalSandboxProvider(
+            self.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=self.now
+        )
 
     @property
     def home(self) -> Path:
@@ -49,7 +53,7 @@ async def a_day(limits: SandboxLimits | None = None) -> AsyncGenerator[Day]:
     async with reachable_folder() as folder:
         clock: list[Day] = []
         jails = LocalSandboxProvider(
-            folder, limits=limits, patience=PATIENCE, now=lambda: clock[0].now()
+            folder, limits=limits, lifecycle_policy=DEFAULT_LIFECYCLE, now=lambda: clock[0].now()
         )
         clock.append(Day(folder, jails))
         result = await jails.probe()

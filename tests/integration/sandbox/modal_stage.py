@@ -103,14 +103,14 @@ async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
     """Skips the test where the machine allows none."""
     async with local_jails() as jails:
         drops_user = jails._drops_user
-        if with_browser and jails.browser_lack:
-            lacking("chromium", jails.browser_lack)
+        if with_browser and jails.browser_unavailable_reason:
+            lacking("chromium", jails.browser_unavailable_reason)
     more: tuple[tuple[Path, str], ...] = ()
     try:
         python = programs.find_python(drops_user=drops_user)
         bwrap = programs.find_bwrap(folder, drops_user=drops_user)
         if with_browser:
-            more = find_toolbox(python, drops_user=drops_user).bound()
+            more = find_toolbox(python, drops_user=drops_user).mounts()
     except programs.MissingRequirement as why:
         lacking("jail", str(why))
     return Jail(

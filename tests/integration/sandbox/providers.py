@@ -59,7 +59,7 @@ async def docker_containers(
         try:
             yield provider
         finally:
-            for thread_id in list(provider._machines.running()):
+            for thread_id in list(provider._machines.running_by_thread()):
                 await provider.destroy(thread_id)
             await provider.close()
 

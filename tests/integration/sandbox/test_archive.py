@@ -140,7 +140,7 @@ async def test_a_disk_that_is_full_keeps_the_archive_for_later() -> None:
         await day.passes(500)
         assert day.is_archived
         day.jails._limits = SandboxLimits(workspace_bytes=1_000_000)
-        with pytest.raises(SandboxUnavailable, match="cannot be brought back just now"):
+        with pytest.raises(SandboxUnavailable, match="cannot be restored right now"):
             await day.jails.open("thread", fence=2)
         assert day.is_archived
         day.jails._limits = SandboxLimits()
@@ -154,7 +154,7 @@ async def test_what_cannot_be_packed_stays_and_is_not_tried_for_ever() -> None:
         await sandbox.files.write("file", pieces(os.urandom(900_000)))
         await sandbox.close()
         await day.passes(500)
-        assert day.jails.life._given_up == {"thread": 1_000_000_000}
+        assert day.jails.lifecycle._failed_at == {"thread": 1_000_000_000}
         assert sorted(path.name for path in day.home.iterdir() if path.is_dir()) == ["workspace"]
-        assert day.jails.life._due() == []
+        assert day.jails.lifecycle._due() == []
         assert len(await content(await day.jails.open("thread", fence=2), "file")) == 900_000

@@ -69,7 +69,7 @@ async def docker_stage(image: str = "python:3.12-slim") -> AsyncGenerator[Stage]
             DockerCommands(image=image, home="/data"),
             folder / "data",
             docker=DockerCli(executable=str(executable)),
-            patience=LifecyclePolicy(stop_after_seconds=900),
+            lifecycle_policy=LifecyclePolicy(stop_after_seconds=900),
             now=lambda: stages[0].minutes * 60,
         )
         stages.append(Stage(folder, provider))
@@ -87,8 +87,8 @@ def test_the_command_lines_are_these() -> None:
         "--user", "1000:1000", *MOUNT, "--workdir", "/workspace",
         "--entrypoint", "sleep", "python:3.12-slim", "2147483647",
     ]  # fmt: skip
-    assert PLAN.make_volume("thread") == ["volume", "create", *LABELS, NAME]
-    assert PLAN.own_volume("thread") == [
+    assert PLAN.create_volume("thread") == ["volume", "create", *LABELS, NAME]
+    assert PLAN.chown_volume("thread") == [
         "run", "--rm", *HARDENED, "--cap-add", "CHOWN", "--user", "0:0", *MOUNT,
         "--entrypoint", "chown", "python:3.12-slim", "1000:1000", "/workspace",
     ]  # fmt: skip
@@ -97,8 +97,8 @@ def test_the_command_lines_are_these() -> None:
     ]  # fmt: skip
     assert PLAN.stop("thread") == ["rm", "--force", NAME]
     assert PLAN.forget("thread") == ["volume", "rm", "--force", NAME]
-    assert PLAN.try_it()[: len(HARDENED) + 2] == ["run", "--rm", *HARDENED]
-    assert PLAN.running()[:4] == ["ps", "--all", "--filter", "label=threadhand.home=/data"]
+    assert PLAN.trial_run()[: len(HARDENED) + 2] == ["run", "--rm", *HARDENED]
+    assert PLAN.list_thread_ids()[:4] == ["ps", "--all", "--filter", "label=threadhand.home=/data"]
 
 
 def test_threads_and_homes_have_names_of_their_own() -> None:
@@ -131,15 +131,15 @@ async def test_an_idle_container_is_stopped_and_a_busy_one_not() -> None:
         working = asyncio.ensure_future(run(sandbox, "read x"))
         await run(sandbox, "true", session="other")
         stage.minutes = 60
-        await stage.provider.make_round()
+        await stage.provider.stop_idle_containers()
         assert stage.containers == [NAME]
         await sandbox.shell.type_text("main", "\n")
         await working
         stage.minutes += 14
-        await stage.provider.make_round()
+        await stage.provider.stop_idle_containers()
         assert stage.containers == [NAME]
         stage.minutes += 2
-        await stage.provider.make_round()
+        await stage.provider.stop_idle_containers()
         assert stage.containers == []
 
 
@@ -163,7 +163,7 @@ async def test_what_a_killed_process_left_is_removed() -> None:
         (stage.folder / "running").mkdir()
         (stage.folder / "running" / NAME).write_text("thread")
         (stage.folder / "running" / "strange").write_text("../..")
-        await stage.provider.begin()
+        await stage.provider.start_background_work()
         assert stage.containers == ["strange"]
         (stage.folder / "running" / NAME).write_text("thread")
         sandbox = await stage.provider.open("thread", fence=1)

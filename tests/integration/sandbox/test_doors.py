@@ -21,11 +21,11 @@ async def test_who_comes_while_the_door_is_closed_is_not_left_waiting(
     workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
     workspaces.prepare()
     doors = SharedAccess(tmp_path / "doors", workspaces, dict, nothing_to_end)
-    taken = await doors.take("thread")
+    taken = await doors.acquire("thread")
     assert isinstance(taken, Workspace)
     with socket.socket(socket.AF_UNIX) as caller:
         folder = os.open(tmp_path / "doors", os.O_PATH)
-        caller.connect(f"/proc/self/fd/{folder}/{taken.door}")  # an address may not be long
+        caller.connect(f"/proc/self/fd/{folder}/{taken.socket_name}")  # an address may not be long
         os.close(folder)
         for _ in range(turns):
             await asyncio.sleep(0)

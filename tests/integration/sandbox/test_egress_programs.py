@@ -167,8 +167,8 @@ async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
         guard = AddressGuard(frozenset({("127.0.0.1", shop.port)}))
         egress = EgressConfig(policy=parse_egress_policy("on"), guard=guard)
         async with local_jails(egress=egress) as jails:
-            if jails.browser_lack:
-                lacking("chromium", jails.browser_lack)
+            if jails.browser_unavailable_reason:
+                lacking("chromium", jails.browser_unavailable_reason)
             sandbox = await jails.open("thread", fence=1)
             for path in ("/one", "/two", "/one"):
                 url = there(shop.port, path)

@@ -11,7 +11,7 @@ import pytest
 
 from core.domain.errors import SandboxUnavailable
 from sandbox.local.provider import LocalSandboxProvider
-from tests.integration.sandbox.local_day import PATIENCE, Day, a_day
+from tests.integration.sandbox.local_day import DEFAULT_LIFECYCLE, Day, a_day
 from tests.integration.sandbox.providers import content, pieces, run
 
 
@@ -90,7 +90,7 @@ async def test_one_that_another_process_runs_is_left_alone() -> None:
 
 @asynccontextmanager
 async def a_second(day: Day) -> AsyncGenerator[LocalSandboxProvider]:
-    jails = LocalSandboxProvider(day.folder, patience=PATIENCE, now=day.now)
+    jails = LocalSandboxProvider(day.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=day.now)
     try:
         yield jails
     finally:

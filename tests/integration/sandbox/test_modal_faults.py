@@ -62,7 +62,7 @@ async def test_a_call_whose_answer_was_lost_makes_no_second_sandbox(stage: Stage
         (Status.RESOURCE_EXHAUSTED, "no room", "limit of the Modal workspace"),
         (Status.UNAUTHENTICATED, "not set up correctly", "MODAL_TOKEN_ID"),
         (Status.PERMISSION_DENIED, "not set up correctly", "rights"),
-        (Status.INVALID_ARGUMENT, "cannot be made", "THREADHAND_MODAL"),
+        (Status.INVALID_ARGUMENT, "cannot be created", "THREADHAND_MODAL"),
         (Status.UNAVAILABLE, "does not answer", "fault"),
         (Status.INTERNAL, "does not answer", "fault"),
     ],
@@ -156,7 +156,7 @@ async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(
     await sandbox.files.write("file", pieces(b"kept"))
     if has_snapshot:
         worker.rest("thread")
-        while worker._saving:
+        while worker._save_tasks:
             await asyncio.sleep(0.01)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
     while not await sandbox.shell.sessions():
@@ -178,7 +178,7 @@ async def test_an_expired_snapshot_is_told_once_and_begins_afresh(stage: Stage) 
     worker = stage.worker(snapshot_days=1)
     await (await worker.open("thread", fence=1)).files.write("file", pieces(b"gone"))
     await stage.clock.advance(3600)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     await stage.clock.advance(2 * 86_400)
     assert await (await worker.open("thread", fence=0)).files.list("") == ()
     with pytest.raises(SandboxUnavailable, match="have expired"):
@@ -243,7 +243,7 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     await worker.open("thread", fence=2)
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
     worker.rest("thread")
-    while worker._saving:
+    while worker._save_tasks:
         await asyncio.sleep(0.01)
     assert stage.snapshots == [before]
     record = await stage.records.find("modal", "thread")

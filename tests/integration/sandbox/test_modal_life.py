@@ -26,7 +26,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
     async with asyncio.timeout(20):
-        while any(worker._saving for worker in stage.workers):
+        while any(worker._save_tasks for worker in stage.workers):
             await asyncio.sleep(0.01)
     assert len(stage.snapshots) == snapshots
 
@@ -49,16 +49,16 @@ async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"kept"))
     await stage.clock.advance(14 * MINUTE)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     assert stage.living == ["thread.thread"]
     await stage.clock.advance(2 * MINUTE)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     assert stage.living == []
     stopped = await stage.records.find("modal", "thread")
     assert stopped is not None
     assert stopped.state == "stopped"
     await stage.clock.advance(2 * HOUR)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     archived = await stage.records.find("modal", "thread")
     assert archived == replace(stopped, state="archived")
     with pytest.raises(SandboxUnavailable):
@@ -75,14 +75,14 @@ async def test_a_command_that_runs_is_no_idleness(stage: Stage) -> None:
     while not await sandbox.shell.sessions():
         await asyncio.sleep(0.01)
     await stage.clock.advance(HOUR)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     assert stage.living == ["thread.thread"]
     await sandbox.interrupt()
     await waiting
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     assert stage.living == ["thread.thread"]
     await stage.clock.advance(HOUR)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     assert stage.living == []
 
 
@@ -92,9 +92,9 @@ async def test_the_longest_life_is_survived(stage: Stage) -> None:
     first = stage.modal.world.living()[0]
     for _ in range(24 * 5):
         await stage.clock.advance(12 * MINUTE)
-        if worker._machines.running():
+        if worker._machines.running_by_thread():
             await worker.open("thread", fence=1)
-        await worker.rounds.make()
+        await worker.background_jobs.run_once()
     assert first.result is not None
     assert first.result.status == first.result.GENERIC_STATUS_TERMINATED  # by us, with its files
     assert await content(await worker.open("thread", fence=2), "file") == b"kept"
@@ -108,7 +108,7 @@ async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
     while not await sandbox.files.list("") or await content(sandbox, "file") != b"kept\n":
         await asyncio.sleep(0.01)
     await stage.clock.advance(23 * HOUR + 55 * MINUTE)
-    await worker.rounds.make()
+    await worker.background_jobs.run_once()
     with pytest.raises(SandboxUnavailable):
         await waiting
     assert await content(await worker.open("thread", fence=1), "file") == b"kept\n"
@@ -163,9 +163,9 @@ async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> 
     dead, living = stage.worker(silence_seconds=0.5), stage.worker()
     await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
     stage.workers.remove(dead)  # it is never closed
-    await dead.rounds.close()
+    await dead.background_jobs.close()
     await stage.clock.advance(18 * MINUTE)
-    await living.rounds.make()
+    await living.background_jobs.run_once()
     assert stage.living == []
     assert await content(await living.open("thread", fence=2), "file") == b"kept"
     await dead.close()
@@ -178,7 +178,7 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
     await stage.modal.world.end(made, api_pb2.GenericResult(status=6))
     await stage.clock.advance(18 * MINUTE)
     for _ in range(3):
-        await living.rounds.make()
+        await living.background_jobs.run_once()
     assert stage.modal.calls.count("SandboxGetFromNameV2") == 1
     with pytest.raises(SandboxUnavailable, match="before its files were saved"):
         await living.open("thread", fence=2)
@@ -187,11 +187,11 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
 async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
     worker = stage.worker()
     await worker.open("thread", fence=1)
-    (machine,) = worker._machines.running().values()
+    (machine,) = worker._machines.running_by_thread().values()
     assert isinstance(machine, ModalRunningSandbox)
-    assert await worker._vault.save("thread", machine.sandbox, "stopped")
+    assert await worker._snapshots.save("thread", machine.sandbox, "stopped")
     stopped = await stage.records.find("modal", "thread")
-    assert not await worker._vault.save("thread", machine.sandbox, "started")
+    assert not await worker._snapshots.save("thread", machine.sandbox, "started")
     assert await stage.records.find("modal", "thread") == stopped
     assert len(stage.snapshots) == 1
 
@@ -216,7 +216,7 @@ async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
     await run(sandbox, "X=kept")
     for _ in range(8):
         await asyncio.sleep(0.3)
-        await worker.rounds.ping()
+        await worker.background_jobs.ping()
     assert (await run(sandbox, "echo $X")).output == "kept\n"
 
 

@@ -21,7 +21,7 @@ async def test_the_smoke_run_goes_through_and_leaves_nothing(
     told = capsys.readouterr().out
     assert "the file came back" in told
     assert "it leads inside" in told
-    assert "nobody comes in without its token" in told
+    assert "the address needs its token" in told
 
 
 async def test_a_missing_program_fails_it_and_still_leaves_nothing(

@@ -196,7 +196,7 @@ def test_kept_output_has_the_head_and_the_tail(printed: list[bytes]) -> None:
             assert dropped == len(whole) - 300
         else:
             assert text == kept.decode(whole)
-        output.forget_file()
+        output.delete_file()
     finally:
         kept.HEAD_BYTES, kept.TAIL_BYTES = before
         shutil.rmtree(folder, ignore_errors=True)

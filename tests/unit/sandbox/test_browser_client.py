@@ -96,7 +96,7 @@ async def test_packets_that_break_the_rules_end_the_browser(liar: Liar, content:
 
 
 async def test_an_end_in_the_middle_is_told(liar: Liar) -> None:
-    with pytest.raises(ToolError, match="has ended on the way"):
+    with pytest.raises(ToolError, match="ended during the call"):
         await answered(liar, packets.encode_message({"state": STATE})[:20], ends=True)
 
 
@@ -109,7 +109,7 @@ async def test_a_refusal_of_the_program_inside_is_the_models(liar: Liar) -> None
         await acting
 
 
-async def test_silence_is_given_up(liar: Liar) -> None:
+async def test_silence_is_failed_at(liar: Liar) -> None:
     with pytest.raises(ToolError, match="did not answer and was ended"):
         async with asyncio.timeout(10):
             await liar.sandbox.browser.act("look", {}, timeout_seconds=0.2)

@@ -112,7 +112,7 @@ async def test_an_answer_of_a_wrong_shape_loses_the_sandbox(liar: Liar, lie: Any
         protocol.encode_frame(protocol.RESULT, 1, b"[" * 200_000),
         protocol.encode_frame(protocol.RESULT, 77, b"{}"),
         protocol.encode_frame(protocol.RESULT, 0, b"{}"),
-        protocol.encode_frame(protocol.DATA, 1, b"not asked for"),
+        protocol.encode_frame(protocol.DATA, 1, b"not requested"),
         protocol.encode_frame(protocol.CREDIT, 1, b"abc"),
         protocol.encode_frame(protocol.ERROR, 1, b"{}"),
         protocol.encode_frame(protocol.HELLO, 0, b'{"protocol": 99}'),
@@ -172,7 +172,7 @@ async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
     liar.writer.write(protocol.encode_frame(protocol.DATA, 1, b"x") * count)
     liar.answer({})
     assert len(await waiting) == count
-    liar.connection.lose("the test is over")
+    liar.connection.mark_lost("the test is over")
     # a credit is longer than such a piece: for each of them one, unread, would fill the memory of the host
     assert len(await liar.reader.read()) < 100
 

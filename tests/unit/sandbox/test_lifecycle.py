@@ -6,7 +6,7 @@ from core.domain.sandbox_records import SandboxState
 from sandbox.lifecycle import LifecyclePolicy, LifecycleStep, next_step
 
 MINUTE, HOUR = 60, 3600
-PATIENCE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
+DEFAULT_LIFECYCLE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ PATIENCE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
 def test_what_is_due(
     state: SandboxState, idle: float, busy: bool, age: float, step: LifecycleStep
 ) -> None:
-    due = next_step(state, PATIENCE, idle_seconds=idle, age_seconds=age, is_busy=busy)
+    due = next_step(state, DEFAULT_LIFECYCLE, idle_seconds=idle, age_seconds=age, is_busy=busy)
     assert due == step
 
 

@@ -17,14 +17,14 @@ STREAM = b"before" + MARK + OTHERS + b"after" + MARK
 def test_marks_are_found_wherever_the_stream_is_cut(cuts: list[int]) -> None:
     marks, text, found = PromptMarkerParser("x"), b"", []
     for begin, end in itertools.pairwise([0, *sorted(cuts), len(STREAM)]):
-        for part in marks.take(STREAM[begin:end]):
+        for part in marks.feed(STREAM[begin:end]):
             if isinstance(part, PromptMarker):
                 found.append((text, part.exit_code, part.number, part.pid))
             else:
                 text += part
     whole = b"before" + OTHERS + b"after"
     assert found == [(b"before", 130, b"7", b"4321"), (whole, 130, b"7", b"4321")]
-    assert text + marks.rest() == whole
+    assert text + marks.flush() == whole
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_marks_are_found_wherever_the_stream_is_cut(cuts: list[int]) -> None:
 def test_what_looks_like_a_mark_and_is_none_is_output(body: bytes) -> None:
     hostile = b"\033]697;x;" + body + b"\a"
     marks = PromptMarkerParser("x")
-    parts = list(marks.take(hostile))
+    parts = list(marks.feed(hostile))
     assert not any(isinstance(part, PromptMarker) for part in parts)
-    assert b"".join(part for part in parts if isinstance(part, bytes)) + marks.rest() == hostile
+    assert b"".join(part for part in parts if isinstance(part, bytes)) + marks.flush() == hostile
 
 
 def test_only_what_may_be_the_beginning_of_a_mark_is_held_back() -> None:

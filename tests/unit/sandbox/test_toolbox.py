@@ -42,7 +42,7 @@ def test_the_toolboxs_own_browser_is_found(place: Path) -> None:
     found = programs.find_toolbox(PYTHON, drops_user=False)
     assert found.folder == place
     assert found.chromium == "/opt/toolbox/browsers/chromium-1/chrome-linux/chrome"
-    assert found.for_the_browser()["python"] == "/opt/toolbox/bin/python3"
+    assert found.browser_settings()["python"] == "/opt/toolbox/bin/python3"
     before = found.version
     os.utime(place / "pyvenv.cfg", (1, 1))
     assert programs.find_toolbox(PYTHON, drops_user=False).version != before
@@ -59,7 +59,7 @@ def test_a_browser_elsewhere_is_bound_with_its_folder(
 
 
 def test_what_lacks_is_told(place: Path) -> None:
-    with pytest.raises(MissingRequirement, match="The toolbox of the sandbox is not made"):
+    with pytest.raises(MissingRequirement, match="The toolbox of the sandbox is not installed"):
         programs.find_toolbox(PYTHON, drops_user=False)
     made(place)
     with pytest.raises(MissingRequirement, match="There is no Chromium for the sandbox"):

@@ -72,8 +72,8 @@ async def waiting(
     folder: Path, jails: LocalSandboxProvider, page: str, *, seconds: float = 1800
 ) -> AsyncGenerator[Scene, None]:
     """A thread whose agent has opened the page and asks for a person."""
-    if jails.browser_lack:
-        lacking("chromium", jails.browser_lack)
+    if jails.browser_unavailable_reason:
+        lacking("chromium", jails.browser_unavailable_reason)
     async with staged(folder, sandboxes=jails) as stage:
         thread_id = await stage.thread()
         run_id = await stage.send(thread_id, "log in for me")

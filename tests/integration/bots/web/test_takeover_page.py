@@ -140,7 +140,7 @@ async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -
         await expect(person.page.locator("#news")).to_contain_text("There is no file")
         await person.page.get_by_label("Address").fill("file:///etc/passwd")
         await person.page.keyboard.press("Enter")
-        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await expect(person.page.locator("#news")).to_contain_text("files under /workspace")
         await person.page.get_by_role("button", name="New tab").click()
         await expect(person.page.get_by_role("tab")).to_have_count(2)
 
@@ -277,12 +277,12 @@ async def test_tabs_that_stay_as_they_are_are_not_made_anew(
         await person.page.evaluate("document.querySelector('.tab .close').dataset.mark = 'kept'")
         await person.page.get_by_label("Address").fill("file:///etc/passwd")
         await person.page.keyboard.press("Enter")
-        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await expect(person.page.locator("#news")).to_contain_text("files under /workspace")
         await person.page.get_by_label("Address").fill("/workspace/page.html?second")
         await person.page.set_viewport_size({"width": 900, "height": 700})  # all is told anew
         await expect(person.screen).to_have_attribute("data-size", re.compile("^900 "))
         await expect(person.page.locator(".tab .close")).to_have_attribute("data-mark", "kept")
-        await expect(person.page.locator("#news")).to_contain_text("only those under /workspace")
+        await expect(person.page.locator("#news")).to_contain_text("files under /workspace")
 
 
 @pytest.mark.slow

@@ -84,9 +84,9 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
 
     worker, other = stage.worker(egress=("*",)), stage.worker()
     sandbox = await worker.open("thread", fence=1)
-    assert worker._looking is not None
+    assert worker._tool_search is not None
     note("first sandbox")
-    await asyncio.wait([worker._looking])
+    await asyncio.wait([worker._tool_search])
     begun = len(stage.modal.calls)
     await run(sandbox, "true")
     note("command")
@@ -94,14 +94,14 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("link")
     for name in ("save", "save again"):
         worker.rest("thread")
-        while worker._saving:
+        while worker._save_tasks:
             await asyncio.sleep(0.01)
         note(name)
     await sandbox.close()
     note("stop")
     await worker.open("thread", fence=2)
     note("restore")
-    other._looking = worker._looking  # it need not look around
+    other._tool_search = worker._looking  # it need not look around
     await other.open("thread", fence=0)
     note("join")
     await worker.destroy("thread")

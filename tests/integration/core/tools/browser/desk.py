@@ -122,8 +122,8 @@ class Desk:
 
 
 def with_browser(jails: LocalSandboxProvider) -> LocalSandboxProvider:
-    if jails.browser_lack:
-        lacking("chromium", jails.browser_lack)
+    if jails.browser_unavailable_reason:
+        lacking("chromium", jails.browser_unavailable_reason)
     return jails
 
 

@@ -51,7 +51,7 @@ async def test_alerts_without_end_close_the_tab(desk: Desk) -> None:
     assert isinstance(output, dict)
     happened = output["happened"]
     assert isinstance(happened, list)
-    assert "The page opened dialogs without end; its tab was closed." in happened
+    assert "The page kept opening dialogs; its tab was closed." in happened
     assert "crashed" not in str(outcome.result["error"])
     await desk.open("index.html")
     assert desk.title == "Start"

@@ -38,7 +38,7 @@ async def test_a_point_is_clicked(desk: Desk) -> None:
     await desk.do("browser_click_coordinates", x=321, y=123)
     assert desk.title == "321 123"
     said = await desk.error("browser_click_coordinates", x=5000, y=10)
-    assert "outside of the picture of 1280 x 800" in said
+    assert "outside the picture of 1280 x 800" in said
 
 
 async def test_a_form_is_filled_in_and_sent(desk: Desk) -> None:
@@ -222,7 +222,7 @@ async def test_a_button_that_asks_for_no_file_is_told(desk: Desk) -> None:
     await desk.open("index.html")
     press = desk.index("Press")
     said = await desk.error("browser_upload_file", index=press, file_path="note.txt")
-    assert "neither takes a file nor asks for one" in said
+    assert "neither accepts a file nor asks for one" in said
 
 
 @pytest.mark.slow

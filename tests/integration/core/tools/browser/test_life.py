@@ -153,7 +153,7 @@ async def test_without_a_toolbox_the_lack_is_told(
         monkeypatch.setattr("sandbox.local.programs.SHARED_FOLDER", folder)
         jails = LocalSandboxProvider(folder / "jails")
         assert (await jails.probe()).ok
-        assert jails.browser_lack.endswith("Run: scripts/setup --toolbox")
+        assert jails.browser_unavailable_reason.endswith("Run: scripts/setup --toolbox")
         await jails.close()
 
 

@@ -50,16 +50,16 @@ async def test_a_page_of_the_workspace_opens_without_a_server(desk: Desk) -> Non
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("file:///etc/passwd", "only those under /workspace"),
-        ("/etc/passwd", "only those under /workspace"),
-        ("/workspace/../etc/passwd", "only those under /workspace"),
+        ("file:///etc/passwd", "files under /workspace"),
+        ("/etc/passwd", "files under /workspace"),
+        ("/workspace/../etc/passwd", "files under /workspace"),
         ("file:///workspace/nothing.html", "There is no file"),
         ("javascript:alert(1)", "javascript: addresses are not opened here"),
         ("chrome://version", "chrome: addresses are not opened here"),
         ("view-source:http://localhost:8000/", "view-source: addresses are not opened"),
         ("data:text/html,x", "data: addresses are not opened here"),
         ("http://localhost:9/", "localhost:9/ cannot be opened: "),
-        ("https://example.org/", "cannot be opened: this sandbox has no way to the internet"),
+        ("https://example.org/", "cannot be opened: this sandbox has no internet access"),
         (f"{SITE}/loop", "it redirects without end"),
     ],
 )
@@ -74,7 +74,7 @@ async def test_a_link_of_the_workspace_that_leads_out_is_not_opened(desk: Desk) 
         "ln -s /etc/passwd /workspace/out.html", session="main", folder=None, timeout_seconds=10
     )
     said = await desk.error("browser_navigate_to", url="/workspace/out.html")
-    assert "only those under /workspace" in said
+    assert "files under /workspace" in said
 
 
 async def test_a_page_cannot_lead_to_the_files_of_the_machine(desk: Desk) -> None:
@@ -83,7 +83,7 @@ async def test_a_page_cannot_lead_to_the_files_of_the_machine(desk: Desk) -> Non
 
     said = await desk.error("browser_click_element", index=desk.index("Out"))
 
-    assert "only those under /workspace" in said
+    assert "files under /workspace" in said
     assert desk.state["url"] == "about:blank"
     await desk.call("browser_navigate_to", url=f"{SITE}/to-secret")
     assert "root:" not in str(desk.state["html"])
@@ -118,7 +118,7 @@ async def test_scrolling_tells_what_is_above_and_below(desk: Desk) -> None:
     output = await desk.do("browser_scroll_to_text", text="opening hours")
     assert output["pixels_above"] > 2000
     assert any("At the end" in line for line in desk.lines)
-    assert "not to be seen" in await desk.error("browser_scroll_to_text", text="No such words")
+    assert "not visible" in await desk.error("browser_scroll_to_text", text="No such words")
 
 
 async def test_what_scrolls_inside_the_page_is_scrolled(desk: Desk) -> None:
