@@ -1,4 +1,4 @@
-"""The event bus of a single process."""
+"""The event bus of a single process, and the reader of a subscription."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,8 @@ from core.domain.events import RunEvent
 
 
 class Reader:
-    """Iterates over the events it was offered. Over `lag_max` unread ones it is cut off: it ends after those it has."""
+    """Iterates over the events it was offered. With more than `lag_max` unread events it is cut off and ends after
+    them."""
 
     def __init__(self, lag_max: int) -> None:
         self._unread: deque[RunEvent] = deque()
@@ -25,7 +26,7 @@ class Reader:
         self._something.set()
 
     def cut_off(self) -> None:
-        """Nothing after what it has: something may be missing there."""
+        """Ends the iteration after the unread events, because later ones may be missing."""
         self._is_cut_off = True
         self._something.set()
 
@@ -42,7 +43,7 @@ class Reader:
 
 
 class MemoryEventBus:
-    """`core.ports.EventBus`. A reader that leaves `lag_max` events unread is cut off after those it has."""
+    """`core.ports.EventBus`. A reader with `lag_max` unread events gets no more and ends after those."""
 
     def __init__(self, *, lag_max: int = 1000) -> None:
         self._lag_max = lag_max

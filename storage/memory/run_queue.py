@@ -4,7 +4,7 @@ import asyncio
 
 
 class MemoryRunQueue:
-    """`core.ports.RunQueue`. A run that waits already is not queued twice."""
+    """`core.ports.RunQueue`. A waiting run is not queued twice."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
@@ -36,7 +36,7 @@ class MemoryStopSignals:
                 waiter.set_result(None)
 
     def wake_all(self) -> None:
-        """Where a stop may have been missed: everyone looks at the store."""
+        """Wakes all waiters after a signal may have been missed, so that they look at the store."""
         for run_id in tuple(self._waiters):
             self.wake(run_id)
 

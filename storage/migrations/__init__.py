@@ -1,4 +1,4 @@
-"""The schema's history, and the way from any older revision to the newest."""
+"""The revisions of the schema, and upgrading from any older revision to the newest."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 HEAD = "0008"
-"""The newest revision; known without importing Alembic, which takes longer than everything else at a start."""
+"""The newest revision, as a constant because importing Alembic takes longer than the rest of the start."""
 
 _ADVISORY_LOCK = 7_468_726_561
 
 
 def needs_migration(connection: Connection) -> bool:
-    """Whether the schema is older than this program, or not there at all."""
+    """Returns whether the schema is missing or older than this program."""
     return _revision(connection) != HEAD
 
 
 def migrate_connection(connection: Connection) -> None:
-    """Upgrades to the newest revision within the transaction of the connection.
+    """Upgrades to the newest revision in the transaction of the connection.
 
-    Raises ConfigurationError for a revision that this version of the program does not know.
+    Raises ConfigurationError if this version of the program does not know the current revision.
     """
     from alembic import command
 
@@ -37,7 +37,7 @@ def migrate_connection(connection: Connection) -> None:
 
 
 def refuse_newer(revision: str | None) -> None:
-    """Raises ConfigurationError for a revision that this version of the program does not know."""
+    """Raises ConfigurationError if this version of the program does not know the revision."""
     if revision is None or revision == HEAD:
         return
     from alembic.script import ScriptDirectory

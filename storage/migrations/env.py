@@ -1,4 +1,4 @@
-"""Run by Alembic for each command; works on the connection that `storage.migrations` hands over."""
+"""The Alembic environment: runs each command on the connection that `storage.migrations` passes."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from storage.sql.tables import METADATA
 
 
 def _render(kind: str, item: object, autogenerate: object) -> str | Literal[False]:
-    """A revision names plain types, so that it stays true when our own types change."""
+    """Renders plain SQLAlchemy types, so that revisions stay valid when our own types change."""
     match item:
         case SanitizedText():
             return "sa.Text()"

@@ -1,4 +1,4 @@
-"""The event bus of many processes: one Redis stream a run, kept for a day after the last event."""
+"""The event bus of many processes: one Redis stream per run, kept for a day after the last event."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -21,8 +21,8 @@ _PUBLISH = Failpoint("redis.publish")
 
 
 class RedisEventBus:
-    """`core.ports.EventBus`. A server that does not answer loses what is published meanwhile: followers read the
-    store after some silence, and at once when it is back."""
+    """`core.ports.EventBus`. Events published while the server does not answer are lost on the bus: followers read
+    the store after some silence, and at once when the server is back."""
 
     def __init__(self, client: Redis, streams: RedisStreams, *, lag_max: int = 1000) -> None:
         self._client = client
@@ -42,20 +42,20 @@ class RedisEventBus:
                         pipe.expire(_stream(run_id), KEPT_SECONDS)
                     await pipe.execute()
         except (RedisError, OSError) as error:
-            log.warning("%d events were stored but not told live: %s", len(events), error)
+            log.warning("%d events were stored but not published: %s", len(events), error)
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
         reader = Reader(self._lag_max)
 
-        def hear(fields: Fields) -> None:
+        def on_entry(fields: Fields) -> None:
             try:
                 reader.offer(RUN_EVENT.validate_json(fields[b"event"]))
             except (ValidationError, KeyError):
-                log.warning("an entry of the stream of run %s cannot be read", run_id)
+                log.warning("skipping an unreadable entry in the stream of run %s", run_id)
                 reader.cut_off()
 
-        async with self._streams.listen(_stream(run_id), StreamListener(hear, reader.cut_off)):
+        async with self._streams.listen(_stream(run_id), StreamListener(on_entry, reader.cut_off)):
             yield reader
 
 

@@ -1,4 +1,4 @@
-"""The budget of calls of many processes: one script in Redis, by its clock, and a stream that tells of refusals."""
+"""The rate budget of many processes: a script in Redis by its clock, and a stream that announces refusals."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from storage.redis.streams import Fields, RedisStreams, StreamListener
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS_MAX = 0.5
-"""A call waits so long for Redis, and not longer: then it goes by what this process knows."""
+"""The longest wait for Redis; after that a call uses the budget of this process."""
 PAUSE_SECONDS = 5.0
 _STREAM = "threadhand:refusals"
 _STREAM_SECONDS = 600
@@ -38,8 +38,8 @@ local function keep(key, full, refused, paced)
   redis.call('PEXPIRE', key, math.ceil(math.max(full, paced) - now) + 1000)
 end
 """
-# KEYS: the counts. ARGV: the longest wait, then of each count its interval, its burst, and whether it is always kept.
-# GCRA; what it answers is in microseconds, as Redis cuts a number down to an integer
+# KEYS: the counters. ARGV: the longest wait, then interval, burst and always_kept of each counter.
+# GCRA; returns microseconds, because Redis truncates numbers to integers
 _TAKE_SCRIPT = (
     _NOW
     + """
@@ -60,8 +60,8 @@ end
 return math.ceil((at - now) * 1000)
 """
 )
-# KEYS: the counts, and the stream last. ARGV: the refusal, how long the pace is kept after it, the length of the stream
-# and for how long it is kept, what it is told, then of each count its burst.
+# KEYS: the counters, and the stream last. ARGV: length of the refusal, how long the pace is kept after it, length and
+# lifetime of the stream, the stream entry, then the burst of each counter.
 _REFUSE_SCRIPT = (
     _NOW
     + """
@@ -90,25 +90,26 @@ class RateAllowance(Protocol):
     def is_proactive(self) -> bool: ...
 
 
-CountedT = TypeVar("CountedT", bound=RateAllowance)
-AnyCountedT = TypeVar("AnyCountedT", bound=RateAllowance, contravariant=True)
+AllowanceT = TypeVar("AllowanceT", bound=RateAllowance)
+AnyAllowanceT = TypeVar("AnyAllowanceT", bound=RateAllowance, contravariant=True)
 
 
-class LocalRateBudget(Protocol[AnyCountedT]):
-    """What the process itself knows: what it was refused, and what others told. It goes by that without Redis."""
+class LocalRateBudget(Protocol[AnyAllowanceT]):
+    """The budget that this process keeps, of its own refusals and announced ones. It is used while Redis doesn't
+    answer."""
 
     learnt_seconds: float
 
     async def take(
-        self, allowances: Sequence[AnyCountedT], *, wait_seconds_max: float
+        self, allowances: Sequence[AnyAllowanceT], *, wait_seconds_max: float
     ) -> float: ...
-    def is_counted(self, allowances: Sequence[AnyCountedT]) -> bool: ...
-    def is_refused(self, allowances: Sequence[AnyCountedT]) -> bool: ...
-    async def refuse(self, allowances: Sequence[AnyCountedT], *, seconds: float) -> None: ...
+    def is_counted(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
+    def is_refused(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
+    async def refuse(self, allowances: Sequence[AnyAllowanceT], *, seconds: float) -> None: ...
     def note(self, key: str, seconds: float, burst_seconds: float) -> None: ...
 
 
-class RedisRateBudget(Generic[CountedT]):
+class RedisRateBudget(Generic[AllowanceT]):
     """Implements `bots.delivery.rate_limiter.RateBudget` over Redis.
 
     Redis is asked only if a call may have to wait. Refusals reach the other processes through a stream, so calls that
@@ -119,7 +120,7 @@ class RedisRateBudget(Generic[CountedT]):
         self,
         client: Redis,
         streams: RedisStreams,
-        own: LocalRateBudget[CountedT],
+        own: LocalRateBudget[AllowanceT],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -132,11 +133,11 @@ class RedisRateBudget(Generic[CountedT]):
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:
-        """While entered this process hears what others were refused."""
-        async with self._streams.listen(_STREAM, StreamListener(self._hear, lambda: None)):
+        """Context manager: inside the block, this process learns of refusals of others."""
+        async with self._streams.listen(_STREAM, StreamListener(self._note_refusal, lambda: None)):
             yield
 
-    async def take(self, allowances: Sequence[CountedT], *, wait_seconds_max: float) -> float:
+    async def take(self, allowances: Sequence[AllowanceT], *, wait_seconds_max: float) -> float:
         if not self._own.is_counted(allowances):
             return 0.0
         arguments: list[str | float] = [wait_seconds_max * 1000]
@@ -150,53 +151,53 @@ class RedisRateBudget(Generic[CountedT]):
                     async with asyncio.timeout(ANSWER_SECONDS_MAX):
                         answer = cast(object, await self._take(keys, arguments))
             except (RedisError, OSError) as error:
-                self._lost(error)
+                self._mark_unreachable(error)
             else:
-                self._found()
+                self._mark_reachable()
                 return float(str(answer)) / 1_000_000
         return await self._own.take(allowances, wait_seconds_max=wait_seconds_max)
 
-    def is_refused(self, allowances: Sequence[CountedT]) -> bool:
+    def is_refused(self, allowances: Sequence[AllowanceT]) -> bool:
         return self._own.is_refused(allowances)
 
-    async def refuse(self, allowances: Sequence[CountedT], *, seconds: float) -> None:
+    async def refuse(self, allowances: Sequence[AllowanceT], *, seconds: float) -> None:
         await self._own.refuse(allowances, seconds=seconds)
         if not self._is_worth_asking():
             return
-        told = json.dumps([[one.key, seconds, one.burst_seconds] for one in allowances])
+        entry = json.dumps([[one.key, seconds, one.burst_seconds] for one in allowances])
         arguments: list[str | float] = [seconds * 1000, self._own.learnt_seconds * 1000]
-        arguments += [_STREAM_LENGTH_MAX, _STREAM_SECONDS, told]
+        arguments += [_STREAM_LENGTH_MAX, _STREAM_SECONDS, entry]
         arguments += [one.burst_seconds * 1000 for one in allowances]
         try:
             with _REFUSE:
                 async with asyncio.timeout(ANSWER_SECONDS_MAX):
                     await self._refuse([*(_key(one) for one in allowances), _STREAM], arguments)
         except (RedisError, OSError) as error:
-            self._lost(error)
+            self._mark_unreachable(error)
         else:
-            self._found()
+            self._mark_reachable()
 
-    def _hear(self, fields: Fields) -> None:
+    def _note_refusal(self, fields: Fields) -> None:
         try:
             for key, seconds, burst_seconds in json.loads(fields[b"refusal"]):
                 self._own.note(str(key), float(seconds), float(burst_seconds))
         except (ValueError, TypeError, KeyError):
-            log.warning("an entry of the stream of refused calls cannot be read")
+            log.warning("skipping an unreadable entry in the stream of refused calls")
 
     def _is_worth_asking(self) -> bool:
         return self._away_until is None or self._clock() >= self._away_until
 
-    def _lost(self, error: Exception) -> None:
+    def _mark_unreachable(self, error: Exception) -> None:
         if self._away_until is None:
             log.warning(
-                "each process keeps its own budget of calls until redis answers: %s",
+                "each process keeps its own rate budget until redis answers: %s",
                 type(error).__name__,
             )
         self._away_until = self._clock() + PAUSE_SECONDS
 
-    def _found(self) -> None:
+    def _mark_reachable(self) -> None:
         if self._away_until is not None:
-            log.warning("the budgets of calls are shared again")
+            log.warning("rate budgets are shared again")
             self._away_until = None
 
 

@@ -1,4 +1,4 @@
-"""The run queue and the stop signals of many processes: SAQ's lists, and a stream."""
+"""Run queue, stop signals and handovers of many processes: SAQ's lists, a stream, and keys that expire."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ _SEND = Failpoint("redis.send_stop")
 
 
 class RedisRunQueue:
-    """`core.ports.RunQueue`. An entry is done as soon as it is claimed: from there on the run's lease in the database
-    tells who has it, and the workers' sweep finds what a dead one had. What Redis does not take is kept for a claim of
-    this process: a worker's sweep finds every run, so that runs are late without Redis, and not lost."""
+    """`core.ports.RunQueue`. An entry is done as soon as it is claimed: after that the lease in the database says who
+    has the run, and the sweep of the workers finds runs of dead ones. Entries that Redis does not accept are kept for
+    claims of this process. The sweep finds every run, so without Redis runs start late but are not lost."""
 
     def __init__(self, client: Redis, *, name: str = "threadhand") -> None:
         self._jobs = RedisQueue(client, name=name)
@@ -46,7 +46,7 @@ class RedisRunQueue:
                         "run", key=run_id, timeout=0, retries=RETRIES_MAX, ttl=-1
                     )
         except (RedisError, OSError) as error:
-            log.warning("redis did not take run %s: %s", run_id, error)
+            log.warning("redis did not accept run %s: %s", run_id, error)
             if run_id not in self._kept:
                 self._kept.append(run_id)
 
@@ -57,7 +57,7 @@ class RedisRunQueue:
             try:
                 run_id = await self._claim_one()
             except (RedisError, OSError) as error:
-                log.warning("the queue does not answer: %s", error)
+                log.warning("the run queue does not answer: %s", error)
                 await asyncio.sleep(WAIT_SECONDS)
                 continue
             if run_id is not None:
@@ -70,7 +70,7 @@ class RedisRunQueue:
     async def _next(self) -> str | None:
         if time.monotonic() - self._swept_at > SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            # puts back what a worker took and died with before it could say so
+            # puts back jobs of workers that died between taking and finishing them
             await self._jobs.sweep(lock=SWEEP_SECONDS, abort=0.1)
         job = await self._jobs.dequeue(timeout=WAIT_SECONDS)
         if job is None:
@@ -80,7 +80,8 @@ class RedisRunQueue:
 
 
 class RedisStopSignals:
-    """`core.ports.StopSignals`: wakes whoever runs it, wherever that is. The request itself is stored."""
+    """`core.ports.StopSignals`: wakes the worker that runs it, in any process. The request itself is in the
+    database."""
 
     def __init__(self, client: Redis, streams: RedisStreams) -> None:
         self._client = client
@@ -89,12 +90,12 @@ class RedisStopSignals:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:
-        """While entered this process hears the stops that others send."""
+        """Context manager: inside the block, this process receives stop signals of others."""
 
-        def hear(fields: Fields) -> None:
+        def on_entry(fields: Fields) -> None:
             self._here.wake(fields.get(b"run", b"").decode(errors="replace"))
 
-        async with self._streams.listen(_STOPS, StreamListener(hear, self._here.wake_all)):
+        async with self._streams.listen(_STOPS, StreamListener(on_entry, self._here.wake_all)):
             yield
 
     async def send(self, run_id: str) -> None:
@@ -104,7 +105,7 @@ class RedisStopSignals:
                 async with redis_timeout():
                     await self._client.xadd(_STOPS, {"run": run_id}, maxlen=_STOPS_LENGTH_MAX)
         except (RedisError, OSError) as error:
-            log.warning("the stop of run %s was heard here alone: %s", run_id, error)
+            log.warning("the stop signal for run %s reached only this process: %s", run_id, error)
 
     async def wait(self, run_id: str) -> None:
         await self._here.wait(run_id)
@@ -117,15 +118,15 @@ _END = Failpoint("redis.end_handover")
 
 
 class RedisHandovers:
-    """A handover is open for a minute, or until whoever got the run is done with it. Without Redis each process goes
-    by what it did itself."""
+    """Makes sure that one process hands a run over to a Modal function. A handover is open for a minute, or until the
+    function is done with the run. Without Redis each process knows only its own handovers."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
         self._begun: dict[str, float] = {}
 
     async def begin(self, run_id: str) -> bool:
-        """Whether the caller is to hand it over: nobody has within a minute."""
+        """Returns True if the caller should hand the run over, because no process has within a minute."""
         try:
             with _BEGIN:
                 async with redis_timeout():
@@ -133,21 +134,21 @@ class RedisHandovers:
                         _key(run_id), b"1", nx=True, ex=HANDOVER_SECONDS
                     )
         except (RedisError, OSError) as error:
-            log.debug("the handover of run %s is known here alone: %s", run_id, error)
+            log.debug("the handover of run %s is known only to this process: %s", run_id, error)
             is_first = not self._is_open_here(run_id)
         if is_first:
             self._note(run_id)
         return bool(is_first)
 
     async def end(self, run_id: str) -> None:
-        """From here on it may be handed over again."""
+        """Allows the run to be handed over again."""
         self._begun.pop(run_id, None)
         try:
             with _END:
                 async with redis_timeout():
                     await self._client.delete(_key(run_id))
         except (RedisError, OSError) as error:
-            log.warning("run %s may be handed over again in a minute alone: %s", run_id, error)
+            log.warning("run %s can be handed over again only in a minute: %s", run_id, error)
 
     def _is_open_here(self, run_id: str) -> bool:
         begun_at = self._begun.get(run_id)

@@ -1,4 +1,4 @@
-"""Listening to many Redis streams over one connection."""
+"""A Redis client with timeouts, and listening to many streams over one connection."""
 
 import asyncio
 import logging
@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 10.0
-"""On top of what a call may block. Ours, by `asyncio.timeout`: redis-py waits with `asyncio.wait_for`, which on Python
-3.11 may swallow a cancellation; without a timeout of its own it does not."""
+"""Added to the time a call may block. We use `asyncio.timeout`, because the timeouts of redis-py use
+`asyncio.wait_for`,
+which may swallow a cancellation on Python 3.11."""
 CONNECT_TIMEOUT_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 2.0
 ENTRIES_PER_READ_MAX = 500
@@ -27,7 +28,7 @@ Fields = Mapping[bytes, bytes]
 
 
 def create_redis_client(url: str) -> Redis:
-    """A client of that server; it connects at the first use."""
+    """Returns a client that connects on first use."""
     return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its options are untyped
         url,
         socket_timeout=None,
@@ -37,48 +38,49 @@ def create_redis_client(url: str) -> Redis:
 
 
 def redis_timeout(*, after_seconds: float = 0.0) -> asyncio.Timeout:
-    """Raises TimeoutError, an OSError, where the server does not answer in time."""
+    """Context manager that raises TimeoutError, an OSError, if the server does not answer in time."""
     return asyncio.timeout(after_seconds + ANSWER_TIMEOUT_SECONDS)
 
 
 class StreamListener:
-    """One listener on a stream. `hear` gets each entry; `miss` is called where entries may have been lost."""
+    """A listener on a stream. `on_entry` receives each entry; `on_gap` is called after entries may have been missed."""
 
-    def __init__(self, hear: Callable[[Fields], None], miss: Callable[[], None]) -> None:
-        self.hear = hear
-        self.miss = miss
+    def __init__(self, on_entry: Callable[[Fields], None], on_gap: Callable[[], None]) -> None:
+        self.on_entry = on_entry
+        self.on_gap = on_gap
 
 
 class RedisStreams:
-    """Reads all streams that somebody listens to with one blocking call, which a stream of its own interrupts when
-    that set changes. A lost connection is tried again for ever; everybody is told then that something may be missed."""
+    """Reads all streams that have listeners with one blocking call. A wake-up stream interrupts the call when the set
+    of streams changes. A lost connection is retried forever; all listeners get `on_gap` after that."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
         self._wake = f"threadhand:wake:{new_id()}"
         self._last: dict[str, str] = {}
-        self._ears: dict[str, set[StreamListener]] = {}
+        self._listeners: dict[str, set[StreamListener]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def listen(self, stream: str, ear: StreamListener) -> AsyncGenerator[None, None]:
-        """Everything that is added to the stream while entered. A server that does not answer delays, and is no error:
-        `miss` is called once it does."""
+    async def listen(self, stream: str, listener: StreamListener) -> AsyncGenerator[None, None]:
+        """Context manager: inside the block, the listener receives every entry added to the stream. If the server
+        does not
+        answer, nothing is raised; `on_gap` is called once it does."""
         try:
-            await self._begin(stream, ear)
+            await self._begin(stream, listener)
             yield
         finally:
-            ears = self._ears.get(stream, set[StreamListener]())
-            ears.discard(ear)
-            if not ears:
-                self._ears.pop(stream, None)
+            listeners = self._listeners.get(stream, set[StreamListener]())
+            listeners.discard(listener)
+            if not listeners:
+                self._listeners.pop(stream, None)
                 self._last.pop(stream, None)
 
     async def close(self) -> None:
         if self._reading is not None:
             await cancel(self._reading)
 
-    async def _begin(self, stream: str, ear: StreamListener) -> None:
+    async def _begin(self, stream: str, listener: StreamListener) -> None:
         if stream not in self._last:
             try:
                 async with redis_timeout():
@@ -87,7 +89,7 @@ class RedisStreams:
                 log.warning("redis does not answer: %s", type(error).__name__)
                 last = "0-0"
             self._last.setdefault(stream, last)
-        self._ears.setdefault(stream, set()).add(ear)
+        self._listeners.setdefault(stream, set()).add(listener)
         if self._reading is None:
             self._last[self._wake] = "0-0"
             self._reading = spawn(self._read(), name="redis streams")
@@ -105,7 +107,7 @@ class RedisStreams:
                 pipe.expire(self._wake, _WAKE_KEPT_SECONDS)
                 await pipe.execute()
         except (RedisError, OSError):
-            return  # the reader notices for itself
+            return  # the reader notices by itself
 
     async def _read(self) -> None:
         failures = 0
@@ -114,13 +116,13 @@ class RedisStreams:
                 await self._read_once()
             except (RedisError, OSError) as error:
                 if not failures:
-                    log.warning("redis is gone, and is tried again: %s", error)
+                    log.warning("redis is unreachable, retrying: %s", error)
                 failures += 1
                 await asyncio.sleep(min(0.05 * 2**failures, PAUSE_SECONDS_MAX))
             else:
                 if failures:
                     log.warning("redis is back")
-                    self._tell_all_of_a_gap()
+                    self._report_gap()
                 failures = 0
 
     async def _read_once(self) -> None:
@@ -130,17 +132,17 @@ class RedisStreams:
                 streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
             )
         for name, entries in answer or ():
-            self._take(name.decode(), entries)
+            self._dispatch(name.decode(), entries)
 
-    def _take(self, stream: str, entries: list[tuple[bytes, Fields]]) -> None:
+    def _dispatch(self, stream: str, entries: list[tuple[bytes, Fields]]) -> None:
         if stream not in self._last:
-            return  # nobody listens any more
+            return  # the last listener has left
         self._last[stream] = entries[-1][0].decode()
         for _entry_id, fields in entries:
-            for ear in tuple(self._ears.get(stream, ())):
-                ear.hear(fields)
+            for listener in tuple(self._listeners.get(stream, ())):
+                listener.on_entry(fields)
 
-    def _tell_all_of_a_gap(self) -> None:
-        for ears in tuple(self._ears.values()):
-            for ear in tuple(ears):
-                ear.miss()
+    def _report_gap(self) -> None:
+        for listeners in tuple(self._listeners.values()):
+            for listener in tuple(listeners):
+                listener.on_gap()

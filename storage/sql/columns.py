@@ -1,4 +1,4 @@
-"""Column types that behave alike on SQLite and PostgreSQL, and the database's own clock."""
+"""Column types that behave alike on SQLite and PostgreSQL, the fields built from them, and the database's clock."""
 
 import json
 from datetime import UTC, datetime
@@ -19,11 +19,11 @@ CONSTRAINT_NAMES = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
-"""Every constraint has a name, so that a migration can change it on SQLite too."""
+"""Names every constraint, because a migration on SQLite can change only named ones."""
 
 
 def dump_json(value: object) -> str:
-    """Compact JSON that both databases take: NaN becomes null, and half a surrogate pair stays escaped."""
+    """Returns compact JSON that both databases accept: NaN becomes null, and lone surrogates stay escaped."""
     try:
         return to_json(value, inf_nan_mode="null").decode()
     except (PydanticSerializationError, UnicodeError):
@@ -31,7 +31,7 @@ def dump_json(value: object) -> str:
 
 
 class SanitizedText(TypeDecorator[str]):
-    """Text from outside: what UTF-8 or PostgreSQL cannot hold becomes U+FFFD (NUL, half a surrogate pair)."""
+    """User-supplied text. NUL and lone surrogates, which PostgreSQL or UTF-8 cannot store, become U+FFFD."""
 
     impl = Text
     cache_ok = True
@@ -47,7 +47,7 @@ class SanitizedText(TypeDecorator[str]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, read back aware and in UTC; a naive one is refused."""
+    """A timestamp, read back as an aware UTC datetime. Naive datetimes raise ValueError."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -56,7 +56,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError("a moment without a time zone cannot be stored")
+            raise ValueError("a timestamp without a time zone cannot be stored")
         utc = value if value.tzinfo is UTC else value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
@@ -67,14 +67,14 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class JsonDocument(TypeDecorator[Any]):
-    """A JSON value, compact; kept as text in the order it was written."""
+    """A JSON value, stored as compact text so that the order of keys is kept."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True
 
 
 class DatabaseNow(FunctionElement[float]):
-    """Seconds since the epoch by the database's clock, at the moment the statement runs."""
+    """SQL expression: seconds since the epoch by the database's clock when the statement runs."""
 
     type = Float()
     inherit_cache = True
@@ -108,7 +108,7 @@ def nullable_timestamp_column() -> Any:
 
 
 def cascading_foreign_key(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
-    """A foreign key whose rows go when the row they hang on goes."""
+    """A foreign key; rows are deleted together with the row they reference."""
     return Field(
         foreign_key=column,
         ondelete="CASCADE",
@@ -119,7 +119,7 @@ def cascading_foreign_key(column: str, *, primary_key: bool = False, index: bool
 
 
 def nullable_foreign_key(column: str) -> Any:
-    """A foreign key that is forgotten when the row it names goes."""
+    """A foreign key that becomes NULL when the referenced row is deleted."""
     return Field(
         default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText
     )
@@ -130,7 +130,7 @@ def text_primary_key() -> Any:
 
 
 def partial_unique_index(name: str, *columns: str, condition: str) -> Index:
-    """A unique index over the rows that meet the condition."""
+    """Returns a unique index over the rows that meet the condition."""
     return Index(
         name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)
     )

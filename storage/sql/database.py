@@ -1,4 +1,4 @@
-"""What a database is to the stores: whole transactions, and its faults in our words."""
+"""The Database port of the stores, and opening, creating or upgrading the database behind a URL."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,33 +20,33 @@ Work = Callable[[Connection], ResultT]
 
 
 class Database(Protocol):
-    """Runs transactions. `work` is synchronous, may run in another thread, and may be run again after a race.
+    """Runs transactions. `work` is synchronous, may run in another thread, and may be repeated after a conflict.
 
-    Either all of it is stored or nothing. Raises StorageUnavailable when the database fails; the work's own
-    exceptions pass through, after a rollback.
+    A transaction is stored completely or not at all. Raises StorageUnavailable if the database fails. Exceptions of
+    `work` roll the transaction back and propagate.
     """
 
     async def write(
         self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
     ) -> ResultT:
-        """A transaction that may write; on SQLite they take turns. A long one may take as long as it needs."""
+        """Runs a transaction that may write. SQLite runs one at a time. `is_long` lifts the time limit."""
         ...
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        """A transaction that sees one state of the database and writes nothing."""
+        """Runs a read-only transaction that sees one consistent state of the database."""
         ...
 
     async def write_statement(
         self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
     ) -> int:
-        """A transaction of one statement: a single journey, where the database is one over a wire. Answers how many
-        rows it met. It may be run twice where the connection breaks, and must not mind."""
+        """Runs one statement as a transaction of its own: a single round trip on PostgreSQL. Returns the number of rows
+        it affected. The statement must be idempotent, because it may be repeated if the connection breaks."""
         ...
 
     async def read_statement(
         self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        """The rows of one statement, by the names of their columns."""
+        """Returns the rows of one SELECT as dictionaries by column name."""
         ...
 
     async def close(self) -> None: ...
@@ -58,10 +58,10 @@ _POSTGRESQL_OPTIONS = {"host", "port", "ssl"}
 
 
 async def open_database(url: str) -> Database:
-    """Opens the database, made and brought up to date where needed.
+    """Opens the database, and creates or upgrades its schema if needed.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host/name`; a driver in the URL
-    (`sqlite+aiosqlite`, `postgresql+asyncpg`) is allowed and changes nothing. Raises ConfigurationError.
+    (`sqlite+aiosqlite`, `postgresql+asyncpg`) is accepted and ignored. Raises ConfigurationError.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
@@ -82,7 +82,7 @@ async def open_database(url: str) -> Database:
 
 
 async def migrate(url: str) -> None:
-    """Brings the schema up to date. Raises ConfigurationError, also for a database of a newer version."""
+    """Upgrades the schema to the newest revision. Raises ConfigurationError, also if the database is newer."""
     await (await open_database(url)).close()
 
 
@@ -113,14 +113,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def _connect(url: URL) -> Database:
-    """The driver of the other database is not even imported. Raises ConfigurationError for a file of a newer version,
-    before it is touched."""
+    """Imports only the driver that the URL needs. Raises ConfigurationError for a file of a newer version without
+    touching it."""
     if url.get_backend_name() == "sqlite":
         from storage.sql.sqlite import SqliteDatabase, revision_of_file
 
         refuse_newer(revision_of_file(str(url.database)))
-        # What people said is for this program alone; SQLite gives its journals the rights of the database.
-        # Where the file cannot be made, opening it says why.
+        # Conversations are private to this user; SQLite gives its journal files the mode of the database file.
+        # If the file cannot be created, opening it reports why.
         with suppress(OSError):
             Path(str(url.database)).touch(mode=0o600)
         return SqliteDatabase(str(url.database))

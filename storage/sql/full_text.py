@@ -1,6 +1,6 @@
-"""The full-text index over chunks: FTS5 on SQLite, `tsvector` with GIN on PostgreSQL; the terms are ours on both.
+"""The full-text index over knowledge chunks: FTS5 on SQLite, `tsvector` with GIN on PostgreSQL, with our own terms.
 
-On SQLite `knowledge_fts` reads its content from `knowledge_chunk`, and triggers keep the two together.
+On SQLite `knowledge_fts` is an external-content table over `knowledge_chunk`, kept in sync by triggers.
 """
 
 import math
@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from core.knowledge.terms import Term
 
 UNMANAGED_NAME_PREFIXES = ("knowledge_fts", "ix_knowledge_chunk_terms")
-"""Beginnings of the names of what exists on one of the databases alone and is no part of the metadata."""
+"""Name prefixes of tables and indexes that exist on one database only and are not in the metadata."""
 
 _POSITION_MAX = 16_383
 _POSITIONS_MAX = 255
@@ -31,7 +31,7 @@ POSTGRESQL_INDEX = ("CREATE INDEX ix_knowledge_chunk_terms ON knowledge_chunk US
 
 
 class FullTextTerms(TypeDecorator[str]):
-    """Terms divided by spaces, as they were in the text. Written, never read back."""
+    """Search terms separated by spaces, in the order of the text. Write-only."""
 
     impl = Text
     cache_ok = True
@@ -44,7 +44,7 @@ class FullTextTerms(TypeDecorator[str]):
 
 
 def _vector(terms: str) -> str:
-    """A tsvector as PostgreSQL writes it. Our terms hold no quotes, spaces or backslashes."""
+    """Returns a tsvector literal. Our terms contain no quotes, spaces or backslashes."""
     places: dict[str, list[str]] = {}
     for position, term in enumerate(terms.split(" "), start=1):
         held = places.setdefault(term, [])
@@ -56,7 +56,7 @@ def _vector(terms: str) -> str:
 def rank_chunks(
     connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
 ) -> list[tuple[int, float]]:
-    """Chunk ids of the entries with their scores, best first."""
+    """Returns (chunk id, score) pairs of the best chunks of these entries, best first."""
     if not terms or not entry_ids:
         return []
     if connection.dialect.name == "postgresql":
@@ -83,7 +83,7 @@ def _sqlite(
 def _postgresql(
     connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
 ) -> list[tuple[int, float]]:
-    """ts_rank knows nothing of how rare a term is, so that each term is ranked alone and weighed."""
+    """Ranks each term separately and weighs it by rarity, which ts_rank ignores."""
     asked = {
         f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)
     }
@@ -113,5 +113,5 @@ def _postgresql(
 
 
 def _rarity(total: int, held: int) -> float:
-    """The weight that BM25 gives a term which so many of the chunks hold."""
+    """Returns the BM25 weight of a term that `held` of `total` chunks contain."""
     return math.log(1 + (total - held + 0.5) / (held + 0.5))

@@ -1,4 +1,4 @@
-"""PostgreSQL: a few connections, and transactions that run again when they lost a race or their connection."""
+"""PostgreSQL: a small connection pool, and transactions that are retried after a conflict or a lost connection."""
 
 import asyncio
 import random
@@ -32,39 +32,39 @@ from storage.sql.drivers import (
 from storage.sql.statements import CompiledStatement
 
 _ATTEMPTS_MAX = 8
-_RACES = frozenset({"23505", "40001", "40P01"})
-"""Unique violation, serialization failure, deadlock. Each passes when the transaction runs anew."""
-_LAST_WORDS = frozenset({"57P01", "57P02", "25P03", "25P04"})
-"""The server shuts down, one of its processes crashed, or a transaction of ours stood still or took too long: the
-connection is about to close."""
+_RETRYABLE_SQLSTATES = frozenset({"23505", "40001", "40P01"})
+"""Unique violation, serialization failure, deadlock. A retry of the transaction succeeds."""
+_CLOSING_SQLSTATES = frozenset({"57P01", "57P02", "25P03", "25P04"})
+"""The server shuts down, one of its processes crashed, or it ended a transaction that was idle or took too long:
+the connection is about to close."""
 _TRANSACTION_LIMIT_SINCE = (17,)
 ANSWER_SECONDS = 60.0
-"""A server whose machine vanished says nothing for a quarter of an hour, and another one may have taken its place."""
+"""A server whose machine disappears stays silent for 15 minutes, while a replacement may be running already."""
 IDLE_SECONDS = 10.0
-"""A process that freezes in the middle of a transaction would keep its locks, and whoever needs them waiting."""
+"""Releases the locks of a process that freezes in the middle of a transaction."""
 TRANSACTION_SECONDS = 20.0
-"""The same for one that freezes between a statement's preparation and its execution: the server waits for the rest of
-it then, and takes nobody as idle. Servers before PostgreSQL 17 have no such limit."""
+"""The same for a process that freezes between preparing and executing a statement, which the server does not count
+as idle. Servers before PostgreSQL 17 have no such limit."""
 STATEMENTS_KEPT_MAX = 400
-"""More than the program has: one that is prepared anew costs two round trips."""
+"""More than the program has, because preparing a statement again costs two round trips."""
 _WRITING = "BEGIN"
 _WRITING_LONG = "BEGIN; SET LOCAL transaction_timeout = 0"
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_ALONE = ""
-"""A single statement is a transaction by itself."""
-_FAULTS = (SQLAlchemyError, PostgresError, InterfaceError, InternalClientError, OSError)
+_AUTOCOMMIT = ""
+"""A single statement is a transaction of its own."""
+_DRIVER_ERRORS = (SQLAlchemyError, PostgresError, InterfaceError, InternalClientError, OSError)
 
 
-class _Line(NamedTuple):
-    """A connection to the server, as SQLAlchemy has it and as its driver has it."""
+class _PooledConnection(NamedTuple):
+    """A connection as a SQLAlchemy object and as the asyncpg object underneath."""
 
     connection: AsyncConnection
     driver: AsyncpgConnection
 
 
 class PostgresqlDatabase:
-    """Connections that are kept, and told by us where a transaction begins and ends: to have SQLAlchemy take one out of
-    a pool, begin, and put it back costs as much as three statements."""
+    """Keeps its own pool and sends BEGIN and COMMIT itself, because checkout, begin and checkin by SQLAlchemy cost as
+    much as three statements."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class PostgresqlDatabase:
         idle_seconds: float = IDLE_SECONDS,
         transaction_seconds: float = TRANSACTION_SECONDS,
     ) -> None:
-        """`answer_seconds` are what we wait for a whole transaction, `transaction_seconds` what the server gives it,
-        `idle_seconds` what it waits in it for us."""
+        """`answer_seconds` limits a whole transaction on our side, `transaction_seconds` on the server's side;
+        `idle_seconds` limits how long the server waits for the next statement of a transaction."""
         self._engine = create_async_engine(
             url,
             poolclass=NullPool,
@@ -85,12 +85,12 @@ class PostgresqlDatabase:
             hide_parameters=True,
             connect_args={"timeout": 10, "statement_cache_size": STATEMENTS_KEPT_MAX},
         )
-        # not asked for at the connection's start: some of the proxies before a server refuse that
+        # not a startup parameter: some connection proxies reject those
         self._idle_limit = f"SET idle_in_transaction_session_timeout = {idle_seconds * 1000:.0f}"
         self._transaction_limit = f"SET transaction_timeout = {transaction_seconds * 1000:.0f}"
         self._answer_seconds = answer_seconds
         self._turns = asyncio.Semaphore(connections_max)
-        self._idle: list[_Line] = []
+        self._idle: list[_PooledConnection] = []
 
     async def write(
         self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
@@ -108,13 +108,15 @@ class PostgresqlDatabase:
     ) -> int:
         with point:
             return await self._run(
-                _ALONE, lambda c: statement.execute(c, row), self._answer_seconds
+                _AUTOCOMMIT, lambda c: statement.execute(c, row), self._answer_seconds
             )
 
     async def read_statement(
         self, statement: CompiledStatement, row: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        return await self._run(_ALONE, lambda c: statement.fetch_rows(c, row), self._answer_seconds)
+        return await self._run(
+            _AUTOCOMMIT, lambda c: statement.fetch_rows(c, row), self._answer_seconds
+        )
 
     async def close(self) -> None:
         while self._idle:
@@ -126,10 +128,10 @@ class PostgresqlDatabase:
             try:
                 async with asyncio.timeout(answer_seconds):
                     return await self._try(transaction)
-            except _FAULTS as error:
+            except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:
                     self._distrust_idle()
-                may_pass = transaction.was_cut_off or _sqlstate(error) in _RACES
+                may_pass = transaction.was_cut_off or _sqlstate(error) in _RETRYABLE_SQLSTATES
                 if not may_pass or attempt == _ATTEMPTS_MAX:
                     if isinstance(error, IntegrityError | IntegrityConstraintViolationError):
                         raise
@@ -148,14 +150,14 @@ class PostgresqlDatabase:
                 else:
                     await asyncio.shield(spawn(_drop(line), name="drop a connection"))
 
-    async def _line(self) -> _Line:
+    async def _line(self) -> _PooledConnection:
         while self._idle:
             line = self._idle.pop()
             if not line.driver.is_closed():
                 return line
             await _drop(line)
         connection = await self._engine.connect()
-        line = _Line(connection, await connection.run_sync(asyncpg_connection))
+        line = _PooledConnection(connection, await connection.run_sync(asyncpg_connection))
         try:
             await line.driver.execute(self._idle_limit)
             if _has_transaction_limit(line.driver):
@@ -166,15 +168,15 @@ class PostgresqlDatabase:
         return line
 
     def _distrust_idle(self) -> None:
-        """Where one connection broke the others, which are of the same server, are not tried one after the other."""
+        """Closes idle connections after one broke: they lead to the same server and would fail one after the other."""
         for line in self._idle:
             line.driver.terminate()
 
 
 class _Transaction(Generic[ResultT]):
-    """One try of some work. State: how it went, as far as that is known.
+    """One attempt at a transaction. State: its outcome as far as it is known.
 
-    `was_cut_off`: its connection broke, and it was not stored. `has_ended`: the connection is free for another one.
+    `was_cut_off`: the connection broke and nothing was stored. `has_ended`: the connection can be reused.
     """
 
     def __init__(self, begin: str, work: Work[ResultT]) -> None:
@@ -195,12 +197,12 @@ class _Transaction(Generic[ResultT]):
             else:
                 result = self._work(connection)
         except Exception as error:
-            # a connection that broke while nobody used it is noticed at its first statement; a commit that was
-            # cut off may have happened
-            if driver.is_closed() or _sqlstate(error) in _LAST_WORDS:
+            # a connection that broke while idle fails at its first statement; a COMMIT whose reply was lost may
+            # have been carried out
+            if driver.is_closed() or _sqlstate(error) in _CLOSING_SQLSTATES:
                 self.was_cut_off = not is_committing
             else:
-                with suppress(*_FAULTS):
+                with suppress(*_DRIVER_ERRORS):
                     if self._begin:
                         await_in_greenlet(driver.execute("ROLLBACK"))
                     self.has_ended = True
@@ -220,16 +222,16 @@ def _begin(driver: AsyncpgConnection, begin: str) -> None:
 
 
 def _commit(driver: AsyncpgConnection) -> None:
-    """The server answers ROLLBACK where a statement had failed whose fault was swallowed."""
+    """The server replies ROLLBACK if an earlier statement failed and its error was suppressed."""
     if await_in_greenlet(driver.execute("COMMIT")) != "COMMIT":
         raise StorageUnavailable("a statement had failed before the transaction ended")
 
 
-async def _drop(line: _Line) -> None:
-    """Closes it, and waits for its server no longer than SQLAlchemy does."""
-    with suppress(*_FAULTS):
-        await line.connection.invalidate()
-        await line.connection.close()
+async def _drop(pooled: _PooledConnection) -> None:
+    """Closes the connection without waiting long for its server."""
+    with suppress(*_DRIVER_ERRORS):
+        await pooled.connection.invalidate()
+        await pooled.connection.close()
 
 
 def _sqlstate(error: BaseException) -> str | None:

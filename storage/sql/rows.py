@@ -1,4 +1,4 @@
-"""Rows to the nouns of core and back: one function each way."""
+"""Conversions between table rows and the types of core, one function for each direction."""
 
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ RowValues = dict[str, object]
 
 
 class Row(Protocol):
-    """Values by the names of their columns."""
+    """Values by column name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
@@ -124,7 +124,7 @@ def input_from_row(row: Row) -> ThreadInput:
 
 
 def arrival_to_row(arrival: InboxItem) -> RowValues:
-    """What an input takes over from its arrival."""
+    """Returns the columns of an input that come from its arrival."""
     return {
         "dedupe_key": arrival.dedupe_key,
         "kind": arrival.kind,
@@ -172,7 +172,8 @@ def message_to_row(message: Message, sequence: int) -> RowValues:
 
 
 def event_from_row(row: Row, message: Message | None) -> RunEvent:
-    """`message` is the stored one that a row without a body stands for."""
+    """Pass the stored message for a row without a body, which stands for `MessageAdded`. Raises ValueError without
+    it."""
     if row["body"] is not None:
         event = AGENT_EVENT.validate_json(row["body"])
     elif message is not None:

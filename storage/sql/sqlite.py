@@ -1,4 +1,4 @@
-"""SQLite: one thread and connection that write, a few that read."""
+"""SQLite: one writer thread and a few reader threads, each with its own connection."""
 
 import asyncio
 import sqlite3
@@ -27,22 +27,26 @@ _READERS = 4
 _BUSY_TIMEOUT_MS = 10_000
 _BUSY_LOOK_SECONDS = 0.02
 _CHECKPOINT_PAGES = 4_000
-"""A turn writes the same two dozen pages again and again; 16 MB of journal wait before they are put in their places."""
+"""A turn rewrites the same two dozen pages; a checkpoint after 16 MB of journal copies each of them once."""
 
 
 class SqliteDatabase:
-    """One thread and connection writes, a few read. A transaction is one hop to its thread: a third of the CPU of
-    an asyncio driver, which hops for every statement. Cancelling a caller never cuts a transaction in two."""
+    """Runs each transaction in one hop to a thread, for a third of the CPU time of an asyncio driver, which hops for
+    every statement. Cancelling the caller never interrupts a transaction."""
 
     def __init__(self, path: str) -> None:
-        self._writing = _Lane(path, "storage-write", connections=1, begin="BEGIN IMMEDIATE")
-        self._reading = _Lane(path, "storage-read", connections=_READERS, begin="BEGIN")
+        self._writing = _ConnectionThreads(
+            path, "storage-write", connections=1, begin="BEGIN IMMEDIATE"
+        )
+        self._reading = _ConnectionThreads(
+            path, "storage-read", connections=_READERS, begin="BEGIN"
+        )
         self._is_closed = False
 
     async def write(
         self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
     ) -> ResultT:
-        del is_long  # a file answers
+        del is_long  # transactions have no time limit here
         with point:
             return await self._in_thread(self._writing, work)
 
@@ -60,17 +64,17 @@ class SqliteDatabase:
         return await self.read(lambda c: statement.fetch_rows(c, row))
 
     async def close(self) -> None:
-        """What was begun ends first."""
+        """Waits for transactions that have begun."""
         self._is_closed = True
-        for lane in (self._reading, self._writing):
-            await asyncio.to_thread(lane.close)
+        for threads in (self._reading, self._writing):
+            await asyncio.to_thread(threads.close)
 
-    async def _in_thread(self, lane: "_Lane", work: Work[ResultT]) -> ResultT:
+    async def _in_thread(self, threads: "_ConnectionThreads", work: Work[ResultT]) -> ResultT:
         if self._is_closed:
             raise StorageUnavailable("the database is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                lane.threads, lane.transaction, work
+                threads.executor, threads.run, work
             )
         except (IntegrityError, sqlite3.IntegrityError):
             raise
@@ -78,17 +82,18 @@ class SqliteDatabase:
             raise StorageUnavailable(describe_driver_error(error)) from error
 
 
-class _Lane:
-    """Threads that each keep a connection: taking one for each transaction would cost as much as two statements."""
+class _ConnectionThreads:
+    """Threads that keep a connection each. Checking one out for every transaction would cost as much as two
+    statements."""
 
     def __init__(self, path: str, name: str, *, connections: int, begin: str) -> None:
-        self.threads = ThreadPoolExecutor(connections, thread_name_prefix=name)
+        self.executor = ThreadPoolExecutor(connections, thread_name_prefix=name)
         self._engine = _sqlite_engine(path, connections=connections, begin=begin)
         self._of_thread = threading.local()
         self._opened: list[Connection] = []
 
-    def transaction(self, work: Work[ResultT]) -> ResultT:
-        """To be called in one of the threads."""
+    def run(self, work: Work[ResultT]) -> ResultT:
+        """Runs a transaction. Must be called in one of the threads."""
         connection: Connection | None = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = self._of_thread.connection = self._engine.connect()
@@ -97,19 +102,19 @@ class _Lane:
             return work(connection)
 
     def close(self) -> None:
-        """What was begun ends first."""
-        self.threads.shutdown()
+        """Waits for transactions that have begun."""
+        self.executor.shutdown()
         for connection in self._opened:
             connection.close()
         self._engine.dispose()
 
 
 def revision_of_file(path: str) -> str | None:
-    """The revision of the tables in the file, None without any; nothing is written, as opening it for use would.
+    """Returns the schema revision of the file, or None if it has none, without writing to the file.
 
-    What keeps it from being read is left for that to say.
+    Errors are ignored, because opening the database reports them.
     """
-    address = f"{Path(path).absolute().as_uri()}?mode=rw"  # a missing file stays missing
+    address = f"{Path(path).absolute().as_uri()}?mode=rw"  # does not create a missing file
     with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as opened:
         row = opened.execute("SELECT version_num FROM alembic_version").fetchone()
         return str(row[0]) if row else None
@@ -117,7 +122,7 @@ def revision_of_file(path: str) -> str | None:
 
 
 def _keep_a_journal(connection: sqlite3.Connection) -> None:
-    """SQLite waits for nobody where several make this change to a new file at once; so the waiting is done here."""
+    """Switches to WAL. SQLite ignores its busy timeout for this change, so waiting for other processes is done here."""
     deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -142,7 +147,7 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
     )
 
     def connected(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-        assert isinstance(connection, sqlite3.Connection)  # noqa: S101 - the engine above makes no other
+        assert isinstance(connection, sqlite3.Connection)  # noqa: S101 - this engine creates no other
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}").close()
         _keep_a_journal(connection)
@@ -155,9 +160,9 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
 
     def begun(connection: Connection) -> None:
         driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - the engine above makes no other
+        assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - this engine creates no other
         if driver.in_transaction:
-            driver.rollback()  # what a failed COMMIT left open
+            driver.rollback()  # a failed COMMIT leaves the transaction open
         driver.execute(begin).close()
 
     event.listen(engine, "connect", connected)

@@ -1,9 +1,8 @@
-"""Statements that are compiled once and then only filled in.
+"""SQL statements that are compiled once and run directly on the driver, and INSERT ... ON CONFLICT for both databases.
 
-For one of the small statements of a turn SQLAlchemy's own way (building it, finding the compiled form again, naming and
-ordering the parameters, a context and a result of its own) costs several times what the database takes. The driver is
-therefore called itself, within the transaction that the database has begun; faults are then the driver's own, not
-SQLAlchemy's.
+For small statements SQLAlchemy's execution (cache lookup, parameter processing, context, result) costs several times
+what the database needs. Compiled statements therefore call the driver directly, inside the transaction that the
+database has begun. Errors are the driver's own, not SQLAlchemy's.
 """
 
 import sqlite3
@@ -33,9 +32,9 @@ _Convert = Callable[[Any], object] | None
 
 
 class _Plan(NamedTuple):
-    """`parameters` in their order, `constants` the values of those that nobody gives; `columns` of a SELECT.
+    """`parameters` in bind order; `constants` are values fixed in the statement; `columns` are those of a SELECT.
 
-    Beside each name is what makes the driver's value of ours, or ours of the driver's.
+    Each name comes with the function that converts a value to or from the driver's type, or None.
     """
 
     text: str
@@ -45,9 +44,10 @@ class _Plan(NamedTuple):
 
 
 class CompiledStatement:
-    """One statement whose values are bound by name. State: its text and its parameters, per kind of database.
+    """A statement with named parameters. State: its compiled text and parameters for each dialect.
 
-    It may be given as a function of the database's name. Every row that is given to an INSERT has the same columns.
+    Pass a function of the dialect's name if the statement differs between databases. All rows passed to an INSERT must
+    have the same columns.
     """
 
     def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
@@ -55,7 +55,8 @@ class CompiledStatement:
         self._plans: dict[str, _Plan] = {}
 
     def execute(self, connection: Connection, *rows: Mapping[str, object]) -> int:
-        """Runs it for one row of values, or for each of many in one go; answers how many rows it met, for one row."""
+        """Runs the statement for each row of values in one round trip. Returns the affected row count if there is
+        one row."""
         plan = self._plan(connection.dialect, rows[0])
         filled = [_filled(plan, row) for row in rows]
         driver = connection.connection.driver_connection
@@ -72,7 +73,7 @@ class CompiledStatement:
     def fetch_tuples(
         self, connection: Connection, row: Mapping[str, object]
     ) -> Sequence[Sequence[Any]]:
-        """The rows of a SELECT as the driver gives them."""
+        """Returns the rows of a SELECT as the driver yields them, unconverted."""
         plan = self._plan(connection.dialect, row)
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
@@ -82,7 +83,7 @@ class CompiledStatement:
         )
 
     def fetch_rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
-        """The rows of a SELECT by the names of their columns, with the values that these mean."""
+        """Returns the rows of a SELECT as dictionaries by column name, with converted values."""
         found = self.fetch_tuples(connection, row)
         columns = self._plan(connection.dialect, row).columns
         return [
@@ -96,7 +97,7 @@ class CompiledStatement:
     def fetch_first(
         self, connection: Connection, row: Mapping[str, object]
     ) -> dict[str, Any] | None:
-        """The first of `rows`, or None where there are none."""
+        """Returns the first row as a dictionary, or None if there is none."""
         return next(iter(self.fetch_rows(connection, row)), None)
 
     def _plan(self, dialect: Dialect, row: Mapping[str, object]) -> _Plan:
@@ -106,13 +107,13 @@ class CompiledStatement:
         return plan
 
     def _compiled(self, dialect: Dialect, given: Sequence[str]) -> _Plan:
-        """An INSERT names the columns that it is given, and does not answer its generated key."""
+        """An INSERT lists only the given columns and does not return a generated key."""
         made = self._statement(dialect.name) if callable(self._statement) else self._statement
         if isinstance(made, Insert):
             compiled = made.inline().compile(dialect=dialect, column_keys=given)
         else:
             compiled = made.compile(dialect=dialect)
-        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - what a dialect for SQL makes
+        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - SQL dialects return this
         names = compiled.positiontup or ()
         binds = {name: compiled.binds[name] for name in names}
         return _Plan(
@@ -146,7 +147,7 @@ def _binding(kind: TypeEngine[Any], dialect: Dialect) -> _Convert:
 
 @cache
 def insert_ignoring_conflicts(table: Table, dialect: str) -> Insert:
-    """The statement for the database of that name, without values."""
+    """Returns an INSERT that skips rows which violate a unique index."""
     if dialect == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
@@ -158,8 +159,10 @@ def upsert(
     others: tuple[str, ...] = (),
     computed: Mapping[str, ColumnElement[Any]] | None = None,
 ) -> Callable[[str], Insert]:
-    """Inserts the row, or sets its other columns where one with these keys is there: the statement for the database of
-    a name, without values but those that the database computes."""
+    """Returns a function from dialect name to an INSERT that updates `others` and `computed` if a row with `keys`
+    exists.
+
+    `computed` columns are set to expressions that the database evaluates."""
     changed = (*others, *(computed or {}))
 
     def made(dialect: str) -> Insert:
@@ -173,8 +176,9 @@ def upsert(
 
 
 def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
-    """Inserts the row, or sets that column of the one with these keys to a greater value: one that is longer, or as
-    long and later in the alphabet."""
+    """Returns a function from dialect name to an INSERT that raises column `name` if a row with `keys` exists.
+
+    Values compare by length first, then as text, like decimal numbers; a smaller value changes nothing."""
 
     def made(dialect: str) -> Insert:
         insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
@@ -187,7 +191,7 @@ def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callabl
 
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
-    """Inserts the rows that violate no unique index; answers how many that were, for a single row."""
+    """Inserts the rows that violate no unique index. Returns the number inserted if there is one row."""
     statement = insert_ignoring_conflicts(table, connection.dialect.name)
     if len(values) == 1:
         return connection.execute(statement, values[0]).rowcount
@@ -197,6 +201,6 @@ def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, 
 def insert_or_replace(
     connection: Connection, table: Table, keys: tuple[str, ...], values: dict[str, object]
 ) -> None:
-    """Inserts the row, or sets its other columns where one with these keys is there."""
+    """Inserts the row, or updates its other columns if a row with these keys exists."""
     others = tuple(name for name in values if name not in keys)
     connection.execute(upsert(table, keys, others)(connection.dialect.name), values)

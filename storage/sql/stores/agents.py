@@ -1,4 +1,4 @@
-"""The versions of agents, and which of them a thread works with."""
+"""Agent versions, the agent chosen for a thread, and the plans of threads."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -64,8 +64,9 @@ def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion 
 
 
 def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersion:
-    """Numbers are unique: of two that record at once one is told so, and looks again. The number comes first: a
-    version that is recorded after it is either seen or in the way."""
+    """Numbers are unique, so if two processes record at the same time, one is skipped and looks again. The number
+    is read
+    first: a version recorded after that is either found or conflicts."""
     newest = select(func.coalesce(func.max(agent_versions.c.number), 0)).where(
         agent_versions.c.agent_id == definition.agent_id
     )
@@ -93,7 +94,7 @@ def _choose(connection: Connection, address: Address, agent_id: str, by: Person 
 
 
 def set_run_agent(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
-    """The run of the lease, which is locked, is that version's from now on."""
+    """Assigns the agent version to the run of the lease, whose row is locked."""
     signed = {
         "run": lease.run_id,
         "agent": agent.definition.agent_id,
@@ -107,7 +108,7 @@ def _version_of(row: Row) -> AgentVersion:
         definition = AgentDefinition.model_validate(row["definition"])
     except ValidationError as error:
         raise ConfigurationError(
-            f"Version {row['number']} of the agent {row['agent_id']} is of a newer release than this one."
+            f"Version {row['number']} of the agent {row['agent_id']} was recorded by a newer release of Threadhand."
         ) from error
     return AgentVersion(
         agent_version_id=row["agent_version_id"],

@@ -1,4 +1,4 @@
-"""The audit log: entries written in the transactions of the acts that they tell of."""
+"""The audit log. Entries are written in the transaction of the act they record."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -43,14 +43,14 @@ class SqlAuditLog:
         )
 
     async def sweep(self, *, older_than_days: float) -> int:
-        """Deletes a batch of the entries that are that old; answers how many went, 0 once none are left."""
+        """Deletes a batch of the entries that are that old. Returns how many were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         return await self._database.write(_SWEEP, lambda c: _delete_oldest(c, before))
 
 
 def _delete_oldest(connection: Connection, before: datetime) -> int:
-    """Ids sort by the time they were made, so the oldest are found without an index on the time. What another process
-    is deleting just now is passed over."""
+    """Entry ids sort by creation time, so the oldest are found without an index on the time. Skips rows that another
+    process is deleting."""
     oldest = (
         select(audit_entries.c.entry_id, audit_entries.c.happened_at)
         .order_by(audit_entries.c.entry_id)
@@ -85,7 +85,7 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
 def record_act(
     connection: Connection, action: AuditAction, at: Address, by: Person, *, subject: str = ""
 ) -> None:
-    """An act that is about no conversation."""
+    """Records an act outside any conversation."""
     insert_entry(
         connection,
         AuditEntry(
@@ -103,7 +103,7 @@ def record_in_thread(
     run_id: str = "",
     subject: str = "",
 ) -> None:
-    """An act in a conversation; what nobody is named for is the program's own and is not recorded."""
+    """Records an act in a conversation. Without `by` it is the program's own act and is not recorded."""
     if by is None:
         return
     insert_entry(
@@ -121,8 +121,8 @@ def record_in_thread(
 
 
 def record_arrival(connection: Connection, arrival: InboxItem, receipt: Receipt) -> None:
-    """What came in, where it asked for a run, answered a question or stopped something. Words to a run that is on
-    are none of these."""
+    """Records an arrival that requested a run, answered a question or stopped a run. Messages to a run in progress are
+    not recorded."""
     action, subject = _act_of(receipt)
     if action is None or receipt.run_id is None:
         return

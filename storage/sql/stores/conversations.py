@@ -1,4 +1,4 @@
-"""Threads, their messages and runs, read back."""
+"""Threads with their messages, runs and events, and the reads and locks of threads that other stores share."""
 
 from datetime import UTC, datetime
 
@@ -56,7 +56,7 @@ _SENT = CompiledStatement(
 
 
 def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
-    """As `core.stores.Conversations.recent` says; what a summary replaces is not read."""
+    """See `core.stores.Conversations.recent`. Messages that a summary replaces are not read."""
     newest = {
         str(kind): int(last)
         for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})
@@ -77,7 +77,7 @@ def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ..
 
 
 def _last_summarized_sequence(connection: Connection, thread_id: str, sequence: int) -> int:
-    """The sequence of the last message that the summary stands for; 0 where it does not say so."""
+    """Returns the sequence of the last message that the summary replaces, or 0 if it names none."""
     of_summary = and_(messages.c.thread_id == thread_id, messages.c.sequence == sequence)
     details = connection.execute(select(messages.c.metadata).where(of_summary)).scalar_one()
     last = and_(
@@ -88,7 +88,7 @@ def _last_summarized_sequence(connection: Connection, thread_id: str, sequence: 
 
 
 ACTIVE = ("queued", "running")
-"""What a worker may take or has taken."""
+"""Statuses of runs that a worker may claim or has claimed."""
 UNENDED = (*ACTIVE, "waiting")
 
 _WITH_ID = select(threads).where(threads.c.thread_id == bindparam("thread"))
@@ -137,17 +137,18 @@ def insert_thread(connection: Connection, address: Address, *, title: str = "") 
 
 
 def lock_thread(connection: Connection, thread_id: str) -> Thread | None:
-    """Reads a thread for change. Every transaction that changes a thread locks its row first, so that none deadlock."""
+    """Reads and locks a thread. Every transaction that changes a thread locks its row first, which prevents
+    deadlocks."""
     return _thread(_LOCK.fetch_first(connection, {"thread": thread_id}))
 
 
 def lock_thread_of_run(connection: Connection, run_id: str) -> Thread | None:
-    """`lock_thread` for whoever knows a run only; None where there is no such run."""
+    """Like `lock_thread`, by run id. Returns None if there is no such run."""
     return _thread(_LOCK_OF_RUN.fetch_first(connection, {"run": run_id}))
 
 
 def lock_thread_at(connection: Connection, address: Address) -> Thread | None:
-    """`lock_thread` for the one thread that the address leads to now."""
+    """Like `lock_thread`, for the thread that the address is bound to."""
     return _thread(_LOCK_BOUND.fetch_first(connection, _place(address)))
 
 
@@ -156,7 +157,7 @@ def read_thread(connection: Connection, thread_id: str) -> Thread | None:
 
 
 def read_thread_at(connection: Connection, address: Address) -> Thread | None:
-    """The one thread that the address leads to now."""
+    """Returns the thread that the address is bound to."""
     return _thread(_READ_BOUND.fetch_first(connection, _place(address)))
 
 
@@ -166,7 +167,7 @@ def read_newest_run(connection: Connection, thread_id: str) -> Run | None:
 
 
 def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
-    """A thread has one at most."""
+    """Returns the open ask of the thread; there is at most one."""
     row = _OPEN_ASK.fetch_first(connection, {"thread": thread_id})
     return ask_from_row(row) if row else None
 
@@ -207,7 +208,7 @@ _IS_AFTER = (
 _EVENTS = CompiledStatement(
     select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n)
 )
-_TOLD = CompiledStatement(
+_EVENT_MESSAGES = CompiledStatement(
     select(messages)
     .join(run_events, run_events.c.message_id == messages.c.message_id)
     .where(*_IS_AFTER, run_events.c.body.is_(None))
@@ -235,7 +236,7 @@ class SqlConversations:
         return await self._database.read(work)
 
     async def create(self, address: Address, *, title: str = "") -> Thread:
-        """Answers the thread that is there where the address is bound already."""
+        """Returns the existing thread if the address is bound."""
 
         def work(connection: Connection) -> Thread:
             known = lock_thread_at(connection, address)
@@ -306,7 +307,7 @@ class SqlConversations:
         )
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
-        """The sum over the thread, the run, or, with neither, everything."""
+        """Returns the sum over the thread or the run, or over everything if neither is given."""
         statement = select(
             func.coalesce(func.sum(usages.c.input_tokens), 0),
             func.coalesce(func.sum(usages.c.cached_tokens), 0),
@@ -332,11 +333,12 @@ class SqlConversations:
 
 
 def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:
-    """Messages are stored once, in their own table, and put back into their events here."""
+    """Messages are stored once, in their own table, and are inserted into their events here."""
     start = after or Cursor(-1, 0)
     wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
     found = {
-        row["message_id"]: message_from_row(row) for row in _TOLD.fetch_rows(connection, wanted)
+        row["message_id"]: message_from_row(row)
+        for row in _EVENT_MESSAGES.fetch_rows(connection, wanted)
     }
     return tuple(
         event_from_row(row, found.get(row["message_id"]))

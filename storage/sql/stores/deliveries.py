@@ -1,4 +1,4 @@
-"""The outbox: what runs leave to show in their threads, and who shows it."""
+"""The outbox: deliveries that runs leave for their threads, and the fenced right to post them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -93,19 +93,19 @@ _OF_HOLDER = select(renderings.c.run_id).where(
     renderings.c.worker_id == bindparam("worker"),
 )
 _STILL_HELD = CompiledStatement(_OF_HOLDER)
-# the rendering's row is locked before that of the delivery, as everywhere; of a delivery that somebody else changes
-# meanwhile PostgreSQL takes the newest state then
+# locks the rendering's row before the delivery's, as all transactions do; if another transaction is changing the
+# delivery, PostgreSQL then sees its newest state
 _THIS = update(deliveries).where(
     deliveries.c.delivery_id == bindparam("of_delivery"),
     deliveries.c.run_id.in_(_OF_HOLDER.with_for_update()),
 )
-_TOLD: dict[str, BindParameter[Any]] = {
+_NEW_VALUES: dict[str, BindParameter[Any]] = {
     name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
 }
-_SET = CompiledStatement(_THIS.values(**_TOLD, state=bindparam("new_state")))
+_SET = CompiledStatement(_THIS.values(**_NEW_VALUES, state=bindparam("new_state")))
 _SET_DELIVERED = CompiledStatement(
     _THIS.values(
-        **_TOLD,
+        **_NEW_VALUES,
         state=case(
             (deliveries.c.is_outdated, literal_column("'stale'", Text)),
             else_=literal_column("'delivered'", Text),
@@ -127,13 +127,13 @@ class SqlDeliveries:
         return tuple(row["run_id"] for row in rows)
 
     async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
-        """The same worker may claim again, for instance after an error of its own; its older claim is void then."""
+        """The same worker may claim again, for instance after an error; this invalidates its older claim."""
         return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
 
     async def plan(
         self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
-        """To read what is planned, with no drafts, nothing needs to be locked: it would be free again at once."""
+        """Without drafts this only reads and takes no lock."""
         if not drafts:
             with _PLAN:
                 rows = await self._database.read_statement(_PLANNED_BY, _holder(rendering))
@@ -169,7 +169,7 @@ class SqlDeliveries:
 
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease | None:
-    """Locks first and reads in a second statement: one that waited for a lock sees other tables as they were."""
+    """Locks before it reads, because a statement that waits for a lock sees the other tables as they were before."""
     _HELD.fetch_tuples(connection, {"of_run": run_id})
     row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
     record_heartbeat(connection, worker_id)
@@ -183,7 +183,7 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease
 
 
 def _hold(connection: Connection, rendering: DeliveryLease) -> None:
-    """Locks the rendering's row. Raises LeaseLost when another one shows the run, or it was closed."""
+    """Locks the rendering's row. Raises LeaseLost if another worker has it or it was closed."""
     held = _HELD.fetch_tuples(connection, {"of_run": rendering.run_id})
     if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
         raise _lost(rendering)

@@ -1,4 +1,4 @@
-"""What comes in: claimed, decided on and stored in one transaction."""
+"""The inbox: an arrival is claimed, decided on and stored as an input in one transaction."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,7 +46,7 @@ _NEXT_POSITION = CompiledStatement(
 def store_input(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
-    """Stores the arrival as an input; makes the thread and the run where there is none; answers the open ask."""
+    """Stores the arrival as an input, creates the thread and the run if there are none, and answers the open ask."""
     thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
@@ -70,7 +70,8 @@ def store_input(
 def answer_approval(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot
 ) -> Receipt:
-    """The waiting run goes on with whatever a person says; words that are no button's stay as a message, too."""
+    """Resumes the waiting run with the reply. A reply that is not one of the button labels is stored as an input
+    too."""
     thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
     if ask is None or parse_choice(arrival.text) is None:
         insert_input(connection, thread_id, arrival)
@@ -87,7 +88,7 @@ def answer_approval(
 
 
 def insert_input(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
-    """The thread is locked, so that no other input gets the same position."""
+    """The thread must be locked, so that no other input gets the same position."""
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
     _ADD_INPUT.execute(connection, {**place, **arrival_to_row(arrival)})
@@ -101,7 +102,7 @@ def _answer(
 
 
 def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
-    """Whatever a person says to a waiting thread answers its ask, unless it was meant for another one."""
+    """Returns the open ask that the arrival answers: any reply does, unless it names another ask."""
     if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
         return None
     return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
@@ -110,8 +111,8 @@ def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 def _asking_run(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Run | None:
-    """An answer goes on with the request that led to the question, so that its question mark does not stay, and with
-    the agent that asked."""
+    """Returns the run that asked. Its follower keeps its request, so that the request's reaction is updated, and its
+    agent."""
     ask = _asked(arrival, decision, snapshot)
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
@@ -121,9 +122,9 @@ def _asking_run(
 def amend_input(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
-    """An edit changes the input that no run has taken up, or tells the run that took it; a deletion removes it.
+    """An edit changes an input that no run has taken up, or is passed to the run as an input. A deletion removes it.
 
-    What was said to no run of this thread needs no amending.
+    Messages that never became an input are ignored.
     """
     if snapshot is None:
         return Receipt(decision=decision)
@@ -153,7 +154,7 @@ def amend_input(
 def _inputs_with(
     connection: Connection, thread_id: str, message_ref: str
 ) -> tuple[str | None, bool]:
-    """The input of that message which no run has taken up, and whether there is any input of it at all."""
+    """Returns the id of the input of that message that no run has taken up, and whether any input has that message."""
     if not message_ref:
         return None, False
     statement = (
@@ -199,7 +200,8 @@ class SqlInbox:
         return bool(await self._database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     async def sweep(self, *, older_than_days: float) -> int:
-        """Deletes a batch of the keys that were claimed that long ago; answers how many went, 0 once none are left."""
+        """Deletes a batch of the keys that were claimed that long ago. Returns how many were deleted, 0 if none
+        are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         return await self._database.write(_SWEEP, lambda c: _delete_oldest_keys(c, before))
 
@@ -217,7 +219,7 @@ class SqlInbox:
     async def joined(
         self, platform: str, workspace_id: str, *, limit: int
     ) -> tuple[JoinedThread, ...]:
-        """The threads of a workspace that the agent is in now, those first where something happened last."""
+        """Returns the bound threads of a workspace, the most recently active first."""
         newest = (
             select(threads)
             .where(
@@ -252,7 +254,7 @@ class SqlInbox:
 
 
 def _delete_oldest_keys(connection: Connection, before: datetime) -> int:
-    """What another process is deleting just now is passed over."""
+    """Skips rows that another process is deleting."""
     oldest = (
         select(claimed_keys.c.dedupe_key)
         .where(claimed_keys.c.claimed_at < before)
@@ -274,7 +276,8 @@ def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> b
 
 
 def claim_key(connection: Connection, dedupe_key: str) -> bool:
-    """Claims the key within the transaction; waits for another one that is about to claim it."""
+    """Claims the key. Waits for a concurrent transaction that is claiming it. Returns False if it was claimed
+    before."""
     values = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
     return _CLAIM_KEY.execute(connection, values) == 1
 

@@ -1,4 +1,4 @@
-"""Knowledge entries, their chunks, and the search over them."""
+"""Knowledge entries with their chunks and vectors, and full-text and vector search over them."""
 
 import asyncio
 import math
@@ -48,7 +48,7 @@ class SqlKnowledge:
         self._database = database
 
     async def add(self, scope: Scope, draft: EntryDraft, chunks: Iterable[Chunk]) -> KnowledgeEntry:
-        """Raises ToolError where the scope is a thread's that is not there any more."""
+        """Raises ToolError if the scope is a thread that no longer exists."""
         entry_id = new_id().replace("-", "")
         if known := await self._database.write(_BEGIN, lambda c: _begin(c, scope, draft, entry_id)):
             return known
@@ -108,7 +108,7 @@ CHUNK_COLUMNS = [column for column in knowledge_chunks.c if column.name != "term
 
 
 def read_hits(connection: Connection, scored: Sequence[tuple[int, float]]) -> tuple[Hit, ...]:
-    """The chunks with these ids, in the given order."""
+    """Returns the chunks with these ids, in the given order."""
     statement = select(*CHUNK_COLUMNS).where(
         knowledge_chunks.c.chunk_id.in_([chunk_id for chunk_id, _ in scored])
     )
@@ -142,7 +142,8 @@ def _with_content(connection: Connection, scope: Scope, content_hash: str) -> Kn
 def _begin(
     connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
 ) -> KnowledgeEntry | None:
-    """Inserts the entry, unseen as yet, unless its content is there; sweeps what was begun long ago and never ended."""
+    """Inserts the entry as not ready unless its content exists, and deletes entries that were begun long ago and
+    never finished."""
     if known := _with_content(connection, scope, draft.content_hash):
         return known
     connection.execute(
@@ -154,7 +155,7 @@ def _begin(
     )
     thread_id = None if scope.kind == "agent" else scope.owner_id
     if thread_id is not None and not _has_thread(connection, thread_id):
-        raise ToolError("The thread is not there any more; nothing was added to its knowledge.")
+        raise ToolError("The thread no longer exists; nothing was added to its knowledge.")
     connection.execute(
         insert(knowledge_entries).values(
             entry_id=entry_id,
@@ -190,12 +191,12 @@ def _insert_chunks(
 def _finish(
     connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
 ) -> KnowledgeEntry:
-    """Shows the entry and takes the one of the same name away, unless another add of the content was faster."""
+    """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
     mine = knowledge_entries.c.entry_id == entry_id
     if known := _with_content(connection, scope, draft.content_hash):
         connection.execute(delete(knowledge_entries).where(mine))
         return known
-    # one with this content that became ready since is met by the unique index, and the work runs again
+    # if the same content became ready since, the unique index raises and the transaction is repeated
     replaced = and_(
         knowledge_entries.c.name == draft.name,
         knowledge_entries.c.content_hash != draft.content_hash,
@@ -213,7 +214,7 @@ def _finish(
     )
     finished = connection.execute(select(*_ENTRY_COLUMNS).where(mine)).mappings().one_or_none()
     if finished is None:
-        raise ToolError("The thread was forgotten while the document was read into it.")
+        raise ToolError("The thread was deleted while the document was being added.")
     return _entry_of(finished)
 
 
@@ -264,12 +265,13 @@ def _entry_of(row: Row) -> KnowledgeEntry:
 
 
 _PUT = Failpoint("storage.knowledge_vectors")
-_LOOKED_AT = 8
-"""So many times the wanted number is compared in full: the order by signs is rough."""
+_RESCORED_FACTOR = 8
+"""This many times the wanted number of chunks are compared in full, because the order by signs is approximate."""
 
 
 class SqlKnowledgeVectors:
-    """`core.knowledge.ports.KnowledgeVectors`, without an extension of the database."""
+    """`core.knowledge.ports.KnowledgeVectors` without a database extension: sign bits narrow the search, cosines
+    rank."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -304,7 +306,7 @@ class SqlKnowledgeVectors:
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
         def work(connection: Connection) -> tuple[Hit, ...]:
-            rough = _nearest_signs(connection, vector, model, entry_ids, limit * _LOOKED_AT)
+            rough = _nearest_signs(connection, vector, model, entry_ids, limit * _RESCORED_FACTOR)
             return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
 
         return await self._database.read(work)
@@ -348,7 +350,7 @@ def _nearest(
 
 
 def _unit(vector: Sequence[float]) -> bytes:
-    """Length 1, so that the product of two is their cosine."""
+    """Returns the vector scaled to length 1, so that a dot product is a cosine."""
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
     return array("f", [value / length for value in vector]).tobytes()
 

@@ -1,4 +1,4 @@
-"""Who may run what: leases with a growing fence, heartbeats by the database's clock, and stops."""
+"""Leases of runs with a growing fence, heartbeats by the database's clock, stop requests, and the backlog."""
 
 from datetime import UTC, datetime
 
@@ -35,10 +35,10 @@ from storage.sql.tables import leases, renderings, runs, workers
 
 WORKER_GONE_SECONDS = 4.0
 CLAIMABLE_RUNS_MAX = 500
-"""More than a worker can take up at once; to wake all of a long line each second would take its workers' time."""
+"""More than a worker can take up at once. Waking a long queue completely every second would waste time."""
 SUSPECT_DEATHS_MIN = 3
-"""A worker tries only one at a time of the runs that so many have died over: the deadly one among them then takes no
-harmless one with it, which was at the same workers, and which a finished turn clears."""
+"""A worker runs only one at a time of the runs with so many deaths, so that a poison run takes no harmless run with it
+that merely was on the same workers. A finished turn resets the count."""
 
 _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
 _CLAIM = Failpoint("storage.claim_run")
@@ -90,14 +90,14 @@ class SqlStopRequests:
     async def retry(
         self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
     ) -> str | None:
-        """With `continues` the new run finds the input "Continue." in the name of the old run's requester."""
+        """With `continues` the new run gets the input "Continue." from the requester of the old run."""
         return await self._database.write(
             _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues, by=by)
         )
 
 
 def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
-    """A run that waits for an approval is queued again, to come to its end."""
+    """A run that waits for an approval is queued again, so that a worker ends it."""
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
@@ -113,13 +113,13 @@ def _request_stop(connection: Connection, run_id: str, by: Person | None) -> boo
 
 
 def is_worker_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether the worker's heart beat lately. False where there is no worker."""
+    """SQL expression: the worker exists and has a recent heartbeat."""
     return exists().where(workers.c.worker_id == worker_id, has_recent_heartbeat())
 
 
 def has_recent_heartbeat() -> ColumnElement[bool]:
-    """Of a row of `worker`. A heartbeat of the future is of the time before the database's clock was set back: whoever
-    lives gives a new one within a second."""
+    """SQL expression: the heartbeat is recent. Timestamps in the future count as stale: they were written before the
+    database's clock was set back, and a living worker replaces its heartbeat within a second."""
     return func.abs(DatabaseNow() - workers.c.heartbeat_at) <= WORKER_GONE_SECONDS
 
 
@@ -204,7 +204,7 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
 
 
 def _must_wait(connection: Connection, lease: Lease) -> bool:
-    """The worker's heartbeat, written before, keeps its other claims away until this one is through."""
+    """The heartbeat was written before, which locks the worker's row: its other claims wait for this transaction."""
     if lease.deaths < SUSPECT_DEATHS_MIN:
         return False
     place = {"run": lease.run_id, "worker": lease.worker_id}

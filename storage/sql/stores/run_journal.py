@@ -1,4 +1,4 @@
-"""What the holder of a lease reads and writes: one transaction per entry, few statements."""
+"""The journal of a run: reads and writes of the worker that holds its lease, one transaction per entry."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -101,7 +101,7 @@ _TAKE = CompiledStatement(
 
 
 class _Held(NamedTuple):
-    """What a write needs to know of lease, thread and run; in the order of the columns of `_HELD`."""
+    """Columns of lease, thread and run that a write needs, in the order of `_HELD`."""
 
     fence: int
     run_id: str | None
@@ -175,8 +175,9 @@ class SqlRunJournal:
     async def sweep_events(
         self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
     ) -> int:
-        """Deletes the events of some runs that ended that long ago; answers how many went, 0 once none are left."""
-        some = (  # the first in the table's order, which is that of time: the index is walked no further
+        """Deletes the events of some runs that ended that long ago. Returns how many were deleted, 0 if none are
+        left."""
+        some = (  # in primary key order, which follows time, so that only the start of the index is read
             select(run_events.c.run_id)
             .distinct()
             .join(runs, runs.c.run_id == run_events.c.run_id)
@@ -189,7 +190,7 @@ class SqlRunJournal:
 
 
 def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
-    """The lease's row with what a write needs to know of thread and run. Raises LeaseLost."""
+    """Reads, and with `locked` locks, the lease with its thread and run. Raises LeaseLost."""
     statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
     for row in statement.fetch_tuples(connection, {"thread": lease.thread_id}):
         held = _Held(*row)
@@ -204,7 +205,7 @@ def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) ->
 
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
-    """Hardly ever are there any, and then the whole rows need not be asked for."""
+    """Selects ids first, because inputs hardly ever wait and whole rows are expensive."""
     thread = {"thread": lease.thread_id}
     if not _WAITING_IDS.fetch_tuples(connection, thread):
         return ()
@@ -236,7 +237,7 @@ def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> No
 
 
 def _has_finished_a_turn(entry: JournalEntry) -> bool:
-    """One that was played, not one of before that was only made whole: that happens at every new attempt."""
+    """Turns of an earlier attempt that were only closed by the history repair do not count."""
     return any(
         isinstance(one.event, TurnFinished) and not one.event.is_mended for one in entry.events
     )

@@ -1,4 +1,4 @@
-"""New runs, and the answers and withdrawals of asks that go with them: steps shared by several transactions."""
+"""Transitions of runs, shared by several stores: queued, waiting for people, resumed and ended, with their asks."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -54,8 +54,9 @@ def queue_run(
     *,
     agent_id: str | None = None,
 ) -> Run:
-    """Inserts a queued run of a thread that has no active one, and marks the thread as running. `agent_id`: asked for
-    by name, or kept from the run that this one goes on with."""
+    """Inserts a queued run for a thread without an active run, and marks the thread as running.
+
+    `agent_id` is the agent requested by name, or that of the run this one continues."""
     now = datetime.now(UTC)
     run = Run(
         run_id=new_id(),
@@ -83,7 +84,7 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
 
 
 def stop_unstarted_run(connection: Connection, run: Run) -> None:
-    """Stops a queued run that nobody began, once nothing is left in its thread for it to take up."""
+    """Stops a queued run that no worker has claimed, if its thread has no input left."""
     waiting = select(thread_inputs.c.input_id).where(
         thread_inputs.c.thread_id == run.thread_id, thread_inputs.c.taken_by.is_(None)
     )
@@ -113,7 +114,7 @@ def close_ask(
     person: Person | None,
     unanswered: Unanswered = "withdrawn",
 ) -> Ask:
-    """Closes an open ask: answered, or `unanswered` where there is no answer. What showed it must show it anew."""
+    """Closes an open ask as answered, or as `unanswered` if `answer` is None, and marks its delivery as stale."""
     state = unanswered if answer is None else "answered"
     connection.execute(
         update(pending_asks)
@@ -140,7 +141,7 @@ def resume_run(
     person: Person | None,
     unanswered: Unanswered = "withdrawn",
 ) -> Ask:
-    """Queues the waiting run again, with the answer or without one."""
+    """Queues the waiting run again, with or without an answer."""
     ended = close_ask(connection, ask, answer=answer, person=person, unanswered=unanswered)
     connection.execute(
         update(runs)
@@ -152,7 +153,7 @@ def resume_run(
 
 
 def _outdate(connection: Connection, run_id: str) -> None:
-    """The rendering first: whoever shows the run locks it before its deliveries."""
+    """Locks the rendering first, in the order that deliveries are posted."""
     connection.execute(
         select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update()
     )
@@ -172,7 +173,7 @@ def _outdate(connection: Connection, run_id: str) -> None:
 
 
 def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
-    """Author and message of the first input that no run has taken up."""
+    """Returns author and message reference of the first input that no run has taken up."""
     row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
     if row is None:
         return None
@@ -186,7 +187,7 @@ _ANSWERED = (
     .limit(1)
     .scalar_subquery()
 )
-"""The model of the run's last turn; what is asked beside turns is booked without one."""
+"""The model of the run's last turn. Model calls outside turns are booked without a turn id."""
 _END = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
@@ -207,7 +208,7 @@ _ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliverie
 
 
 def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
-    """Ends the run of the lease, which is locked and is free afterwards."""
+    """Ends the run and frees its lease, whose row is locked."""
     ended = {
         "run": lease.run_id,
         "new_status": ending.status,
@@ -233,7 +234,7 @@ def insert_deliveries(
     *,
     ask_id: str | None = None,
 ) -> None:
-    """Inserts the drafts whose place in the run is free. The ask's body learns its id."""
+    """Inserts the drafts whose slot and ordinal are free. The body of an ask gets its `ask_id`."""
     rows: list[RowValues] = []
     for draft in drafts:
         body: JsonObject = draft.body
@@ -255,7 +256,7 @@ def insert_deliveries(
 
 
 def _withdraw_open_ask(connection: Connection, thread_id: str) -> None:
-    """One that was passed over is closed when the next run ends."""
+    """An ask that was ignored is withdrawn when the next run ends."""
     ask = read_open_ask(connection, thread_id)
     if ask is not None:
         close_ask(connection, ask, answer=None, person=None)
@@ -279,7 +280,7 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
 
 
 def _queue_follower(connection: Connection, thread_id: str) -> None:
-    """Whatever came in and was not taken up by the run that stopped or failed gets a run of its own."""
+    """Queues a run for inputs that the stopped or failed run did not take up."""
     waiting = read_next_input(connection, thread_id)
     if waiting is None:
         return
@@ -298,7 +299,7 @@ _ANSWERED_APPROVALS = CompiledStatement(
 
 
 def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
-    """Frees the lease, which is locked, and leaves the question to deliver."""
+    """Frees the lease, whose row is locked, and inserts the question as an ask and a delivery."""
     asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
     ordinal = 1 + connection.execute(asked).scalar_one()
     ask_id = new_id()
@@ -327,14 +328,15 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     touch_thread(connection, lease.thread_id, state="waiting")
     stopped = select(runs.c.stop_requested).where(runs.c.run_id == lease.run_id)
     if connection.execute(stopped).scalar_one():
-        # the stop came before anybody could be asked: nobody is, and the run comes to its end
+        # a stop was requested first: withdraw the question and queue the run, so that a worker ends it
         asked = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask_id))
         ask = ask_from_row(asked.mappings().one())
         resume_run(connection, ask, lease.thread_id, answer=None, person=None)
 
 
 def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[str, ...]:
-    """Queues the runs whose question is that old and open still; answers their ids."""
+    """Expires approvals that were asked before that time and are still open, and queues their runs. Returns the
+    run ids."""
     old = _APPROVALS.where(
         pending_asks.c.state == "open", pending_asks.c.created_at < asked_before
     ).order_by(pending_asks.c.thread_id)
@@ -379,7 +381,7 @@ class SqlAsks:
         return await self._one(pending_asks.c.run_id == run_id)
 
     async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]:
-        """Ends the wait of runs that nobody has answered for so long; answers them, queued again to end."""
+        """Expires approvals that are open for so long, and queues their runs to end. Returns the run ids."""
         before = datetime.now(UTC) - timedelta(hours=older_than_hours)
         return await self._database.write(_EXPIRE, lambda c: expire_approvals(c, before))
 

@@ -1,4 +1,4 @@
-"""The records of the threads' sandboxes."""
+"""Records of the sandboxes of threads."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ _sandboxes = METADATA.tables["sandbox"]
 
 
 class SqlSandboxRecords:
-    """`core.domain.sandbox_records.SandboxRecords`. A record hangs on its thread and goes with it."""
+    """`core.domain.sandbox_records.SandboxRecords`. A record is deleted together with its thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -86,7 +86,7 @@ def _replaced(
 
 
 def _compared(record: SandboxRecord | None) -> tuple[str | None, ...] | None:
-    """What tells that another process has changed the record; when it was last used does not."""
+    """Fields that differ if another process has changed the record; `last_used_at` does not count."""
     return record and (record.provider_ref, record.state, record.snapshot_ref)
 
 

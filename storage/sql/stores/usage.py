@@ -1,4 +1,4 @@
-"""The ledger of model calls, read back; and what is booked in it beside runs."""
+"""Reads the ledger of model calls for budgets, and books calls made outside runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ _COUNTED = (
 
 
 class _Place(NamedTuple):
-    """Whose days are looked at."""
+    """The workspace, channel and person that budgets apply to."""
 
     platform: str
     workspace_id: str

@@ -1,4 +1,7 @@
-"""Who was let in by a code, and who waits for it."""
+"""Installations of the bot in workspaces and organisations, and people paired by a code.
+
+A workspace that joined through its organisation has a row without a token, which names the organisation.
+"""
 
 from datetime import UTC, datetime
 
@@ -108,7 +111,7 @@ def _join(connection: Connection, platform: str, workspace_id: str, organisation
 
 
 def _talks_in(connection: Connection, platform: str, workspace_id: str, channel_id: str) -> bool:
-    """Those that are bound first: there is an index on them."""
+    """Looks at bound threads first, which have an index."""
     anything = select(threads.c.thread_id).where(
         threads.c.platform == platform,
         threads.c.workspace_id == workspace_id,
@@ -119,7 +122,7 @@ def _talks_in(connection: Connection, platform: str, workspace_id: str, channel_
 
 
 def _leave(connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:
-    """What comes twice is recorded once: a workspace that has no row any more has left already."""
+    """Records a departure once: a workspace without a row has left already."""
     is_member = and_(
         workspaces.c.platform == platform,
         workspaces.c.token.is_(None),

@@ -27,7 +27,7 @@ _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
 
 
 class ThreadRow(SQLModel, table=True):
-    """An address belongs to at most one thread at a time: the one that is not unbound."""
+    """An address is bound to at most one thread at a time."""
 
     __tablename__ = "thread"
     __table_args__ = (
@@ -50,7 +50,7 @@ class ThreadRow(SQLModel, table=True):
 
 
 class ClaimedKeyRow(SQLModel, table=True):
-    """A dedupe key that was claimed. It outlives its thread, so that a late second delivery finds it."""
+    """A claimed dedupe key. It outlives its thread, so that a late redelivery is still recognised."""
 
     __tablename__ = "claimed_key"
 
@@ -107,7 +107,7 @@ class MessageRow(SQLModel, table=True):
 
 
 class PlanRow(SQLModel, table=True):
-    """`content` is the plan as JSON; one plan of a thread at most is active."""
+    """`content` is the plan as JSON. At most one plan of a thread is active."""
 
     __tablename__ = "plan"
 
@@ -119,8 +119,9 @@ class PlanRow(SQLModel, table=True):
 
 
 class RunRow(SQLModel, table=True):
-    """`deaths`: workers that died over the run in a row, since it last came further. `requeued_at`: it was queued again
-    then, after it had begun."""
+    """`deaths`: how many workers died in a row while they ran it, since its last finished turn. `requeued_at`:
+    when it was
+    last queued again after it had begun."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -151,7 +152,7 @@ class RunRow(SQLModel, table=True):
 
 
 class ToolCallRow(SQLModel, table=True):
-    """`position` is given by the database, in the order of the inserts."""
+    """`position` is assigned by the database, in insert order."""
 
     __tablename__ = "tool_call"
     __table_args__ = (Index("uq_tool_call_place", "run_id", "turn_id", "index", unique=True),)
@@ -192,7 +193,7 @@ class RunEventRow(SQLModel, table=True):
 class UsageRow(SQLModel, table=True):
     """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold.
 
-    `estimated_usd` is what of the cost was reckoned from a price.
+    `estimated_usd` is the part of the cost that was computed from a price.
     """
 
     __tablename__ = "usage"
@@ -241,7 +242,7 @@ class PendingAskRow(SQLModel, table=True):
 
 
 class RenderingRow(SQLModel, table=True):
-    """Who shows a run in its thread; `is_open` while there is something left to show."""
+    """The worker that posts for a run in its thread; `is_open` while something is left to post."""
 
     __tablename__ = "rendering"
     __table_args__ = (partial_unique_index("uq_rendering_open", "run_id", condition="is_open"),)
@@ -253,7 +254,7 @@ class RenderingRow(SQLModel, table=True):
 
 
 class DeliveryRow(SQLModel, table=True):
-    """`is_outdated`: what it shows changed while the first post of it was perhaps under way."""
+    """`is_outdated`: its content changed while its first post may have been in flight."""
 
     __tablename__ = "delivery"
     __table_args__ = (Index("uq_delivery_place", "run_id", "slot", "ordinal", unique=True),)
@@ -279,7 +280,7 @@ class WorkerRow(SQLModel, table=True):
 
 
 class LeaseRow(SQLModel, table=True):
-    """Stays when it is free, because the fence must go on growing."""
+    """The row stays when the lease is free, because the fence must keep growing."""
 
     __tablename__ = "lease"
 

@@ -27,7 +27,7 @@ SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 
 
 class WorkspaceRow(SQLModel, table=True):
-    """`token` is encrypted before it comes here."""
+    """`token` is stored encrypted."""
 
     __tablename__ = "workspace"
 
@@ -38,7 +38,7 @@ class WorkspaceRow(SQLModel, table=True):
 
 
 class PairingRow(SQLModel, table=True):
-    """A request while `code_hash` is set, else a pairing."""
+    """A pairing request while `code_hash` is set, a pairing after that."""
 
     __tablename__ = "pairing"
 
@@ -54,7 +54,7 @@ class PairingRow(SQLModel, table=True):
 
 
 class AuditEntryRow(SQLModel, table=True):
-    """Hangs on no other row: it stays when the conversation goes."""
+    """References no other row, so that it stays when the conversation is deleted."""
 
     __tablename__ = "audit_entry"
     __table_args__ = (Index("ix_audit_entry_workspace", "platform", "workspace_id", "entry_id"),)
@@ -74,7 +74,7 @@ class AuditEntryRow(SQLModel, table=True):
 
 
 class AgentVersionRow(SQLModel, table=True):
-    """What an agent was like from `created_at` on; the newest has the highest number. Never changed."""
+    """The definition of an agent from `created_at` on. Never changed; the newest has the highest number."""
 
     __tablename__ = "agent_version"
     __table_args__ = (Index("uq_agent_version_number", "agent_id", "number", unique=True),)
@@ -88,7 +88,7 @@ class AgentVersionRow(SQLModel, table=True):
 
 
 class KnowledgeEntryRow(SQLModel, table=True):
-    """`thread_id` is set where the scope is a thread's. Readers see what is ready."""
+    """`thread_id` is set if the scope is a thread. Readers see only ready entries."""
 
     __tablename__ = "knowledge_entry"
     __table_args__ = (
@@ -122,7 +122,7 @@ class KnowledgeEntryRow(SQLModel, table=True):
 
 
 class KnowledgeChunkRow(SQLModel, table=True):
-    """`terms` is what the full-text index holds of the text: see `storage.sql.full_text`."""
+    """`terms` are the search terms of the text: see `storage.sql.full_text`."""
 
     __tablename__ = "knowledge_chunk"
     __table_args__ = (Index("uq_knowledge_chunk_place", "entry_id", "number", unique=True),)
@@ -141,7 +141,7 @@ class KnowledgeChunkRow(SQLModel, table=True):
 
 
 class KnowledgeVectorRow(SQLModel, table=True):
-    """`vector`: float32, length 1; `signs`: one bit a dimension."""
+    """`vector`: float32, scaled to length 1. `signs`: one bit per dimension."""
 
     __tablename__ = "knowledge_vector"
 
