@@ -93,7 +93,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
             assert await take(budget, KEPT) == 290
             assert budget.is_refused([LEARNT])
         assert len(caplog.records) == 1, caplog.text
-        assert "each process keeps its own budget" in caplog.text
+        assert "each process keeps its own rate budget" in caplog.text
         caplog.clear()
         with redis(folder), caplog.at_level(logging.WARNING, rate_budget.__name__):
             clock.now += rate_budget.PAUSE_SECONDS
