@@ -99,9 +99,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
             clock.now += rate_budget.PAUSE_SECONDS
             assert [await take(budget, KEPT) for _ in range(2)] == [0, 100]
             await client.aclose()
-        assert [one.getMessage() for one in caplog.records] == [
-            "the budgets of calls are shared again"
-        ]
+        assert [one.getMessage() for one in caplog.records] == ["rate budgets are shared again"]
 
 
 async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
