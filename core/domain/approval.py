@@ -13,8 +13,8 @@ APPROVE_ONCE = "Approve once"
 APPROVE_ALWAYS = "Always in this thread"
 DENY = "Deny"
 CHOICES = (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
-NOBODY_APPROVED = "Not run: nobody has approved it. Call it again if it is still needed."
-EXPIRED = "Nobody has approved it in time, so I did not do it. Press Retry if it is still needed."
+NOBODY_APPROVED = "Not run: no one has approved it. Call it again if it is still needed."
+EXPIRED = "No one approved it in time, so I did not do it. Press Retry if it is still needed."
 REASONS_CHARACTERS_MAX = 1600
 """All of it must fit a message of each platform: nobody may allow what was cut off."""
 REASONS_SHOWN_MAX = 16

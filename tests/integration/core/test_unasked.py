@@ -216,5 +216,5 @@ async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
     again = await world.stops.retry(run_id, "retry-1", continues=False)
     assert again is not None
     await execute(again, world.engine)
-    assert "nobody has approved" in str(world.model.requests[-1].messages)
+    assert "no one has approved" in str(world.model.requests[-1].messages)
     assert world.bench.said == []
