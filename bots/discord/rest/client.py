@@ -104,11 +104,11 @@ UPLOAD_TIMEOUT_FACTOR = 20
 
 
 class RestClient:
-    """Calls that outlive their caller: discord.py leaves its global rate limit locked when a call is cancelled while it
-    waits for it, so a cancelled caller leaves the call to end by itself.
+    """Makes calls that continue if their caller is cancelled.
 
-    Each waits for its turn first; whoever is cancelled by then makes no call. discord.py sleeps out rate limits up to
-    30 s and repeats server faults five times; `attempt_seconds` bounds each attempt.
+    discord.py leaves its global rate limit locked if a call is cancelled while it waits. A caller that is cancelled
+    before its turn makes no call. discord.py waits out rate limits of up to 30 s and retries server errors five times;
+    `attempt_seconds` limits each attempt.
     """
 
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
