@@ -1,0 +1,167 @@
+"""A trivial run, from the mention to the tick, traced: how many transactions and product files it passes."""
+
+import asyncio
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+import pytest
+
+from bots.bootstrap.program import run_program
+from bots.settings import load_settings
+from core.llm.scripted.scenario import load_scenario
+from core.llm.scripted.server import serve_scenario
+from simulator.discord.server import DiscordSimulator
+from simulator.discord.settings import DiscordSettings
+from simulator.slack.server import SlackSimulator
+from simulator.slack.settings import SlackSettings
+from simulator.view import PlatformView
+from storage.sql.sqlite import SqliteDatabase
+from tests.paths import REPOSITORY
+
+TRANSACTIONS_MAX = 31
+FILES_MAX = 100
+SCENARIO = (
+    'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens: 9, output_tokens: 1}}]}]'
+)
+PRODUCT = ("bots", "core", "sandbox", "storage")
+NOT_OF_THE_RUN = {
+    "SqlRunClaims.heartbeat",  # every second, whatever happens
+    "SqlRunClaims.held",  # with the next
+    "SqlRunClaims.claimable_runs",  # the worker's sweep, every second
+    "SqlDeliveries.open_runs",  # the delivery's sweep, every second
+    "SqlAgentVersions.record",  # once for each version of an agent: the roster remembers it
+}
+"""Statements of jobs that run on a timer or once. They belong to the process, not to the run."""
+DONE = ("white_check_mark", "✅")
+SETTLED_SECONDS = 0.7
+PATIENCE_SECONDS = 30.0
+_TRANSACTIONS = {SqliteDatabase.write.__code__, SqliteDatabase.read.__code__}
+_DATABASE_FILE = inspect.getfile(SqliteDatabase)
+
+
+@dataclass
+class Trace:
+    """`transactions`: the store methods that ran one, in order. `files`: product files of which a function ran."""
+
+    is_on: bool = False
+    transactions: list[str] = field(default_factory=list[str])
+    files: set[str] = field(default_factory=set[str])
+    _seen: set[FrameType] = field(default_factory=set[FrameType])
+
+    def profile(self, frame: FrameType, event: str, _argument: object) -> None:
+        if not self.is_on or event != "call":
+            return
+        name = frame.f_code.co_filename
+        if _is_product(name):
+            self.files.add(name)
+        # a coroutine is called again each time it goes on
+        if frame.f_code in _TRANSACTIONS and frame not in self._seen:
+            self._seen.add(frame)
+            self._note(frame)
+
+    def of_the_run(self) -> list[str]:
+        return [name for name in self.transactions if name not in NOT_OF_THE_RUN]
+
+    def __str__(self) -> str:
+        root = f"{REPOSITORY}/"
+        files = sorted(name.removeprefix(root) for name in self.files)
+        lines = [f"{len(self.of_the_run())} transactions:", *self.of_the_run()]
+        return "\n  ".join([*lines, "", f"{len(files)} product files:", *files])
+
+    def _note(self, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code.co_filename == _DATABASE_FILE:
+            frame = frame.f_back
+        self.transactions.append(frame.f_code.co_qualname if frame else "?")
+
+
+def _is_product(path: str) -> bool:
+    """The scripted model, which is the service here and not the product, does not count."""
+    return "/core/llm/scripted/" not in path and path.startswith(
+        tuple(f"{REPOSITORY / name}/" for name in PRODUCT)
+    )
+
+
+@contextmanager
+def tracing() -> Generator[Trace]:
+    """Profiles this thread and those that start inside the block."""
+    trace = Trace()
+    threading.setprofile(trace.profile)
+    sys.setprofile(trace.profile)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"this did not happen in time: {what}"
+        await asyncio.sleep(0.02)
+
+
+def emojis(view: PlatformView) -> Iterator[str]:
+    for channel in view.channels:
+        for message in channel.messages:
+            yield from (reaction.emoji for reaction in message.reactions)
+
+
+async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Trace:
+    """Mentions the bot once and returns what ran until nothing was left to do."""
+    async with AsyncExitStack() as stack:
+        script = await stack.enter_async_context(serve_scenario(load_scenario(SCENARIO)))
+        values = {
+            "model": "threadhand/trivial",
+            "llm_base_url": script.base_url,
+            "llm_api_key": "scripted",
+            "data_dir": str(folder),
+            "http_port": "0",
+            "allowed_workspaces": "*",
+        }
+        simulator: SlackSimulator | DiscordSimulator
+        if platform == "slack":
+            simulator = await stack.enter_async_context(
+                SlackSimulator(settings=SlackSettings(rate_scale=0))
+            )
+            values |= {
+                "slack_bot_token": simulator.settings.bot_token,
+                "slack_app_token": simulator.settings.app_token,
+                "slack_signing_secret": simulator.settings.signing_secret,
+                "slack_api_url": simulator.api_url,
+            }
+        else:
+            simulator = await stack.enter_async_context(
+                DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
+            )
+            values |= {"discord_token": simulator.token, "discord_api_url": simulator.api_url}
+        environ = {f"THREADHAND_{name.upper()}": text for name, text in values.items()}
+        trace = stack.enter_context(tracing())
+        await stack.enter_async_context(run_program(load_settings(environ, None)))
+        await until(lambda: simulator.view().is_bot_connected, "the bot is connected")
+        await asyncio.sleep(SETTLED_SECONDS)  # what a start does once
+        trace.is_on = True
+        view = simulator.view()
+        channel = next(one.channel_id for one in view.channels if not one.is_direct)
+        await simulator.say("alice", channel, f"@{view.bot_name} Hello")
+        await until(lambda: any(one in DONE for one in emojis(simulator.view())), "it is done")
+        await asyncio.sleep(SETTLED_SECONDS)
+        trace.is_on = False
+    return trace
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_trivial_run_takes_few_transactions_and_files(
+    platform: Literal["slack", "discord"], tmp_path: Path
+) -> None:
+    trace = await traced_run(platform, tmp_path)
+    assert len(trace.of_the_run()) <= TRANSACTIONS_MAX, str(trace)
+    assert len(trace.files) <= FILES_MAX, str(trace)
