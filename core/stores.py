@@ -5,6 +5,7 @@ A method that takes a `Lease` locks the lease row and raises LeaseLost when its 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Protocol
 
 from core.agents.definition import AgentVersion
@@ -298,3 +299,40 @@ class Asks(Protocol):
         ...
 
     async def ask_of_run(self, run_id: str) -> Ask | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverClaim:
+    """Which person controls the browser behind a take-over link.
+
+    `cookie_hash` identifies that person's own browser. `expires_at` is when the link expires.
+    """
+
+    link_key: str
+    thread_id: str
+    cookie_hash: str
+    expires_at: datetime
+    used_at: datetime
+    is_ended: bool = False
+
+
+class TakeoverClaims(Protocol):
+    """Claims of take-over links, shared by all processes that serve the links."""
+
+    async def claim(self, claim: TakeoverClaim) -> bool:
+        """Stores the first claim of a link. Returns False if the link has been claimed before."""
+        ...
+
+    async def find(self, link_key: str) -> TakeoverClaim | None: ...
+
+    async def record_use(self, link_key: str, used_at: datetime) -> None:
+        """Records when the browser was last used, so that no other process ends the take-over as idle."""
+        ...
+
+    async def end(self, link_key: str) -> bool:
+        """Returns False if the claim has ended already or does not exist."""
+        ...
+
+    async def active(self) -> tuple[TakeoverClaim, ...]:
+        """Claims that have not ended. Deletes claims whose links expired more than a day ago."""
+        ...

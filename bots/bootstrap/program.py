@@ -34,7 +34,7 @@ from bots.inbound.agents import new_roster
 from bots.settings import Settings
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
-from bots.web.links import SignedLinks, link_secret, local_url
+from bots.web.links import SignedLinks, load_link_secret, local_url
 from bots.web.upload_spool import UploadSource
 from core import failpoints
 from core.domain.threads import Person
@@ -201,7 +201,7 @@ class _ProgramBuilder:
         self._worker_id = new_worker_id()
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
-        secret = link_secret(settings.data_dir, settings.link_secret.get_secret_value())
+        secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
         self._links = SignedLinks(secret, settings.public_url, settings.expose_domain)
         self._delivery = RunDelivery(self._delivery_deps())
         self._reception = build_reception(
@@ -344,11 +344,10 @@ class _ProgramBuilder:
             stop=self._stop,
             sandboxes=self._sandboxes.provider,
             spool_folder=self._spool,
-            link_secret=self._links.secret,
+            takeover_claims=self._stores.takeover_claims,
+            links=SignedLinks(self._links.secret, settings.public_url, settings.expose_domain),
             upload_bytes_max=settings.file_bytes_max,
             api_token=settings.api_token.get_secret_value(),
-            public_url=settings.public_url,
-            expose_domain=settings.expose_domain,
         )
 
     async def _stop(self, run_id: str) -> bool:

@@ -20,6 +20,7 @@ from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.sandboxes import SqlSandboxRecords
+from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
@@ -50,6 +51,7 @@ class Stores:
         self.bus = messaging.bus
         self.queue = messaging.queue
         self.signals = messaging.signals
+        self.takeover_claims = SqlTakeoverClaims(database)
 
 
 @asynccontextmanager

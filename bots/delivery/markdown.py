@@ -24,7 +24,7 @@ class _Block:
         return "\n".join(self.lines)
 
 
-def split(markdown: str, limit: int) -> list[str]:
+def split_markdown(markdown: str, limit: int) -> list[str]:
     """Parts of at most `limit` characters that hold everything, in order; [] for a blank text.
 
     A text that fits is returned as it is. A fence that is too long is closed at the end of one part and opened again,

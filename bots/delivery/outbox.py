@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
-from bots.delivery.markdown import split
+from bots.delivery.markdown import split_markdown
 from bots.delivery.poster import DeliveryDeps, Poster
 from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Run
@@ -40,7 +40,7 @@ async def deliver_outbox(run: Run, poster: Poster, showroom: DeliveryDeps) -> No
 
 async def _deliver_answer(answer: Delivery, poster: Poster, showroom: DeliveryDeps) -> None:
     text = str(answer.body.get("text", ""))
-    parts = split(text, poster.surface.answer_limit)
+    parts = split_markdown(text, poster.surface.answer_limit)
     shown, is_cut = (parts, False) if len(parts) <= PARTS_MAX else (parts[:1], True)
     drafts = [DeliveryDraft(slot="answer", ordinal=n, body={}) for n in range(1, len(shown))]
     if is_cut:

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from bots.delivery.content import RunStatus
 from bots.delivery.outbox import deliver_outbox
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
-from bots.delivery.run_view import RunView, apply
+from bots.delivery.run_view import RunView, apply_event
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.threads import Address, Run
 from core.observability import set_log_context
@@ -158,7 +158,7 @@ class _Show:
         stream = follow(self.run_id, None, conversations=showroom.conversations, bus=showroom.bus)
         async with aclosing(stream):
             async for one in stream:
-                self._view = apply(self._view, one.event)
+                self._view = apply_event(self._view, one.event)
                 self._changed.set()
                 if self._view.state != "queued":
                     self._taken_up.set()

@@ -66,7 +66,7 @@ class RunView:
     can_continue: bool = False
 
 
-def apply(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 - one case per event
+def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 - one case per event
     """The view after the event. Pure; any order of events gives a view that can be drawn."""
     match event:
         case TurnStarted(number=number):

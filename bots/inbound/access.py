@@ -161,7 +161,7 @@ class AccessCheck:
             platform=address.platform,
             workspace_id=pairing_workspace(address),
             person=acting_person(inbound),
-            code_hash=hashed(code),
+            code_hash=hash_code(code),
             asked_at=now,
             expires_at=now + timedelta(minutes=CODE_MINUTES),
         )
@@ -173,7 +173,7 @@ def pairing_workspace(address: Address) -> str:
     return _DIRECT_IN_DISCORD if address.platform == "discord" else address.workspace_id
 
 
-def hashed(code: str) -> str:
+def hash_code(code: str) -> str:
     """What is stored of a code, however it was typed."""
     return hashlib.sha256(code.strip("` ").replace("-", "").upper().encode()).hexdigest()
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from bots.web import health, runs, sandbox_files, threads, upload_spool
-from bots.web import sandbox_files as preview
 from bots.web.auth import API_TOKEN, auth_middleware, check_exposure
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import error_middleware
@@ -63,8 +62,8 @@ def web_app(ports: WebDeps, watch: MonitoringDeps | None = None) -> web.Applicat
                 allow_head=False,
             ),
             web.get("/files/{token}", sandbox_files.send_linked_file, allow_head=False),
-            web.get("/preview/{token}", preview.show, allow_head=False),
-            web.get("/preview/{token}/{path:.*}", preview.show, allow_head=False),
+            web.get("/preview/{token}", sandbox_files.show_preview, allow_head=False),
+            web.get("/preview/{token}/{path:.*}", sandbox_files.show_preview, allow_head=False),
             *routes.routes(),
             *health.routes(),
         ]

@@ -1,4 +1,4 @@
-"""What the HTTP API stands on: given by the bootstrap, kept in the application."""
+"""Dependencies of the HTTP API, built at start-up and kept in the aiohttp application."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,8 +7,9 @@ from pathlib import Path
 from aiohttp import web
 
 from bots.inbound.actions import Outcome, UserAction
+from bots.web.links import SignedLinks
 from core.ports import EventBus, SandboxProvider
-from core.stores import Conversations
+from core.stores import Conversations, TakeoverClaims
 
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
@@ -16,25 +17,23 @@ Stop = Callable[[str], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDeps:
-    """`receive` takes a message in, whoever wrote it; `stop` asks a run to stop and says whether it was still active.
+    """`receive` stores a message of any author; `stop` requests a stop and returns whether the run was still active.
 
-    `sandboxes` is None where the sandbox tools are off. `link_secret` signs file links. `upload_bytes_max` is for one
-    file. With an empty `api_token` the API is open, to programs on this machine alone. `expose_domain` is what stands
-    behind the labels of exposed ports; empty: localhost, where there is no `public_url`.
+    `sandboxes` is None if the sandbox tools are off. `upload_bytes_max` limits one file. With an empty `api_token` the
+    API is open, but only to programs on this machine.
     """
 
     conversations: Conversations
+    takeover_claims: TakeoverClaims
     bus: EventBus
     receive: Receive
     stop: Stop
     sandboxes: SandboxProvider | None
     spool_folder: Path
-    link_secret: bytes
+    links: SignedLinks
     upload_bytes_max: int
     api_token: str = ""
-    public_url: str = ""
-    expose_domain: str = ""
     heartbeat_seconds: float = 15.0
 
 
-DEPS: web.AppKey[WebDeps] = web.AppKey("ports", WebDeps)
+DEPS: web.AppKey[WebDeps] = web.AppKey("deps", WebDeps)

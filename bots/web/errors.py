@@ -53,27 +53,27 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
 def _answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     match error:
         case ApiError():
-            return refused(error)
+            return error_response(error)
         case web.HTTPException() | web.RequestPayloadError():
             return _refused_by_framework(error)
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
-            return refused(ApiError(503, "sandbox_unavailable", str(error)))
+            return error_response(ApiError(503, "sandbox_unavailable", str(error)))
         case StorageUnavailable():
             log.exception("the database failed under %s", _route(request))
             sentence = "The database does not answer; nothing was stored. Try again."
-            return refused(ApiError(503, "storage_unavailable", sentence))
+            return error_response(ApiError(503, "storage_unavailable", sentence))
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             log.error("the disk is full: %s", _route(request))
-            return refused(
+            return error_response(
                 ApiError(507, "disk_full", "The server has no room left; nothing was stored.")
             )
         case _:
             log.exception("a request to %s broke", _route(request))
-            return refused(ApiError(500, "internal", "Something broke on our side."))
+            return error_response(ApiError(500, "internal", "Something broke on our side."))
 
 
-def refused(refusal: ApiError) -> web.Response:
+def error_response(refusal: ApiError) -> web.Response:
     """The refusal as a response."""
     return web.json_response(
         {"error": refusal.code, "message": refusal.message},
@@ -93,7 +93,7 @@ def _refused_by_framework(
 ) -> web.StreamResponse:
     if isinstance(error, web.RequestPayloadError):
         # a body that does not unpack, or breaks off
-        return refused(ApiError(400, *_BY_STATUS[400]))
+        return error_response(ApiError(400, *_BY_STATUS[400]))
     if error.status < HTTPStatus.BAD_REQUEST:
         return error
     fallback = (
@@ -102,4 +102,4 @@ def _refused_by_framework(
     )
     code, message = _BY_STATUS.get(error.status, fallback)
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    return refused(ApiError(error.status, code, message, headers=headers))
+    return error_response(ApiError(error.status, code, message, headers=headers))

@@ -36,9 +36,9 @@ MONITORING: web.AppKey[MonitoringDeps] = web.AppKey("watch", MonitoringDeps)
 def routes() -> list[web.RouteDef]:
     """The same for a bot and for a worker."""
     return [
-        web.get("/healthz", live),
-        web.get("/readyz", ready),
-        web.get("/metrics", metrics),
+        web.get("/healthz", show_liveness),
+        web.get("/readyz", show_readiness),
+        web.get("/metrics", show_metrics),
     ]
 
 
@@ -52,12 +52,12 @@ async def metrics_middleware(request: web.Request, handler: Handler) -> web.Stre
     return response
 
 
-async def live(_: web.Request) -> web.Response:
+async def show_liveness(_: web.Request) -> web.Response:
     """`GET /healthz`: the process answers."""
     return web.json_response({"status": "ok"})
 
 
-async def ready(request: web.Request) -> web.Response:
+async def show_readiness(request: web.Request) -> web.Response:
     """`GET /readyz`: every part works, or 503 and which does not."""
     checks = request.app[MONITORING].checks
     sentences = await asyncio.gather(*(_problem(name, check) for name, check in checks.items()))
@@ -79,7 +79,7 @@ async def _problem(name: str, check: ReadinessCheck) -> str:
         return "It does not answer."
 
 
-async def metrics(request: web.Request) -> web.Response:
+async def show_metrics(request: web.Request) -> web.Response:
     """`GET /metrics`. The figures of this process are told even while the database is away."""
     watch = request.app[MONITORING]
     if OPEN_STREAMS in request.app:

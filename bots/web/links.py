@@ -124,7 +124,7 @@ def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None)
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
 
 
-def link_secret(folder: Path, given: str = "") -> bytes:
+def load_link_secret(folder: Path, given: str = "") -> bytes:
     """The given secret, or that kept in the folder, made at the first call and readable by the owner alone.
 
     Raises ConfigurationError where the folder keeps nothing.
@@ -246,7 +246,7 @@ def sign_label(secret: bytes, thread_id: str, port: int) -> str:
     return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()
 
 
-def opened(secret: bytes, label: str) -> tuple[str, int]:
+def verify_label(secret: bytes, label: str) -> tuple[str, int]:
     """Thread and port that the label names. Raises Refusal 404 for one that is not ours."""
     try:
         claim = base64.b32decode(label.upper() + "=" * (-len(label) % 8))[:_CLAIM_BYTES]

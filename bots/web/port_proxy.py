@@ -28,7 +28,7 @@ from yarl import URL
 
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import ApiError
-from bots.web.links import exposed_ports_domain, label_from_host, opened
+from bots.web.links import exposed_ports_domain, label_from_host, verify_label
 from bots.web.sandbox_files import READER_FENCE
 from core.domain.errors import AgentError, ToolError
 from core.ports import PortStream
@@ -109,13 +109,13 @@ _PIECE_BYTES = 1 << 16
 @web.middleware
 async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What comes under the name of an exposed port goes there, and nowhere else: no route of ours is on that origin."""
-    ports = request.app[DEPS]
-    host = exposed_ports_domain(ports.expose_domain, ports.public_url)
+    deps = request.app[DEPS]
+    host = exposed_ports_domain(deps.links.expose_domain, deps.links.public_url)
     label = label_from_host(request.headers.get(hdrs.HOST, ""), host)
     if not label:
         return await handler(request)
-    thread_id, port = opened(ports.link_secret, label)
-    if ports.sandboxes is None or await ports.conversations.snapshot(thread_id) is None:
+    thread_id, port = verify_label(deps.links.secret, label)
+    if deps.sandboxes is None or await deps.conversations.snapshot(thread_id) is None:
         raise ApiError(404, "not_found", "What was here is gone.")
     gate = await request.app[PORT_PROXIES].to(thread_id, port)
     try:

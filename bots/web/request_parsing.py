@@ -85,7 +85,7 @@ def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str
     return _checked(value, name, characters_max)
 
 
-async def draft(request: web.Request) -> MessageRequest:
+async def parse_message(request: web.Request) -> MessageRequest:
     """A message: JSON `{"text"}`, or a multipart form with `text` and files of any field name; either with `agent_id`.
 
     Files go to the spool piece by piece; when the message is refused none of them stays.
@@ -105,9 +105,9 @@ async def draft(request: web.Request) -> MessageRequest:
 
 
 def discard_uploads(request: web.Request, files: tuple[IncomingFile, ...]) -> None:
-    """Removes what `draft` put into the spool."""
+    """Removes what `parse_message` put into the spool."""
     for file in files:
-        upload_spool.discard(request.app[DEPS].spool_folder, file.file_ref)
+        upload_spool.discard_upload(request.app[DEPS].spool_folder, file.file_ref)
 
 
 async def _form(request: web.Request) -> MessageRequest:
@@ -153,7 +153,7 @@ async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> st
 async def _spooled(request: web.Request, part: BodyPartReader) -> IncomingFile:
     ports = request.app[DEPS]
     try:
-        file_ref, size = await upload_spool.store(
+        file_ref, size = await upload_spool.store_upload(
             ports.spool_folder, _pieces(part), bytes_max=ports.upload_bytes_max
         )
     except upload_spool.TooLarge:
@@ -162,7 +162,7 @@ async def _spooled(request: web.Request, part: BodyPartReader) -> IncomingFile:
     mime_type = part.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if not _MIME.fullmatch(mime_type):
         mime_type = "application/octet-stream"
-    name = safe_name(part.filename or "")
+    name = sanitize_file_name(part.filename or "")
     return IncomingFile(file_ref=file_ref, name=name, mime_type=mime_type, size_bytes=size)
 
 
@@ -171,7 +171,7 @@ async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def safe_name(name: str) -> str:
+def sanitize_file_name(name: str) -> str:
     """A file name without folders, control characters or direction marks; "file" where nothing is left."""
     last = re.split(r"[/\\]", name)[-1]
     kept = "".join(sign for sign in last if unicodedata.category(sign) not in {"Cc", "Cf", "Cs"})

@@ -45,7 +45,7 @@ async def send_file(request: web.Request) -> web.StreamResponse:
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
     """`GET /files/{token}`: the file that a signed link names."""
-    secret = request.app[DEPS].link_secret
+    secret = request.app[DEPS].links.secret
     sandbox_id, path = links.verify_file_link(secret, request.match_info["token"])
     return await _download(request, sandbox_id, workspace_path(path))
 
@@ -96,10 +96,10 @@ async def _download(request: web.Request, sandbox_id: str, path: str) -> web.Str
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Cache-Control": "no-store",
     }
-    return await send(request, files, entries[0], headers)
+    return await stream_file(request, files, entries[0], headers)
 
 
-async def send(
+async def stream_file(
     request: web.Request, files: Files, entry: FileEntry, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     """Sends exactly the announced size; a file that shrinks meanwhile breaks the connection, not the promise."""
@@ -131,7 +131,7 @@ async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
 
 def attachment(name: str) -> str:
     """A Content-Disposition that saves under this name (RFC 6266), whatever characters it has."""
-    safe = request_parsing.safe_name(name)
+    safe = request_parsing.sanitize_file_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
 
@@ -166,10 +166,10 @@ _MORE_TYPES = {
 }
 
 
-async def show(request: web.Request) -> web.StreamResponse:
+async def show_preview(request: web.Request) -> web.StreamResponse:
     """`GET /preview/{token}/{path}`: a file as what it is; a folder as its index.html."""
     sandbox_id = links.verify_preview_link(
-        request.app[DEPS].link_secret, request.match_info["token"]
+        request.app[DEPS].links.secret, request.match_info["token"]
     )
     asked = request.match_info.get("path")
     if asked is None:
@@ -183,7 +183,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     entry = await _file(files, path)
     if entry is None:
         return _with_slash(path.rpartition("/")[2])
-    return await send(
+    return await stream_file(
         request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)}
     )
 

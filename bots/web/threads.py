@@ -72,7 +72,7 @@ async def add_message(request: web.Request) -> web.Response:
     if thread.address.platform != "api":
         raise ApiError(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
     key = request_parsing.idempotency_key(request)
-    draft = await request_parsing.draft(request)
+    draft = await request_parsing.parse_message(request)
     message_ref = f"api:{thread.thread_id}:{key or new_id()}"
     message = IncomingMessage(
         address=thread.address,

@@ -25,7 +25,9 @@ class TooLarge(Exception):
     """The upload went over its limit; nothing of it is kept."""
 
 
-async def store(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:
+async def store_upload(
+    folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int
+) -> tuple[str, int]:
     """Writes the upload to a new file and answers its reference and size. Raises TooLarge, or OSError of the disk."""
     file_id = new_id()
     part = folder / f"{file_id}.part"
@@ -59,12 +61,12 @@ def _create(part: Path) -> BufferedWriter:
     return part.open("wb")
 
 
-def discard(folder: Path, file_ref: str) -> None:
+def discard_upload(folder: Path, file_ref: str) -> None:
     """Removes one upload, if it is there."""
     _locate(folder, file_ref).unlink(missing_ok=True)
 
 
-def sweep(folder: Path, *, kept_seconds: float = RETENTION_SECONDS) -> int:
+def delete_old_uploads(folder: Path, *, kept_seconds: float = RETENTION_SECONDS) -> int:
     """Removes uploads that no run can want any more; answers how many."""
     if not folder.is_dir():
         return 0
@@ -81,7 +83,7 @@ async def delete_old_uploads_periodically(
     """Sweeps at once and from time to time, until it is cancelled: the program may run for months."""
     while True:
         try:
-            if removed := await asyncio.to_thread(sweep, folder):
+            if removed := await asyncio.to_thread(delete_old_uploads, folder):
                 log.info("removed %d old uploads", removed)
         except OSError as error:
             log.warning("old uploads were not removed: %s", error.strerror)
@@ -89,7 +91,7 @@ async def delete_old_uploads_periodically(
 
 
 class UploadSource:
-    """Opens uploads by the reference that `store` gave them."""
+    """Opens uploads by the reference that `store_upload` gave them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

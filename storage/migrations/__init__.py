@@ -10,7 +10,7 @@ from core.domain.errors import ConfigurationError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision, as a constant because importing Alembic takes longer than the rest of the start."""
 
 _ADVISORY_LOCK = 7_468_726_561

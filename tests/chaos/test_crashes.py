@@ -116,7 +116,8 @@ TWICE = {
 }
 """Places that only a program passes which was killed before."""
 NOT_PASSED = {
-    "web.claim_takeover": "one hard link: there or not; the person presses the button again",
+    "web.claim_takeover": "one row: there or not; the person presses the button again",
+    "storage.update_takeover": "one row; the next process to look after the take-over does it again",
     "web.hand_back": "the dedupe key is the link's, and a claim that is not done is looked after at the next start",
     "sandbox.browse": "a call of the same shape as sandbox.execute; the stories' sandboxes have no browser",
     "sandbox.type": "a call of the same shape as sandbox.terminate; no story has a program that waits for a line",

@@ -32,6 +32,7 @@ from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
+from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
@@ -62,6 +63,7 @@ class Stores:
     audit: SqlAuditLog
     pairings: SqlPairings
     installations: SqlInstallations
+    takeover_claims: SqlTakeoverClaims
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -125,6 +127,7 @@ def stores_over(database: Database) -> Stores:
         SqlAuditLog(database),
         SqlPairings(database),
         SqlInstallations(database),
+        SqlTakeoverClaims(database),
     )
 
 

@@ -13,6 +13,7 @@ from bots.__main__ import app
 from bots.settings import PREFIX, VARIABLE_NAMES, Settings
 from bots.web.app import web_app
 from bots.web.deps import WebDeps
+from bots.web.links import SignedLinks
 from core.domain.events import FinishReason
 from core.domain.threads import RunStatus
 from core.tools.catalogue import catalogue, tools_of
@@ -87,12 +88,13 @@ def test_every_route_is_named(tmp_path: Path) -> None:
     api = web_app(
         WebDeps(
             conversations=None,
+            takeover_claims=None,
             bus=MemoryEventBus(),
             receive=nothing,
             stop=nothing,
             sandboxes=None,
             spool_folder=tmp_path,
-            link_secret=b"",
+            links=SignedLinks(b"", ""),
             upload_bytes_max=1,
         )
     )

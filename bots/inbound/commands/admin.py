@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bots.inbound.access import AccessPolicy, hashed, pairing_workspace
+from bots.inbound.access import AccessPolicy, hash_code, pairing_workspace
 from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.audit import AuditAction, AuditEntry, AuditLog
 from core.domain.pairing import Pairings
@@ -68,7 +68,7 @@ def _is_read_by_all(called: CommandCalled) -> bool:
 async def _pair(called: CommandCalled, desk: AdminDeps) -> Outcome:
     address = called.address
     person = await desk.pairings.pair(
-        hashed(called.argument),
+        hash_code(called.argument),
         workspace_id=pairing_workspace(address),
         at=address,
         by=called.person,

@@ -101,7 +101,7 @@ async def _files(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str
     lines = [
         f"- `{entry.path}/`"
         if entry.kind == "folder"
-        else f"- `{entry.path}` ({size(entry.size_bytes)})"
+        else f"- `{entry.path}` ({format_size(entry.size_bytes)})"
         for entry in shown[:FILES_SHOWN_MAX]
     ]
     if len(shown) > FILES_SHOWN_MAX:
@@ -143,7 +143,7 @@ def format_usage(usage: Usage) -> str:
     return f"{read}, {usage.output_tokens:,} out, {cost}{estimated}"
 
 
-def size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """A size as people write it."""
     if size_bytes < 1000:
         return f"{size_bytes} bytes"

@@ -1,4 +1,4 @@
-"""The page on which a person takes over the agent's browser. The link is the right, for the first who opens it."""
+"""The page on which a person takes over the agent's browser; its link works for the first person who starts."""
 
 import asyncio
 import html
@@ -17,16 +17,17 @@ from bots.web.auth import host_and_port
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from bots.web.request_parsing import parse_json_object, parse_text_field
-from bots.web.takeover.claims import Claim, is_holder
 from bots.web.takeover.sessions import (
     NOTE_CHARACTERS_MAX,
     TAKEOVER_SESSIONS,
     TakeoverSession,
     TakeoverSessions,
+    is_holder,
 )
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
 from core.ports import BrowserTakeover
+from core.stores import TakeoverClaim
 from core.tasks import cancel, spawn
 
 COOKIE = "threadhand_takeover"
@@ -48,55 +49,50 @@ HEADERS = {
 
 def routes() -> list[web.RouteDef]:
     return [
-        web.get("/takeover/{token}", show, allow_head=False),
-        web.post("/takeover/{token}/start", start),
-        web.get("/takeover/{token}/socket", connect, allow_head=False),
-        web.post("/takeover/{token}/finish", finish),
+        web.get("/takeover/{token}", show_page, allow_head=False),
+        web.post("/takeover/{token}/start", start_takeover),
+        web.get("/takeover/{token}/socket", connect_browser, allow_head=False),
+        web.post("/takeover/{token}/finish", finish_takeover),
         web.get("/takeover-page/{name}", send_asset, allow_head=False),
     ]
 
 
 async def takeover_sessions_context(app: web.Application) -> AsyncGenerator[None, None]:
-    """Keeps the take-overs while the application runs."""
-    desk = app[TAKEOVER_SESSIONS]
-    await desk.start()
+    """For `cleanup_ctx`: runs the take-over sessions while the application runs."""
+    sessions = app[TAKEOVER_SESSIONS]
+    await sessions.start()
     yield
-    await desk.close()
+    await sessions.close()
 
 
-async def show(request: web.Request) -> web.Response:
-    """`GET /takeover/{token}`: the page, as often as anybody looks; nothing is taken by looking."""
+async def show_page(request: web.Request) -> web.Response:
+    """`GET /takeover/{token}`: the page. Viewing it claims nothing, because chat platforms fetch links too."""
     try:
-        link = links.verify_takeover_link(
-            request.app[DEPS].link_secret, request.match_info["token"]
-        )
-    except ApiError as refusal:
-        return _page("gone.html", status=refusal.status, why=refusal.message)
-    claim = request.app[TAKEOVER_SESSIONS].claims.find(link.key)
-    if claim is not None and (claim.is_done or not _is_theirs(request, claim)):
+        link = _verified_link(request)
+    except ApiError as error:
+        return _render_page("gone.html", status=error.status, why=error.message)
+    claim = await request.app[TAKEOVER_SESSIONS].find_claim(link.key)
+    if claim is not None and (claim.is_ended or not _is_theirs(request, claim)):
         why = (
             "The browser was handed back already."
-            if claim.is_done
+            if claim.is_ended
             else "Somebody else has opened this link already. It works once."
         )
-        return _page("gone.html", status=410, why=f"{why} Write in the thread if you are needed.")
-    return _page("page.html", task=await _task(request, link))
+        message = f"{why} Write in the thread if you are needed."
+        return _render_page("gone.html", status=410, why=message)
+    return _render_page("page.html", task=await _task(request, link))
 
 
-async def start(request: web.Request) -> web.Response:
-    """`POST /takeover/{token}/start`: the first who presses the button has the browser."""
+async def start_takeover(request: web.Request) -> web.Response:
+    """`POST /takeover/{token}/start`: gives the browser to the first person who presses the button."""
     _check_origin(request)
-    link = links.verify_takeover_link(request.app[DEPS].link_secret, request.match_info["token"])
-    desk = request.app[TAKEOVER_SESSIONS]
-    cookie = await asyncio.to_thread(
-        desk.claims.take, link.key, link.thread_id, int(link.expires_at)
-    )
+    link = _verified_link(request)
+    cookie = await request.app[TAKEOVER_SESSIONS].claim(link)
     response = web.json_response({"ok": True})
     if cookie is None:
-        _holder(request, link)
+        await _require_holder(request, link)
         return response
-    if (claim := desk.claims.find(link.key)) is not None:
-        desk.taking(claim)  # looked after from now on, whether the page comes back or not
+    public_url = request.app[DEPS].links.public_url
     response.set_cookie(
         COOKIE,
         cookie,
@@ -104,54 +100,55 @@ async def start(request: web.Request) -> web.Response:
         max_age=int(links.TAKEOVER_SECONDS),
         httponly=True,
         samesite="Strict",
-        secure=request.app[DEPS].public_url.startswith("https://") or request.secure,
+        secure=public_url.startswith("https://") or request.secure,
     )
     return response
 
 
-async def finish(request: web.Request) -> web.Response:
-    """`POST /takeover/{token}/finish`: hands the browser back, with what the person wrote."""
+async def finish_takeover(request: web.Request) -> web.Response:
+    """`POST /takeover/{token}/finish`: hands the browser back with the person's note."""
     _check_origin(request)
     body = await parse_json_object(request)
     note = parse_text_field(body, "note", characters_max=NOTE_CHARACTERS_MAX)
-    desk, taking = _taking(request)
-    desk.use(taking, note)
-    if not await desk.finish(taking):
+    sessions, session = await _require_session(request)
+    sessions.record_use(session, note)
+    if not await sessions.finish(session):
         raise ApiError(409, "handed_back", "The browser was handed back already.")
     return web.json_response({"ok": True})
 
 
-async def connect(request: web.Request) -> web.WebSocketResponse:
-    """`GET /takeover/{token}/socket`: pictures out, as four bytes of width and height with a JPEG; what hands do in."""
+async def connect_browser(request: web.Request) -> web.WebSocketResponse:
+    """`GET /takeover/{token}/socket`: sends frames (two 16-bit numbers, width and height, then a JPEG) and receives
+    the person's input."""
     _check_origin(request)
-    desk, taking = _taking(request)
+    sessions, session = await _require_session(request)
     sandboxes = request.app[DEPS].sandboxes
     if sandboxes is None:
         raise ApiError(503, "sandbox_unavailable", "There is no sandbox on this server.")
-    sandbox = await sandboxes.open(taking.claim.thread_id, fence=0)
+    sandbox = await sandboxes.open(session.claim.thread_id, fence=0)
     socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=MESSAGE_BYTES_MAX)
     await socket.prepare(request)
-    for other in list(taking.visits):
+    for other in list(session.sockets):
         await other.close(code=4001, message=b"opened again")
-    is_over = taking.visits[socket] = asyncio.Event()
+    is_released = session.sockets[socket] = asyncio.Event()
     try:
         async with sandbox.browser.take_over() as hands:
-            showing = spawn(_show(hands, socket), name="browser of a take-over")
+            showing = spawn(_send_frames(hands, socket), name="browser of a take-over")
             try:
-                await _act(socket, hands, desk, taking)
+                await _forward_input(socket, hands, sessions, session)
             finally:
                 await cancel(showing)
     except (AgentError, ToolError) as error:
-        await _say(socket, {"t": "lost", "text": str(error)})
+        await _send_message(socket, {"t": "lost", "text": str(error)})
     finally:
-        del taking.visits[socket]
-        is_over.set()
+        del session.sockets[socket]
+        is_released.set()
         await socket.close()
     return socket
 
 
 async def send_asset(request: web.Request) -> web.Response:
-    """`GET /takeover-page/{name}`: the page's own script and style."""
+    """`GET /takeover-page/{name}`: the page's own script or style sheet."""
     name = request.match_info["name"]
     mime_type = TYPES.get(PurePath(name).suffix)
     file = next((one for one in files(PAGE_FOLDER).iterdir() if one.name == name), None)
@@ -162,44 +159,44 @@ async def send_asset(request: web.Request) -> web.Response:
     return web.Response(text=text, content_type=mime_type, headers=headers)
 
 
-async def _act(
+async def _forward_input(
     socket: web.WebSocketResponse,
     hands: BrowserTakeover,
-    desk: TakeoverSessions,
-    taking: TakeoverSession,
+    sessions: TakeoverSessions,
+    session: TakeoverSession,
 ) -> None:
     async for message in socket:
         if message.type != WSMsgType.TEXT:
             continue
         try:
-            wish = json.loads(message.data)
+            content = json.loads(message.data)
         except (ValueError, RecursionError):
             continue
-        if not isinstance(wish, dict):
+        if not isinstance(content, dict):
             continue
-        told = cast(JsonObject, wish)
-        kind = told.get("t")
+        command = cast(JsonObject, content)
+        kind = command.get("t")
         if kind == "note":
-            desk.use(taking, str(told.get("text", "")))
+            sessions.record_use(session, str(command.get("text", "")))
             continue
         if kind not in ("ack", "size"):
-            desk.use(taking)
-        await hands.send(told)
+            sessions.record_use(session)
+        await hands.send(command)
 
 
-async def _show(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
-    """Whatever the browser tells; it was made by pages, and the page treats it so."""
+async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
+    """Forwards everything from the browser. The content comes from web pages, and the page treats it as untrusted."""
     try:
         async with aclosing(_received(hands)) as messages:
-            async for told, picture in messages:
-                if told.get("t") == "frame":
-                    head = FRAME_HEAD.pack(_side(told.get("w")), _side(told.get("h")))
+            async for message, picture in messages:
+                if message.get("t") == "frame":
+                    head = FRAME_HEAD.pack(_side(message.get("w")), _side(message.get("h")))
                     await socket.send_bytes(head + picture)
                 else:
-                    await socket.send_json(told)
-        await _say(socket, {"t": "lost", "text": "The browser has ended."})
+                    await socket.send_json(message)
+        await _send_message(socket, {"t": "lost", "text": "The browser has ended."})
     except (AgentError, ToolError) as error:
-        await _say(socket, {"t": "lost", "text": str(error)})
+        await _send_message(socket, {"t": "lost", "text": str(error)})
     except ConnectionError:
         return
     await socket.close()
@@ -210,13 +207,13 @@ async def _received(hands: BrowserTakeover) -> AsyncGenerator[tuple[JsonObject, 
         yield message
 
 
-async def _say(socket: web.WebSocketResponse, message: JsonObject) -> None:
+async def _send_message(socket: web.WebSocketResponse, message: JsonObject) -> None:
     if not socket.closed:
         await socket.send_json(message)
 
 
 async def _task(request: web.Request, link: links.TakeoverLink) -> str:
-    """What the agent has asked for, without the link itself."""
+    """The agent's question without the link itself."""
     snapshot = await request.app[DEPS].conversations.snapshot(link.thread_id)
     ask = snapshot.open_ask if snapshot else None
     if ask is None or link.key not in ask.text:
@@ -224,42 +221,50 @@ async def _task(request: web.Request, link: links.TakeoverLink) -> str:
     return "\n".join(line for line in ask.text.splitlines() if link.key not in line).strip()
 
 
-def _page(name: str, *, status: int = 200, **texts: str) -> web.Response:
+def _render_page(name: str, *, status: int = 200, **texts: str) -> web.Response:
     page = (files(PAGE_FOLDER) / name).read_text(encoding="utf-8")
     for key, text in texts.items():
         page = page.replace(f"{{{{{key}}}}}", html.escape(text))
     return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
 
 
-def _taking(request: web.Request) -> tuple[TakeoverSessions, TakeoverSession]:
-    """Raises Refusal for anybody but the holder of the link."""
-    link = links.verify_takeover_link(request.app[DEPS].link_secret, request.match_info["token"])
-    desk = request.app[TAKEOVER_SESSIONS]
-    return desk, desk.taking(_holder(request, link))
+def _verified_link(request: web.Request) -> links.TakeoverLink:
+    secret = request.app[DEPS].links.secret
+    return links.verify_takeover_link(secret, request.match_info["token"])
 
 
-def _holder(request: web.Request, link: links.TakeoverLink) -> Claim:
-    claim = request.app[TAKEOVER_SESSIONS].claims.find(link.key)
+async def _require_session(request: web.Request) -> tuple[TakeoverSessions, TakeoverSession]:
+    """Raises ApiError unless the request comes from the link's holder."""
+    sessions = request.app[TAKEOVER_SESSIONS]
+    claim = await _require_holder(request, _verified_link(request))
+    return sessions, sessions.session_of(claim)
+
+
+async def _require_holder(request: web.Request, link: links.TakeoverLink) -> TakeoverClaim:
+    """Raises ApiError unless the request comes from the link's holder and the take-over is active."""
+    claim = await request.app[TAKEOVER_SESSIONS].find_claim(link.key)
     if claim is None:
         raise ApiError(403, "not_started", "Open the link and press the button first.")
     if not _is_theirs(request, claim):
         raise ApiError(403, "taken", "Somebody else has opened this link already. It works once.")
-    if claim.is_done:
+    if claim.is_ended:
         raise ApiError(409, "handed_back", "The browser was handed back already.")
     return claim
 
 
-def _is_theirs(request: web.Request, claim: Claim) -> bool:
+def _is_theirs(request: web.Request, claim: TakeoverClaim) -> bool:
     return is_holder(claim, request.cookies.get(COOKIE, ""))
 
 
 def _check_origin(request: web.Request) -> None:
-    """Pages of other sites may neither start nor steer: a browser names the page that asks."""
+    """Raises ApiError for requests from pages of other sites, which may neither start nor steer a take-over."""
     origin = request.headers.get("Origin")
-    ours = {request.headers.get("Host", ""), host_and_port(request.app[DEPS].public_url)}
+    public_url = request.app[DEPS].links.public_url
+    ours = {request.headers.get("Host", ""), host_and_port(public_url)}
     if origin is None or host_and_port(origin) not in ours - {""}:
         raise ApiError(403, "forbidden", "Only the take-over page itself may do this.")
 
 
 def _side(value: object) -> int:
+    """A frame's width or height as an unsigned 16-bit number."""
     return max(0, min(65_535, int(value))) if isinstance(value, int | float) else 0

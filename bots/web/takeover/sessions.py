@@ -1,7 +1,10 @@
-"""Take-overs as they go on: the way to the browser, how long nobody has used it, and the handing back."""
+"""Take-overs in progress: who controls the browser, how long it has been idle, and handing it back to the agent."""
 
 import asyncio
+import hashlib
+import hmac
 import logging
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,16 +14,17 @@ from aiohttp import web
 
 from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.deps import WebDeps
-from bots.web.takeover.claims import Claim, Claims
+from bots.web.links import TakeoverLink
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Person, ThreadSnapshot
 from core.failpoints import Failpoint
+from core.stores import TakeoverClaim
 from core.tasks import cancel, spawn
 
 IDLE_SECONDS = 10 * 60.0
 NOTE_CHARACTERS_MAX = 4000
 RETRY_SECONDS = 5.0
-LET_GO_SECONDS = 5.0
+SOCKET_CLOSE_SECONDS = 5.0
 HANDED_BACK = "I am done in the browser; it is yours again."
 IDLE_TOO_LONG = "(The browser comes back to you because nobody used it for some minutes.)"
 EXPIRED = "(The browser comes back to you because the time for it was over.)"
@@ -31,91 +35,113 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TakeoverSession:
-    """One person's take-over. `note` is what they have written so far, sent off or not; `visits` are the pages that
-    are open, each with the event that its hands have let go of the browser."""
+    """One person's take-over, as this process sees it.
 
-    claim: Claim
+    `used_at` is a Unix time. `note` is the person's text so far, submitted or not. `sockets` are the open pages, each
+    with an event that is set once the page no longer controls the browser.
+    """
+
+    claim: TakeoverClaim
     used_at: float
     note: str = ""
-    visits: dict[web.WebSocketResponse, asyncio.Event] = field(
+    sockets: dict[web.WebSocketResponse, asyncio.Event] = field(
         default_factory=dict[web.WebSocketResponse, asyncio.Event]
     )
     watcher: asyncio.Task[None] | None = None
 
 
 class TakeoverSessions:
-    """Ends each take-over once: handed back, left alone, or out of time."""
+    """Ends each take-over once: when it is handed back, idle for too long, or out of time."""
 
-    def __init__(self, ports: WebDeps, *, idle_seconds: float = IDLE_SECONDS) -> None:
-        self.claims = Claims(ports.spool_folder.with_name("takeovers"))
-        self._ports = ports
+    def __init__(self, deps: WebDeps, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._deps = deps
         self._idle_seconds = idle_seconds
-        self._takings: dict[str, TakeoverSession] = {}
+        self._sessions: dict[str, TakeoverSession] = {}
 
     async def start(self) -> None:
-        """Looks after those again that were going on when the program ended."""
-        for claim in await asyncio.to_thread(self.claims.open):
-            self.taking(claim)
+        """Resumes watching the take-overs that were active when the program ended."""
+        for claim in await self._deps.takeover_claims.active():
+            self.session_of(claim)
 
     async def close(self) -> None:
-        for taking in list(self._takings.values()):
-            if taking.watcher is not None:
-                await cancel(taking.watcher)
-            await _close_sockets(taking)
+        for session in list(self._sessions.values()):
+            if session.watcher is not None:
+                await cancel(session.watcher)
+            await _close_sockets(session)
 
-    def taking(self, claim: Claim) -> TakeoverSession:
-        """The take-over of the claim, which is looked after from then on."""
-        taking = self._takings.get(claim.key)
-        if taking is None:
-            taking = self._takings[claim.key] = TakeoverSession(
-                claim=claim, used_at=time.monotonic()
-            )
-            taking.watcher = spawn(self._watch(taking), name="idle take-over")
-        return taking
+    async def claim(self, link: TakeoverLink) -> str | None:
+        """Gives the browser to the first caller. Returns the cookie for that person's own browser, or None if the
+        link has been claimed before. Raises StorageUnavailable."""
+        cookie = secrets.token_urlsafe(32)
+        claim = TakeoverClaim(
+            link_key=link.key,
+            thread_id=link.thread_id,
+            cookie_hash=_hash_cookie(cookie),
+            expires_at=datetime.fromtimestamp(link.expires_at, UTC),
+            used_at=datetime.now(UTC),
+        )
+        if not await self._deps.takeover_claims.claim(claim):
+            return None
+        self.session_of(claim)  # watched from now on, whether the page comes back or not
+        return cookie
 
-    def use(self, taking: TakeoverSession, note: str | None = None) -> None:
-        """The person did something."""
-        taking.used_at = time.monotonic()
+    async def find_claim(self, link_key: str) -> TakeoverClaim | None:
+        return await self._deps.takeover_claims.find(link_key)
+
+    def session_of(self, claim: TakeoverClaim) -> TakeoverSession:
+        """Returns the claim's session, which is watched from the first call on."""
+        session = self._sessions.get(claim.link_key)
+        if session is None:
+            session = TakeoverSession(claim=claim, used_at=time.time())
+            self._sessions[claim.link_key] = session
+            session.watcher = spawn(self._watch(session), name="idle take-over")
+        return session
+
+    def record_use(self, session: TakeoverSession, note: str | None = None) -> None:
+        """The person did something; `note` replaces the text written so far."""
+        session.used_at = time.time()
         if note is not None:
-            taking.note = note[:NOTE_CHARACTERS_MAX]
+            session.note = note[:NOTE_CHARACTERS_MAX]
 
-    async def finish(self, taking: TakeoverSession, why: str = HANDED_BACK) -> bool:
-        """Gives the browser back and tells the agent. False where that was done already.
+    async def finish(self, session: TakeoverSession, reason: str = HANDED_BACK) -> bool:
+        """Gives the browser back and tells the agent. Returns False if that has happened already.
 
-        Raises StorageUnavailable; then nothing is done, and it may be tried again.
+        Raises StorageUnavailable; then nothing is done, and the call may be repeated.
         """
-        claim = taking.claim
-        found = await asyncio.to_thread(self.claims.find, claim.key)
-        if found is None or found.is_done:
+        claim = session.claim
+        found = await self.find_claim(claim.link_key)
+        if found is None or found.is_ended:
             return False
-        await _close_sockets(taking)
-        snapshot = await self._ports.conversations.snapshot(claim.thread_id)
+        await _close_sockets(session)
+        snapshot = await self._deps.conversations.snapshot(claim.thread_id)
         if snapshot is not None:
+            note = session.note.strip()
             with HAND_BACK:
-                await self._tell(snapshot, claim.key, _told(why, taking.note))
-        is_first = await asyncio.to_thread(self.claims.end, claim.key)
-        self._takings.pop(claim.key, None)
-        if taking.watcher is not None and taking.watcher is not asyncio.current_task():
-            await cancel(taking.watcher)
+                text = f"{note}\n\n{reason}" if note else reason
+                await self._notify_agent(snapshot, claim.link_key, text)
+        is_first = await self._deps.takeover_claims.end(claim.link_key)
+        self._sessions.pop(claim.link_key, None)
+        if session.watcher is not None and session.watcher is not asyncio.current_task():
+            await cancel(session.watcher)
         return is_first
 
-    async def _tell(self, snapshot: ThreadSnapshot, key: str, text: str) -> None:
-        """As the answer to the question with the link, or as a message where another answer came first. A repeated
-        one is known by its key."""
+    async def _notify_agent(self, snapshot: ThreadSnapshot, link_key: str, text: str) -> None:
+        """Answers the question that holds the link, or sends a message if another answer came first. The dedupe key
+        makes a repetition harmless."""
         run, ask = snapshot.last_run, snapshot.open_ask
         person = run.requester if run and run.requester else Person(person_id="api", name="")
-        moment = datetime.now(UTC)
-        address, dedupe_key = snapshot.thread.address, f"takeover:{key}"
-        if ask is not None and key in ask.text:
+        now = datetime.now(UTC)
+        address, dedupe_key = snapshot.thread.address, f"takeover:{link_key}"
+        if ask is not None and link_key in ask.text:
             answer = AskAnswered(
                 address=address,
                 dedupe_key=dedupe_key,
                 ask_id=ask.ask_id,
                 value=text,
                 person=person,
-                sent_at=moment,
+                sent_at=now,
             )
-            await self._ports.receive(answer)
+            await self._deps.receive(answer)
             return
         message = IncomingMessage(
             address=address,
@@ -123,37 +149,61 @@ class TakeoverSessions:
             message_ref="",
             author=person,
             text=text,
-            sent_at=moment,
+            sent_at=now,
             is_addressed=True,
         )
-        await self._ports.receive(message)
+        await self._deps.receive(message)
 
-    async def _watch(self, taking: TakeoverSession) -> None:
+    async def _watch(self, session: TakeoverSession) -> None:
+        """Ends the take-over when it is idle or out of time, in whichever process that happens.
+
+        A process without the person's page learns of their use, and of the end, from the stored claim.
+        """
+        expires_at = session.claim.expires_at.timestamp()
         while True:
-            idle_left = taking.used_at + self._idle_seconds - time.monotonic()
-            time_left = taking.claim.expires_at - time.time()
-            if min(idle_left, time_left) > 0:
-                await asyncio.sleep(min(idle_left, time_left))
-                continue
             try:
-                await self.finish(taking, EXPIRED if time_left <= 0 else IDLE_TOO_LONG)
+                if await self._synchronize(session):
+                    return
+                now = time.time()
+                idle_left = session.used_at + self._idle_seconds - now
+                if min(idle_left, expires_at - now) <= 0:
+                    await self.finish(session, EXPIRED if expires_at <= now else IDLE_TOO_LONG)
+                    return
+                await asyncio.sleep(min(idle_left, expires_at - now, self._idle_seconds / 4))
             except StorageUnavailable as error:
-                log.warning("a browser was not handed back yet: %s", error)
+                log.warning("a browser could not be handed back yet: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+
+    async def _synchronize(self, session: TakeoverSession) -> bool:
+        """Exchanges the time of the last use with other processes. Returns True if the take-over has ended."""
+        claims, link_key = self._deps.takeover_claims, session.claim.link_key
+        found = await claims.find(link_key)
+        if found is None or found.is_ended:
+            self._sessions.pop(link_key, None)
+            await _close_sockets(session)
+            return True
+        stored = found.used_at.timestamp()
+        if stored < session.used_at:
+            await claims.record_use(link_key, datetime.fromtimestamp(session.used_at, UTC))
+        session.used_at = max(session.used_at, stored)
+        return False
 
 
-async def _close_sockets(taking: TakeoverSession) -> None:
-    """The agent hears nothing before the browser is free: its first look would be refused."""
-    for socket, is_over in list(taking.visits.items()):
+def is_holder(claim: TakeoverClaim, cookie: str) -> bool:
+    """Whether the cookie belongs to the person who claimed the link."""
+    return hmac.compare_digest(claim.cookie_hash, _hash_cookie(cookie))
+
+
+def _hash_cookie(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()
+
+
+async def _close_sockets(session: TakeoverSession) -> None:
+    """Frees the browser before the agent is told: until then, the agent's first look would be refused."""
+    for socket, is_released in list(session.sockets.items()):
         await socket.close(code=4000, message=b"handed back")
         with suppress(TimeoutError):
-            await asyncio.wait_for(is_over.wait(), LET_GO_SECONDS)
-
-
-def _told(why: str, note: str) -> str:
-    return f"{note.strip()}\n\n{why}" if note.strip() else why
+            await asyncio.wait_for(is_released.wait(), SOCKET_CLOSE_SECONDS)
 
 
 TAKEOVER_SESSIONS: web.AppKey[TakeoverSessions] = web.AppKey("takeovers", TakeoverSessions)

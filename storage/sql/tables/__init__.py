@@ -69,6 +69,9 @@ from storage.sql.tables.workspaces import (
     pairings as pairings,
 )
 from storage.sql.tables.workspaces import (
+    takeover_claims as takeover_claims,
+)
+from storage.sql.tables.workspaces import (
     workspaces as workspaces,
 )
 

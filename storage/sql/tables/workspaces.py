@@ -53,6 +53,19 @@ class PairingRow(SQLModel, table=True):
     paired_by: str | None = text_column(None)
 
 
+class TakeoverClaimRow(SQLModel, table=True):
+    """Refers to no other row: a claim stays until its link has expired."""
+
+    __tablename__ = "takeover_claim"
+
+    link_key: str = text_primary_key()
+    thread_id: str = text_column()
+    cookie_hash: str = text_column()
+    expires_at: datetime = Field(sa_type=UtcDateTime)
+    used_at: datetime = timestamp_column()
+    ended_at: datetime | None = nullable_timestamp_column()
+
+
 class AuditEntryRow(SQLModel, table=True):
     """References no other row, so that it stays when the conversation is deleted."""
 
@@ -159,6 +172,7 @@ class KnowledgeVectorRow(SQLModel, table=True):
 _TABLES = SQLModel.metadata.tables
 workspaces: Table = _TABLES["workspace"]
 pairings: Table = _TABLES["pairing"]
+takeover_claims: Table = SQLModel.metadata.tables["takeover_claim"]
 audit_entries: Table = _TABLES["audit_entry"]
 agent_versions: Table = _TABLES["agent_version"]
 knowledge_entries: Table = _TABLES["knowledge_entry"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.commands.dispatch import format_usage, size
+from bots.inbound.commands.dispatch import format_size, format_usage
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
 from tests.fakes.played_model import text
@@ -159,4 +159,4 @@ async def one_piece(content: bytes) -> AsyncIterator[bytes]:
     ],
 )
 def test_a_size_reads_well(size_bytes: int, words: str) -> None:
-    assert size(size_bytes) == words
+    assert format_size(size_bytes) == words

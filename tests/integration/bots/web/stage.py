@@ -14,6 +14,7 @@ from bots.inbound.receiver import arrival_of
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
 from bots.web.health import MonitoringDeps
+from bots.web.links import SignedLinks
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
@@ -26,6 +27,7 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 
 
 @dataclass
@@ -172,12 +174,13 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
 
     ports = WebDeps(
         conversations=SqlConversations(database),
+        takeover_claims=SqlTakeoverClaims(database),
         bus=bus,
         receive=receive,
         stop=SqlStopRequests(database).request_stop,
         sandboxes=sandboxes,
         spool_folder=folder / "uploads",
-        link_secret=b"s" * 32,
+        links=SignedLinks(b"s" * 32, ""),
         upload_bytes_max=100_000,
         heartbeat_seconds=30,
     )

@@ -19,9 +19,9 @@ from bots.web.links import (
     SignedLinks,
     exposed_ports_domain,
     label_from_host,
-    opened,
     port_url,
     sign_label,
+    verify_label,
 )
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
@@ -81,7 +81,9 @@ async def sandboxes(kind: str) -> AsyncIterator[SandboxProvider]:
 async def exposed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Exposed]:
     async with (
         sandboxes(request.param) as provider,
-        staged(tmp_path, sandboxes=provider, link_secret=SECRET, api_token="our-token") as stage,
+        staged(
+            tmp_path, sandboxes=provider, links=SignedLinks(SECRET, ""), api_token="our-token"
+        ) as stage,
     ):
         stage.http.headers["Authorization"] = "Bearer our-token"
         thread_id = await stage.thread()
@@ -245,7 +247,7 @@ async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
 def test_no_made_up_label_opens_anything(content: bytes) -> None:
     label = base64.b32encode(content).rstrip(b"=").decode().lower()
     with pytest.raises(ApiError):
-        opened(SECRET, label)
+        verify_label(SECRET, label)
 
 
 @given(st.integers(min_value=1, max_value=65_535))
@@ -253,7 +255,7 @@ def test_a_label_names_its_thread_and_port(port: int) -> None:
     thread_id = new_id()
     label = sign_label(SECRET, thread_id, port)
     assert len(label) <= 63
-    assert opened(SECRET, label) == (thread_id, port)
+    assert verify_label(SECRET, label) == (thread_id, port)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from bots.web.deps import WebDeps
+from bots.web.links import SignedLinks
 from bots.web.port_proxy import PortProxies
 from core.ports import Sandbox, SandboxProvider
-from core.stores import Conversations
+from core.stores import Conversations, TakeoverClaims
 from storage.memory.event_bus import MemoryEventBus
 
 
@@ -36,12 +37,13 @@ async def unwanted(*_: object) -> Any:
 def gates_over(sleepy: Sleepy, folder: Path) -> PortProxies:
     ports = WebDeps(
         conversations=cast(Conversations, None),
+        takeover_claims=cast(TakeoverClaims, None),
         bus=MemoryEventBus(),
         receive=unwanted,
         stop=unwanted,
         sandboxes=cast(SandboxProvider, sleepy),
         spool_folder=folder,
-        link_secret=b"s" * 32,
+        links=SignedLinks(b"s" * 32, ""),
         upload_bytes_max=1,
     )
     return PortProxies(ports)

@@ -6,7 +6,7 @@ import pytest
 
 from bots.settings import load_settings
 from bots.web.errors import ApiError
-from bots.web.links import SignedLinks, link_secret, verify_file_link, verify_preview_link
+from bots.web.links import SignedLinks, load_link_secret, verify_file_link, verify_preview_link
 from core.domain.errors import ConfigurationError
 from tests.chaos.disks import MEBIBYTE, small_disk
 
@@ -14,7 +14,10 @@ SHARED = "0123456789abcdef" * 2
 
 
 def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
-    there, here = link_secret(tmp_path / "there", SHARED), link_secret(tmp_path / "here", SHARED)
+    there, here = (
+        load_link_secret(tmp_path / "there", SHARED),
+        load_link_secret(tmp_path / "here", SHARED),
+    )
     links = SignedLinks(there, "https://agent.example.org", "")
     link = links.file("t-1", "report.md")
     assert link is not None
@@ -23,12 +26,12 @@ def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
 
 
 def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
-    link = SignedLinks(link_secret(tmp_path / "there"), "https://x", "").preview(
+    link = SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview(
         "t-1", "index.html"
     )
     assert link is not None
     with pytest.raises(ApiError):
-        verify_preview_link(link_secret(tmp_path / "here"), link.split("/")[-2])
+        verify_preview_link(load_link_secret(tmp_path / "here"), link.split("/")[-2])
 
 
 def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
@@ -52,7 +55,7 @@ def test_a_full_disk_is_told_in_one_line_and_keeps_no_half_secret() -> None:
         folder.mkdir()
         disk.fill()
         with pytest.raises(ConfigurationError, match="No space left on device"):
-            link_secret(folder)
+            load_link_secret(folder)
         assert list(folder.iterdir()) == []
         disk.clear()
-        assert link_secret(folder) == link_secret(folder)
+        assert load_link_secret(folder) == load_link_secret(folder)

@@ -42,7 +42,7 @@ async def site(stage: Stage, *, path: str = "site/index.html", late: float = 60)
     stage.sandboxes.contents[lease.thread_id] = dict(SITE)
     expires_at = time.time() + late
     return sign_preview_link(
-        stage.ports.link_secret, "", lease.thread_id, path, expires_at=expires_at
+        stage.ports.links.secret, "", lease.thread_id, path, expires_at=expires_at
     )
 
 
@@ -152,7 +152,7 @@ async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
 async def test_a_thread_without_a_sandbox_has_no_pages(stage: Stage) -> None:
     thread_id = await stage.thread()
     url = sign_preview_link(
-        stage.ports.link_secret, "", thread_id, "a", expires_at=time.time() + 60
+        stage.ports.links.secret, "", thread_id, "a", expires_at=time.time() + 60
     )
     assert (await stage.json("GET", url, status=404))["error"] == "sandbox_not_found"
     assert stage.sandboxes.opened == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
 from bots.web.health import MONITORING
-from bots.web.links import link_secret, sign_file_link, verify_file_link
+from bots.web.links import load_link_secret, sign_file_link, verify_file_link
 from bots.web.sandbox_files import attachment, workspace_path
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
@@ -163,7 +163,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
         lease, _ = await with_files(stage, {"big.bin": b"12345"})
         del stage.http.headers["Authorization"]
         url = sign_file_link(
-            stage.ports.link_secret,
+            stage.ports.links.secret,
             "https://agent.example/",
             lease.thread_id,
             "big.bin",
@@ -175,7 +175,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
 
 
 async def test_an_expired_link_is_gone(stage: Stage) -> None:
-    url = sign_file_link(stage.ports.link_secret, "", "s", "a", expires_at=time.time() - 1)
+    url = sign_file_link(stage.ports.links.secret, "", "s", "a", expires_at=time.time() - 1)
     assert (await stage.json("GET", url, status=410))["error"] == "link_expired"
 
 
@@ -209,8 +209,8 @@ def test_another_secret_opens_nothing() -> None:
 
 
 def test_the_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
-    first = link_secret(tmp_path)
-    assert link_secret(tmp_path) == first
+    first = load_link_secret(tmp_path)
+    assert load_link_secret(tmp_path) == first
     assert len(first) == 32
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o077 == 0

@@ -35,7 +35,9 @@ async def read(folder: Path, file_ref: str, *, bytes_max: int = 100) -> bytes:
 
 
 async def test_what_is_stored_can_be_read_more_than_once(tmp_path: Path) -> None:
-    file_ref, size = await upload_spool.store(tmp_path / "u", pieces(b"ab", b"c"), bytes_max=3)
+    file_ref, size = await upload_spool.store_upload(
+        tmp_path / "u", pieces(b"ab", b"c"), bytes_max=3
+    )
     assert size == 3
     assert await read(tmp_path / "u", file_ref) == b"abc"
     assert await read(tmp_path / "u", file_ref) == b"abc"
@@ -45,13 +47,13 @@ async def test_what_is_stored_can_be_read_more_than_once(tmp_path: Path) -> None
 
 async def test_too_much_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TooLarge):
-        await upload_spool.store(tmp_path, pieces(b"ab", b"cd"), bytes_max=3)
+        await upload_spool.store_upload(tmp_path, pieces(b"ab", b"cd"), bytes_max=3)
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
-        await upload_spool.store(tmp_path, full_disk(), bytes_max=3)
+        await upload_spool.store_upload(tmp_path, full_disk(), bytes_max=3)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,7 +61,7 @@ async def test_a_broken_store_leaves_no_half_file(tmp_path: Path) -> None:
     arm("web.spool.before:raise")
     try:
         with pytest.raises(FailpointHit):
-            await upload_spool.store(tmp_path, pieces(b"a"), bytes_max=3)
+            await upload_spool.store_upload(tmp_path, pieces(b"a"), bytes_max=3)
     finally:
         arm("")
     assert list(tmp_path.iterdir()) == []
@@ -87,14 +89,14 @@ async def test_a_file_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
 
 
 async def test_a_file_over_the_readers_limit_is_refused(tmp_path: Path) -> None:
-    file_ref, _ = await upload_spool.store(tmp_path, pieces(b"abcd"), bytes_max=10)
+    file_ref, _ = await upload_spool.store_upload(tmp_path, pieces(b"abcd"), bytes_max=10)
     with pytest.raises(AgentError, match="too large"):
         await read(tmp_path, file_ref, bytes_max=3)
 
 
 async def stale(folder: Path) -> None:
     """An upload that nobody can want any more."""
-    file_ref, _ = await upload_spool.store(folder, pieces(b"old"), bytes_max=10)
+    file_ref, _ = await upload_spool.store_upload(folder, pieces(b"old"), bytes_max=10)
     week_ago = time.time() - upload_spool.RETENTION_SECONDS - 60
     os.utime(folder / file_ref.removeprefix("spool:"), (week_ago, week_ago))
 
@@ -125,12 +127,12 @@ async def test_the_program_sweeps_uploads(tmp_path: Path) -> None:
 
 
 async def test_old_uploads_are_swept_and_new_ones_stay(tmp_path: Path) -> None:
-    assert upload_spool.sweep(tmp_path / "missing") == 0
-    old, _ = await upload_spool.store(tmp_path, pieces(b"old"), bytes_max=10)
-    new, _ = await upload_spool.store(tmp_path, pieces(b"new"), bytes_max=10)
+    assert upload_spool.delete_old_uploads(tmp_path / "missing") == 0
+    old, _ = await upload_spool.store_upload(tmp_path, pieces(b"old"), bytes_max=10)
+    new, _ = await upload_spool.store_upload(tmp_path, pieces(b"new"), bytes_max=10)
     week_ago = time.time() - upload_spool.RETENTION_SECONDS - 60
     os.utime(tmp_path / old.removeprefix("spool:"), (week_ago, week_ago))
-    assert upload_spool.sweep(tmp_path) == 1
+    assert upload_spool.delete_old_uploads(tmp_path) == 1
     assert await read(tmp_path, new) == b"new"
-    upload_spool.discard(tmp_path, new)
+    upload_spool.discard_upload(tmp_path, new)
     assert list(tmp_path.iterdir()) == []

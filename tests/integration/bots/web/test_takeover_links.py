@@ -12,7 +12,6 @@ import pytest
 from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.errors import ApiError
 from bots.web.links import SignedLinks, sign_takeover_link, verify_takeover_link
-from bots.web.takeover.claims import Claims, is_holder
 from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
@@ -81,27 +80,6 @@ def test_a_file_link_is_no_take_over_link() -> None:
     token = str(links.file("t1", "a")).rpartition("/")[2]
     with pytest.raises(ApiError, match="not one of ours"):
         verify_takeover_link(SECRET, token)
-
-
-def test_only_the_first_of_many_gets_the_cookie(tmp_path: Path) -> None:
-    claims = [Claims(tmp_path / "claims") for _ in range(3)]
-    cookies = [one.take("key", "t1", int(time.time()) + 60) for one in claims]
-    assert [cookie is None for cookie in cookies] == [False, True, True]
-    claim = claims[1].find("key")
-    assert claim is not None
-    assert is_holder(claim, str(cookies[0]))
-    assert not is_holder(claim, "")
-    assert [one.key for one in claims[2].open()] == ["key"]
-    assert [one.end("key") for one in claims] == [True, False, False]
-    assert claims[0].open() == []
-
-
-def test_old_and_broken_claims_are_cleared_away(tmp_path: Path) -> None:
-    claims = Claims(tmp_path)
-    claims.take("old", "t1", int(time.time()) - 100_000)
-    (tmp_path / "broken").write_text("{")
-    assert claims.open() == []
-    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_link_that_is_spelled_otherwise_is_not_ours(door: Door) -> None:

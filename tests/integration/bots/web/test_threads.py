@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from bots.inbound.actions import IncomingMessage
-from bots.web.request_parsing import safe_name
+from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -114,7 +114,7 @@ async def test_a_file_alone_is_a_message(stage: Stage) -> None:
     ],
 )
 def test_a_file_name_is_made_safe(name: str, safe: str) -> None:
-    assert safe_name(name) == safe
+    assert sanitize_file_name(name) == safe
 
 
 async def test_a_file_over_the_limit_is_refused_and_nothing_stays(

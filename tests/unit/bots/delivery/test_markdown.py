@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.delivery.markdown import split
+from bots.delivery.markdown import split_markdown
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 
@@ -16,37 +16,40 @@ def squeezed(text: str) -> str:
 
 
 def test_a_text_that_fits_stays_as_it_is():
-    assert split("  one\n\n\ntwo  \n", 50) == ["  one\n\n\ntwo  \n"]
+    assert split_markdown("  one\n\n\ntwo  \n", 50) == ["  one\n\n\ntwo  \n"]
 
 
 @pytest.mark.parametrize("blank", ["", " \n\t\n"])
 def test_a_blank_text_has_no_parts(blank: str):
-    assert split(blank, 10) == []
+    assert split_markdown(blank, 10) == []
 
 
 def test_a_limit_below_one_is_refused():
     with pytest.raises(ValueError, match="at least one"):
-        split("text", 0)
+        split_markdown("text", 0)
 
 
 def test_it_cuts_between_paragraphs():
-    assert split("first one\n\nsecond one\n\nthird", 22) == ["first one\n\nsecond one", "third"]
+    assert split_markdown("first one\n\nsecond one\n\nthird", 22) == [
+        "first one\n\nsecond one",
+        "third",
+    ]
 
 
 def test_a_long_paragraph_is_cut_after_a_sentence():
-    assert split("This is one. This is two. This is three.", 30) == [
+    assert split_markdown("This is one. This is two. This is three.", 30) == [
         "This is one. This is two.",
         "This is three.",
     ]
 
 
 def test_a_long_word_is_cut_as_the_last_resort():
-    assert split("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+    assert split_markdown("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
 
 
 def test_a_fence_is_closed_and_opened_again_with_its_info_string():
     code = "\n".join(f"line {number}" for number in range(6))
-    assert split(f"```python\n{code}\n```", 36) == [
+    assert split_markdown(f"```python\n{code}\n```", 36) == [
         "```python\nline 0\nline 1\nline 2\n```",
         "```python\nline 3\nline 4\nline 5\n```",
     ]
@@ -54,39 +57,39 @@ def test_a_fence_is_closed_and_opened_again_with_its_info_string():
 
 def test_a_fence_starts_in_the_part_that_still_has_room():
     code = "\n".join("0123456789" for _ in range(10))
-    parts = split(f"Here it is:\n\n```\n{code}\n```\n\nDone.", 80)
+    parts = split_markdown(f"Here it is:\n\n```\n{code}\n```\n\nDone.", 80)
     assert parts[0].startswith("Here it is:\n\n```\n0123456789\n")
     assert parts[-1].endswith("```\n\nDone.")
 
 
 def test_a_longer_fence_holds_a_shorter_one():
     text = "````md\n```\ninside\n```\n" + "more\n" * 20 + "````"
-    for part in split(text, 60):
+    for part in split_markdown(text, 60):
         assert part.startswith("````md\n")
         assert part.endswith("\n````")
 
 
 def test_a_fence_that_was_never_closed_is_closed_in_every_part():
-    for part in split("```\n" + "code line\n" * 20, 60):
+    for part in split_markdown("```\n" + "code line\n" * 20, 60):
         assert part.startswith("```\n")
         assert part.endswith("\n```")
 
 
 def test_a_blank_line_inside_a_fence_is_kept():
     code = "a\n\n\nb\n" * 12
-    parts = split(f"```\n{code}```", 50)
+    parts = split_markdown(f"```\n{code}```", 50)
     inside = [part.removeprefix("```\n").removesuffix("\n```") for part in parts]
     assert "\n".join(inside) + "\n" == code
 
 
 def test_a_table_that_fits_is_never_cut():
     table = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"
-    assert split(f"{'text ' * 8}\n\n{table}", 45) == [("text " * 8).rstrip() + " ", table]
+    assert split_markdown(f"{'text ' * 8}\n\n{table}", 45) == [("text " * 8).rstrip() + " ", table]
 
 
 def test_a_table_that_is_too_long_repeats_its_header():
     rows = [f"| {number} | value |" for number in range(8)]
-    parts = split("\n".join(["| n | v |", "|---|---|", *rows]), 60)
+    parts = split_markdown("\n".join(["| n | v |", "|---|---|", *rows]), 60)
     assert len(parts) > 1
     assert all(part.startswith("| n | v |\n|---|---|\n") for part in parts)
     assert [line for part in parts for line in part.split("\n")[2:]] == rows
@@ -95,12 +98,12 @@ def test_a_table_that_is_too_long_repeats_its_header():
 @pytest.mark.parametrize("line", ["{}|x", "-{}|x", "|{}x|"])
 def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str):
     text = "a|b\n" + line.format(" " * 200_000)
-    assert squeezed("".join(split(text, 2000))) == squeezed(text)
+    assert squeezed("".join(split_markdown(text, 2000))) == squeezed(text)
 
 
 @given(words, st.integers(1, 60))
 def test_plain_text_loses_nothing_and_keeps_the_limit(text: str, limit: int):
-    parts = split(text, limit)
+    parts = split_markdown(text, limit)
     assert all(0 < len(part) <= limit for part in parts)
     assert squeezed("".join(parts)) == squeezed(text)
 
@@ -111,7 +114,7 @@ def test_plain_text_loses_nothing_and_keeps_the_limit(text: str, limit: int):
     st.integers(40, 120),
 )
 def test_code_loses_nothing_whatever_its_lines(lines: list[str], marks: str, limit: int):
-    parts = split("\n".join(["Before.", f"{marks}py", *lines, marks, "After."]), limit)
+    parts = split_markdown("\n".join(["Before.", f"{marks}py", *lines, marks, "After."]), limit)
     assert all(len(part) <= limit for part in parts)
     inside = [line for part in parts for line in part.split("\n") if not line.startswith(marks)]
     assert "".join(inside) == "".join(["Before.", *lines, "After."])
@@ -131,4 +134,4 @@ def test_code_loses_nothing_whatever_its_lines(lines: list[str], marks: str, lim
     st.integers(1, 200),
 )
 def test_any_mix_keeps_the_limit(blocks: list[str], limit: int):
-    assert all(len(part) <= limit for part in split("\n\n".join(blocks), limit))
+    assert all(len(part) <= limit for part in split_markdown("\n\n".join(blocks), limit))

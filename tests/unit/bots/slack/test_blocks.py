@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.run_view import RunView, Task, ViewState, apply
+from bots.delivery.run_view import RunView, Task, ViewState, apply_event
 from bots.inbound.actions import AskAnswered, RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
@@ -191,7 +191,7 @@ def test_a_run_that_ended_badly_offers_the_way_on(
 
 def test_the_last_event_of_a_run_takes_the_stop_button_away():
     failed = RunFailed(public_message="It broke.", can_retry=False)
-    assert controls(checked(RunStatus(run_id="r", view=apply(RunView(), failed)))) == []
+    assert controls(checked(RunStatus(run_id="r", view=apply_event(RunView(), failed)))) == []
 
 
 def ask(*options: str) -> AskPrompt:
