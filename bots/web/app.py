@@ -1,4 +1,4 @@
-"""The HTTP API put together, and the server that carries it."""
+"""Builds the HTTP applications and serves them."""
 
 import errno
 import logging
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 SHUTDOWN_SECONDS = 3.0
 
 
-def web_app(ports: WebDeps, watch: MonitoringDeps | None = None) -> web.Application:
-    """All routes of the API. Other adapters may add theirs before it is served; they bring their own checks."""
+def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Application:
+    """Returns the API's application. Other adapters may add routes, with checks of their own, before it is served."""
     app = web.Application(
         middlewares=[
             health.metrics_middleware,
@@ -37,14 +37,14 @@ def web_app(ports: WebDeps, watch: MonitoringDeps | None = None) -> web.Applicat
         ],
         client_max_size=JSON_BYTES_MAX,
     )
-    app[DEPS] = ports
-    app[API_TOKEN] = ports.api_token
-    app[MONITORING] = watch or MonitoringDeps()
+    app[DEPS] = deps
+    app[API_TOKEN] = deps.api_token
+    app[MONITORING] = monitoring or MonitoringDeps()
     app[runs.OPEN_STREAMS] = set()
-    app[TAKEOVER_SESSIONS] = TakeoverSessions(ports)
+    app[TAKEOVER_SESSIONS] = TakeoverSessions(deps)
     app.cleanup_ctx.append(routes.takeover_sessions_context)
     app.cleanup_ctx.append(port_proxies_context)
-    app.cleanup_ctx.append(_uploads_swept)
+    app.cleanup_ctx.append(_old_uploads_context)
     app.on_shutdown.append(runs.close_streams)
     app.add_routes(
         [
@@ -71,12 +71,12 @@ def web_app(ports: WebDeps, watch: MonitoringDeps | None = None) -> web.Applicat
     return app
 
 
-def monitoring_app(watch: MonitoringDeps, api_token: str) -> web.Application:
-    """What a process that only works answers: its health and its figures."""
+def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Application:
+    """Returns the application of a worker process, which serves only health and metrics."""
     app = web.Application(
         middlewares=[health.metrics_middleware, error_middleware, auth_middleware]
     )
-    app[API_TOKEN], app[MONITORING] = api_token, watch
+    app[API_TOKEN], app[MONITORING] = api_token, monitoring
     app.add_routes(health.routes())
     return app
 
@@ -85,9 +85,9 @@ def monitoring_app(watch: MonitoringDeps, api_token: str) -> web.Application:
 async def serve_app(
     app: web.Application, *, host: str, port: int, setting: str = "THREADHAND_HTTP_PORT"
 ) -> AsyncGenerator[int, None]:
-    """Serves the application while entered; yields the port, which the system chose where 0 was asked for.
+    """Context manager: serves the application inside the block. Yields the port, chosen by the system if `port` is 0.
 
-    Raises ConfigurationError for an address that cannot be had, or that would be open to others without a token.
+    Raises ConfigurationError if the address is unavailable, or reachable from other machines without a token.
     """
     check_exposure(host, app[API_TOKEN])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
@@ -107,20 +107,20 @@ async def serve_app(
 def explain_bind_error(
     host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT"
 ) -> str:
-    """One sentence with the remedy, for an address that cannot be listened on."""
+    """Returns a sentence that says why the server cannot listen and what to change."""
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: stop it, or set {setting}."
     if error.errno == errno.EACCES:
         return f"Port {port} is reserved for the system: set {setting} to one above 1023."
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: set THREADHAND_HTTP_HOST."
+        return f"{host} is not an address of this machine: set THREADHAND_HTTP_HOST."
     return f"The HTTP API cannot listen on {host} port {port}: {error.strerror or error}."
 
 
-async def _uploads_swept(app: web.Application) -> AsyncGenerator[None, None]:
-    """For `cleanup_ctx`."""
-    sweeping = spawn(
-        upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload sweeper"
+async def _old_uploads_context(app: web.Application) -> AsyncGenerator[None, None]:
+    """For `cleanup_ctx`: deletes old uploads while the application runs."""
+    cleaner = spawn(
+        upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload cleaner"
     )
     yield
-    await cancel(sweeping)
+    await cancel(cleaner)

@@ -1,4 +1,4 @@
-"""Who may call the API: a bearer token, or, without one, programs on this machine and no web page."""
+"""Access to the API: with a bearer token or, if none is set, from programs on this machine but not from web pages."""
 
 import hmac
 import ipaddress
@@ -11,12 +11,12 @@ from bots.web.errors import ApiError
 from core.domain.errors import ConfigurationError
 
 API_TOKEN: web.AppKey[str] = web.AppKey("token", str)
-"""The API token of an application; empty: open, to programs on this machine alone."""
-_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+"""The application's API token. If it is empty, the API is open, but only to programs on this machine."""
+_PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host, as written in a setting or a Host header without port, means this machine alone."""
+    """Whether the host, from a setting or a Host header without its port, is a loopback address."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, api_token: str) -> None:
-    """Raises ConfigurationError where the API would be open to other machines without a token."""
+    """Raises ConfigurationError if other machines could reach the API without a token."""
     if not api_token and not is_loopback(host):
         raise ConfigurationError(
             f"THREADHAND_HTTP_HOST={host} is reachable from other machines: set THREADHAND_API_TOKEN to a long random"
@@ -37,7 +37,7 @@ def check_exposure(host: str, api_token: str) -> None:
 
 @web.middleware
 async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Guards `/api` and `/metrics`; the other routes are harmless, or carry a signature of their own."""
+    """Guards `/api` and `/metrics`. All other routes are harmless or have signed addresses."""
     if request.path.startswith("/api/") or request.path == "/metrics":
         token = request.app[API_TOKEN]
         if token:
@@ -48,9 +48,9 @@ async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamR
 
 
 def _check_token(request: web.Request, token: str) -> None:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, given_token = request.headers.get("Authorization", "").partition(" ")
     is_right = hmac.compare_digest(
-        given.strip().encode(errors="replace"), token.encode(errors="replace")
+        given_token.strip().encode(errors="replace"), token.encode(errors="replace")
     )
     if scheme.lower() != "bearer" or not is_right:
         raise ApiError(
@@ -62,14 +62,16 @@ def _check_token(request: web.Request, token: str) -> None:
 
 
 def _check_local(request: web.Request) -> None:
-    """A page in the operator's browser must not reach the open API: by a foreign origin, or a name that an attacker
-    points at 127.0.0.1. Nor must strangers behind a proxy of this machine, as far as it says that it is one."""
+    """Raises ApiError for web pages and proxied requests.
+
+    A page in the operator's browser must not reach the open API, whether from another origin or through a host name
+    that an attacker points at 127.0.0.1. Nor must other machines behind a local proxy that identifies itself."""
     host = _host_name(request.headers.get("Host", ""))
     origin = request.headers.get("Origin")
     is_foreign = origin is not None and host_and_port(origin) != request.headers.get("Host")
     is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
-    is_carried = any(name in request.headers for name in _OF_PROXIES)
-    if not is_loopback(host) or is_foreign or is_cross_site or is_carried:
+    is_proxied = any(name in request.headers for name in _PROXY_HEADERS)
+    if not is_loopback(host) or is_foreign or is_cross_site or is_proxied:
         raise ApiError(
             403,
             "forbidden",
@@ -78,7 +80,7 @@ def _check_local(request: web.Request) -> None:
 
 
 def host_and_port(address: str) -> str:
-    """Host and port of an address or an origin; empty where it has none."""
+    """Host and port of a URL or an origin; empty if it has none."""
     try:
         return urlsplit(address).netloc
     except ValueError:

@@ -1,4 +1,4 @@
-"""How the API says no: every error is `{"error": <code>, "message": <sentence>}` with a fitting status."""
+"""Error responses of the API: `{"error": <code>, "message": <sentence>}` with a matching status."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ _BY_STATUS = {
 
 
 class ApiError(Exception):
-    """An answer other than success; `message` is one sentence for the caller."""
+    """An error response; `message` is one sentence for the caller."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None
@@ -34,28 +34,28 @@ class ApiError(Exception):
 
 @web.middleware
 async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns whatever a handler raises into an answer; a bug is logged once and told without any detail.
+    """Turns exceptions of handlers into error responses. Unexpected ones are logged, and their details not sent.
 
-    An answer that has begun is broken off: a second one would be taken for what is left of the first.
+    If the response has begun, the connection is aborted, because a second response would look like the rest of it.
     """
     try:
         return await handler(request)
-    except Exception as error:  # noqa: BLE001,RUF100 - the edge: a caller gets an answer, the operator the trace
-        has_begun = request.writer.output_size > 0
-        if has_begun and request.transport is not None:
+    except Exception as error:  # noqa: BLE001,RUF100 - outermost: the caller gets a response, the log the traceback
+        has_started = request.writer.output_size > 0
+        if has_started and request.transport is not None:
             request.transport.abort()
-        if has_begun and isinstance(error, ConnectionError):
-            log.debug("the reader of %s is gone", _route(request))
+        if has_started and isinstance(error, ConnectionError):
+            log.debug("the client of %s has disconnected", _route(request))
             return web.Response()
-        return _answer_to(error, request)
+        return _response_to(error, request)
 
 
-def _answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
+def _response_to(error: Exception, request: web.Request) -> web.StreamResponse:
     match error:
         case ApiError():
             return error_response(error)
         case web.HTTPException() | web.RequestPayloadError():
-            return _refused_by_framework(error)
+            return _framework_error_response(error)
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
             return error_response(ApiError(503, "sandbox_unavailable", str(error)))
@@ -73,26 +73,25 @@ def _answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
             return error_response(ApiError(500, "internal", "Something broke on our side."))
 
 
-def error_response(refusal: ApiError) -> web.Response:
-    """The refusal as a response."""
+def error_response(error: ApiError) -> web.Response:
     return web.json_response(
-        {"error": refusal.code, "message": refusal.message},
-        status=refusal.status,
-        headers=refusal.headers,
+        {"error": error.code, "message": error.message},
+        status=error.status,
+        headers=error.headers,
     )
 
 
 def _route(request: web.Request) -> str:
-    """The pattern of the address: the address itself may be a signed link, or name a file."""
+    """The route's pattern, for logs; the path itself may hold a signed link or a file name."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "no route"
 
 
-def _refused_by_framework(
+def _framework_error_response(
     error: web.HTTPException | web.RequestPayloadError,
 ) -> web.StreamResponse:
     if isinstance(error, web.RequestPayloadError):
-        # a body that does not unpack, or breaks off
+        # a body that cannot be decompressed or is incomplete
         return error_response(ApiError(400, *_BY_STATUS[400]))
     if error.status < HTTPStatus.BAD_REQUEST:
         return error

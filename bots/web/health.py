@@ -1,4 +1,4 @@
-"""What watches the program: liveness, readiness part by part, and its figures for Prometheus."""
+"""Liveness, readiness of each part, and metrics for Prometheus."""
 
 import asyncio
 import logging
@@ -18,23 +18,22 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 3.0
 
 ReadinessCheck = Callable[[], Awaitable[str]]
-"""What keeps a part from working, as a sentence without facts that strangers should not read; empty: nothing."""
+"""Returns a public sentence that says why a part does not work, or an empty string if it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitoringDeps:
-    """What can be asked from outside. `checks` are of the parts that have to work, by name."""
+    """`checks` has a readiness check for each part that has to work, by name."""
 
     metrics: Metrics = field(default_factory=Metrics)
     backlogs: Backlogs | None = None
     checks: dict[str, ReadinessCheck] = field(default_factory=dict[str, ReadinessCheck])
 
 
-MONITORING: web.AppKey[MonitoringDeps] = web.AppKey("watch", MonitoringDeps)
+MONITORING: web.AppKey[MonitoringDeps] = web.AppKey("monitoring", MonitoringDeps)
 
 
 def routes() -> list[web.RouteDef]:
-    """The same for a bot and for a worker."""
     return [
         web.get("/healthz", show_liveness),
         web.get("/readyz", show_readiness),
@@ -44,7 +43,7 @@ def routes() -> list[web.RouteDef]:
 
 @web.middleware
 async def metrics_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Counts answers by method, route and status; outermost, so that refusals count too."""
+    """Counts responses by method, route and status. It is outermost, so that error responses count too."""
     response = await handler(request)
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "none"
@@ -53,18 +52,18 @@ async def metrics_middleware(request: web.Request, handler: Handler) -> web.Stre
 
 
 async def show_liveness(_: web.Request) -> web.Response:
-    """`GET /healthz`: the process answers."""
+    """`GET /healthz`: the process is alive."""
     return web.json_response({"status": "ok"})
 
 
 async def show_readiness(request: web.Request) -> web.Response:
-    """`GET /readyz`: every part works, or 503 and which does not."""
+    """`GET /readyz`: 200 if every part works, else 503 with the parts that do not."""
     checks = request.app[MONITORING].checks
     sentences = await asyncio.gather(*(_problem(name, check) for name, check in checks.items()))
     parts = {name: sentence or "ready" for name, sentence in zip(checks, sentences, strict=True)}
-    lacking = [name for name, sentence in zip(checks, sentences, strict=True) if sentence]
-    if lacking:
-        message = f"Not ready: {', '.join(lacking)}."
+    failing = [name for name, sentence in zip(checks, sentences, strict=True) if sentence]
+    if failing:
+        message = f"Not ready: {', '.join(failing)}."
         answer = {"error": "not_ready", "message": message, "parts": parts}
         return web.json_response(answer, status=503)
     return web.json_response({"status": "ready", "parts": parts})
@@ -74,27 +73,27 @@ async def _problem(name: str, check: ReadinessCheck) -> str:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             return await check()
-    except Exception as error:  # noqa: BLE001,RUF100 - whatever it is, the part does not work
+    except Exception as error:  # noqa: BLE001,RUF100 - whatever the error is, the part does not work
         log.warning("not ready: %s (%s)", name, type(error).__name__)
         return "It does not answer."
 
 
 async def show_metrics(request: web.Request) -> web.Response:
-    """`GET /metrics`. The figures of this process are told even while the database is away."""
-    watch = request.app[MONITORING]
+    """`GET /metrics`. Metrics of this process are served even while the database is unavailable."""
+    monitoring = request.app[MONITORING]
     if OPEN_STREAMS in request.app:
-        watch.metrics.streams.set(len(request.app[OPEN_STREAMS]))
-    text = watch.metrics.text(await _backlog(watch))
+        monitoring.metrics.streams.set(len(request.app[OPEN_STREAMS]))
+    text = monitoring.metrics.text(await _backlog(monitoring))
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=text, headers=headers)
 
 
-async def _backlog(watch: MonitoringDeps) -> Backlog | None:
-    if watch.backlogs is None:
+async def _backlog(monitoring: MonitoringDeps) -> Backlog | None:
+    if monitoring.backlogs is None:
         return None
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            return await watch.backlogs.backlog()
+            return await monitoring.backlogs.backlog()
     except (StorageUnavailable, TimeoutError) as error:
         log.warning("the backlog cannot be counted: %s", type(error).__name__)
         return None

@@ -1,5 +1,7 @@
-"""Signed links into a sandbox, which work without a token until they expire: to a file, to all as a preview, to its
-browser."""
+"""Signed links into a sandbox: to a file, a preview of the workspace, its browser, and its ports.
+
+They work without a token; all but the links to ports expire.
+"""
 
 import base64
 import binascii
@@ -28,32 +30,38 @@ _TAKEOVER = b"threadhand takeover\0"
 
 @dataclass(slots=True)
 class SignedLinks:
-    """Makes links that hold for a week. `public_url` may become known late: with the port that is listened on."""
+    """Makes links. `public_url` may be set after construction, once the server's port is known."""
 
     secret: bytes
     public_url: str
     expose_domain: str = ""
 
     def port(self, thread_id: str, port: int) -> str | None:
-        """Leads to a port of the thread's sandbox, as long as there is the thread."""
+        """Returns the URL of a port of the thread's sandbox, valid as long as the thread exists."""
         return port_url(
             self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url
         )
 
     def file(self, thread_id: str, path: str) -> str | None:
-        """Downloads one file. None without a public address."""
+        """Returns a URL that downloads one file for a week. None without a public URL."""
         if not self.public_url:
             return None
-        return sign_file_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
+        return sign_file_link(
+            self.secret, self.public_url, thread_id, path, expires_at=_week_from_now()
+        )
 
     def preview(self, thread_id: str, path: str) -> str | None:
-        """Shows a page of the workspace, with whatever it refers to. None without a public address."""
+        """Returns a URL that shows a page of the workspace and the files it refers to. None without a public URL."""
         if not self.public_url:
             return None
-        return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_later())
+        return sign_preview_link(
+            self.secret, self.public_url, thread_id, path, expires_at=_week_from_now()
+        )
 
     def takeover(self, thread_id: str) -> str | None:
-        """Gives the thread's browser to the first who opens it, within half an hour. None without a public address."""
+        """Returns a URL that gives the thread's browser to the first person to start there, within half an hour.
+
+        None without a public URL."""
         if not self.public_url:
             return None
         return sign_takeover_link(
@@ -63,7 +71,7 @@ class SignedLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverLink:
-    """`key` names this one link, and stands in its address."""
+    """`key` identifies the link; it is part of the URL."""
 
     thread_id: str
     expires_at: float
@@ -71,27 +79,29 @@ class TakeoverLink:
 
 
 def local_url(host: str, port: int) -> str:
-    """Where the server is found from its own machine, when no public address is set."""
-    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is named here is replaced
+    """The server's URL on its own machine, for when no public URL is set."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - these addresses are replaced
     name = everywhere.get(host, host)
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def _later() -> float:
+def _week_from_now() -> float:
     return time.time() + LINK_SECONDS
 
 
 def sign_file_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
-    """A URL under `public_url` that downloads the file until `expires_at` (seconds since the epoch)."""
-    token = _sealed(secret, _FILE, [sandbox_id, path, int(expires_at)])
+    """Returns a URL that downloads the file until `expires_at` (Unix time)."""
+    token = _signed_token(secret, _FILE, [sandbox_id, path, int(expires_at)])
     return f"{public_url.rstrip('/')}/files/{token}"
 
 
 def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
-    """Sandbox id and path of a token. Raises Refusal: 404 for a forged or broken one, 410 for an expired one."""
-    sandbox_id, path, expires_at = cast(tuple[str, str, int], _unsealed(secret, _FILE, token))
+    """Returns the token's sandbox id and path. Raises ApiError: 404 for an invalid token, 410 for an expired one."""
+    sandbox_id, path, expires_at = cast(
+        tuple[str, str, int], _verified_content(secret, _FILE, token)
+    )
     _check_time(expires_at, now)
     return sandbox_id, path
 
@@ -99,47 +109,49 @@ def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> 
 def sign_preview_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
-    """A URL under which a page and its neighbours are shown. The token is for the whole workspace, not for the path."""
-    token = _sealed(secret, _PREVIEW, [sandbox_id, int(expires_at)])
+    """Returns a URL that shows a page and its neighbours. The token covers the whole workspace, not only the path."""
+    token = _signed_token(secret, _PREVIEW, [sandbox_id, int(expires_at)])
     return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
 
 
 def verify_preview_link(secret: bytes, token: str, *, now: float | None = None) -> str:
-    """The sandbox id of a preview's token. Raises Refusal as `verify_file_link`."""
-    sandbox_id, expires_at = cast(tuple[str, int], _unsealed(secret, _PREVIEW, token))
+    """Returns the token's sandbox id. Raises as `verify_file_link`."""
+    sandbox_id, expires_at = cast(tuple[str, int], _verified_content(secret, _PREVIEW, token))
     _check_time(expires_at, now)
     return sandbox_id
 
 
 def sign_takeover_link(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
-    """A URL of its own each time, on which a person takes over the thread's browser."""
-    token = _sealed(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
+    """Returns a new URL on which a person can take over the thread's browser."""
+    token = _signed_token(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
     return f"{public_url.rstrip('/')}/takeover/{token}"
 
 
 def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
-    """What the token of a take-over says. Raises Refusal as `verify_file_link`."""
-    thread_id, expires_at, _ = cast(tuple[str, int, str], _unsealed(secret, _TAKEOVER, token))
+    """Returns the token's content. Raises as `verify_file_link`."""
+    thread_id, expires_at, _ = cast(
+        tuple[str, int, str], _verified_content(secret, _TAKEOVER, token)
+    )
     _check_time(expires_at, now)
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
 
 
 def load_link_secret(folder: Path, given: str = "") -> bytes:
-    """The given secret, or that kept in the folder, made at the first call and readable by the owner alone.
+    """Returns the given secret, or the one in the folder; the first call creates that file for its owner only.
 
-    Raises ConfigurationError where the folder keeps nothing.
+    Raises ConfigurationError if the folder cannot be read or written.
     """
     if given:
         return given.encode()
     try:
-        return _kept_secret(folder)
+        return _stored_secret(folder)
     except OSError as error:
         raise ConfigurationError(
             f"The data folder {folder} cannot be used: {error.strerror}."
         ) from error
 
 
-def _kept_secret(folder: Path) -> bytes:
+def _stored_secret(folder: Path) -> bytes:
     file = folder / "link.secret"
     with suppress(FileNotFoundError):
         kept = file.read_bytes()
@@ -157,18 +169,18 @@ def _kept_secret(folder: Path) -> bytes:
     return file.read_bytes()
 
 
-def _sealed(secret: bytes, purpose: bytes, content: list[str | int]) -> str:
+def _signed_token(secret: bytes, purpose: bytes, content: list[str | int]) -> str:
     claim = json.dumps(content, separators=(",", ":")).encode()
     return f"{_encode(claim)}.{_encode(_sign(secret, purpose, claim))}"
 
 
-def _unsealed(secret: bytes, purpose: bytes, token: str) -> object:
+def _verified_content(secret: bytes, purpose: bytes, token: str) -> object:
     payload, _, signature = token.partition(".")
     try:
         claim = _decode(payload)
     except (binascii.Error, ValueError):
         raise ApiError(404, "not_found", "This link is not one of ours.") from None
-    # as text: the same bytes can be spelled in several ways, and a take-over goes by its signature's one
+    # compared as text: base64 can spell the same bytes in several ways, but a take-over link has only one key
     right = _encode(_sign(secret, purpose, claim))
     if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
         raise ApiError(404, "not_found", "This link is not one of ours.")
@@ -196,19 +208,19 @@ _PORT = b"threadhand port\0"
 _SIGNATURE_BYTES = 16
 _CLAIM_BYTES = 18
 _LABEL = re.compile(r"[a-z2-7]{55}")
-"""Sixteen bytes of the thread's id, two of the port and sixteen of signature, in base32: DNS takes 63 characters."""
+"""16 bytes of thread id, 2 of port and 16 of signature in base32; a DNS label has at most 63 characters."""
 LOCAL_DOMAIN = "localhost"
-"""Browsers lead every name below it to their own machine (RFC 6761, 6.3)."""
+"""Browsers resolve every name below it to their own machine (RFC 6761, 6.3)."""
 
 
 def port_url(
     secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str
 ) -> str | None:
-    """Where the port is reached; None where nothing leads to this server by such names."""
+    """Returns the port's URL, or None if such host names do not lead to this server."""
     try:
         label = sign_label(secret, thread_id, port)
-        around = urlsplit(public_url)
-        local_port = around.port
+        base_url = urlsplit(public_url)
+        local_port = base_url.port
     except ValueError:
         return None
     if domain:
@@ -218,11 +230,13 @@ def port_url(
         return f"{scheme}://{label}.{domain}/"
     if not exposed_ports_domain(domain, public_url) or not public_url:
         return None
-    return f"{around.scheme}://{label}.{LOCAL_DOMAIN}{f':{local_port}' if local_port else ''}/"
+    return f"{base_url.scheme}://{label}.{LOCAL_DOMAIN}{f':{local_port}' if local_port else ''}/"
 
 
 def exposed_ports_domain(domain: str, public_url: str) -> str:
-    """The host below which the names are; empty where there are none. Without a domain only this machine's own."""
+    """The domain above the labels of exposed ports; empty if there is none.
+
+    Without a configured domain it is `localhost`, unless `public_url` names another machine."""
     if domain:
         return (urlsplit(f"//{domain}").hostname or "").lower()
     host = urlsplit(public_url).hostname or ""
@@ -230,7 +244,7 @@ def exposed_ports_domain(domain: str, public_url: str) -> str:
 
 
 def label_from_host(host_header: str, host: str) -> str:
-    """The label of a Host header below the host; empty where it is no such name."""
+    """The label in a Host header below the given host; empty if the name is not of that form."""
     try:
         name = urlsplit(f"//{host_header}").hostname or ""
     except ValueError:
@@ -240,14 +254,14 @@ def label_from_host(host_header: str, host: str) -> str:
 
 
 def sign_label(secret: bytes, thread_id: str, port: int) -> str:
-    """Raises ValueError for what is no id of a thread."""
+    """Returns the label for a thread's port. Raises ValueError if `thread_id` is not a UUID."""
     claim = uuid.UUID(thread_id).bytes + port.to_bytes(2, "big")
     signature = hmac.digest(secret, _PORT + claim, hashlib.sha256)[:_SIGNATURE_BYTES]
     return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()
 
 
 def verify_label(secret: bytes, label: str) -> tuple[str, int]:
-    """Thread and port that the label names. Raises Refusal 404 for one that is not ours."""
+    """Returns the label's thread id and port. Raises ApiError 404 if the signature is wrong."""
     try:
         claim = base64.b32decode(label.upper() + "=" * (-len(label) % 8))[:_CLAIM_BYTES]
         thread_id, port = str(uuid.UUID(bytes=claim[:16])), int.from_bytes(claim[16:], "big")

@@ -1,4 +1,4 @@
-"""Reads what callers send: ids, small JSON bodies, and messages with their files."""
+"""Parses and validates requests: ids, JSON bodies, and messages with files."""
 
 import json
 import re
@@ -28,13 +28,15 @@ _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
+    """A message that a caller sent; its files are in the upload spool."""
+
     text: str
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
 
 
 def path_id(request: web.Request, name: str) -> str:
-    """The id in the address. Raises Refusal 400 for what cannot be one."""
+    """Returns the id in the path. Raises ApiError 400 if it is not a UUID."""
     value = request.match_info[name]
     if not _ID.fullmatch(value):
         raise ApiError(400, "bad_id", f"The {name} is not an id.")
@@ -42,7 +44,7 @@ def path_id(request: web.Request, name: str) -> str:
 
 
 def parse_query_integer(request: web.Request, name: str, *, default: int, largest: int) -> int:
-    """A query parameter from 0 to `largest`. Raises Refusal 400."""
+    """Returns a query parameter from 0 to `largest`. Raises ApiError 400."""
     text = request.query.get(name)
     if text is None:
         return default
@@ -52,7 +54,7 @@ def parse_query_integer(request: web.Request, name: str, *, default: int, larges
 
 
 def idempotency_key(request: web.Request) -> str | None:
-    """The header that makes a repeated request one and the same. Raises Refusal 400."""
+    """Returns the Idempotency-Key header, or None if there is none. Raises ApiError 400."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
         raise ApiError(
@@ -62,7 +64,7 @@ def idempotency_key(request: web.Request) -> str | None:
 
 
 async def parse_json_object(request: web.Request) -> JsonObject:
-    """The body; an empty one is an empty object. Raises Refusal 400, 413 or 415."""
+    """Returns the body; an empty one counts as an empty object. Raises ApiError 400, 413 or 415."""
     body = await request.read()
     if not body:
         return {}
@@ -78,17 +80,17 @@ async def parse_json_object(request: web.Request) -> JsonObject:
 
 
 def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
-    """A string of the body, empty where it is missing. Raises Refusal 400."""
+    """Returns a string of the body, empty if it is missing. Raises ApiError 400 or 413."""
     value = body.get(name, "")
     if not isinstance(value, str):
         raise ApiError(400, "bad_request", f"{name} must be a string.")
-    return _checked(value, name, characters_max)
+    return _checked_text(value, name, characters_max)
 
 
 async def parse_message(request: web.Request) -> MessageRequest:
-    """A message: JSON `{"text"}`, or a multipart form with `text` and files of any field name; either with `agent_id`.
+    """Returns a message from JSON `{"text"}` or a multipart form with `text` and files; both may have `agent_id`.
 
-    Files go to the spool piece by piece; when the message is refused none of them stays.
+    Files are streamed to the spool, and removed again if the request is rejected. Raises ApiError.
     """
     if request.content_type.startswith("multipart/"):
         message = await _form(request)
@@ -105,7 +107,7 @@ async def parse_message(request: web.Request) -> MessageRequest:
 
 
 def discard_uploads(request: web.Request, files: tuple[IncomingFile, ...]) -> None:
-    """Removes what `parse_message` put into the spool."""
+    """Deletes files that `parse_message` stored in the spool."""
     for file in files:
         upload_spool.discard_upload(request.app[DEPS].spool_folder, file.file_ref)
 
@@ -117,10 +119,10 @@ async def _form(request: web.Request) -> MessageRequest:
         reader = await request.multipart()
         while (part := await reader.next()) is not None:
             if not isinstance(part, BodyPartReader):
-                raise ApiError(400, "bad_form", "Forms inside forms are not taken.")
+                raise ApiError(400, "bad_form", "Nested forms are not supported.")
             if part.filename is not None:
-                _check_room(files)
-                files.append(await _spooled(request, part))
+                _check_file_count(files)
+                files.append(await _store_part(request, part))
             elif part.name in _FORM_FIELDS:
                 texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
             else:
@@ -136,7 +138,7 @@ async def _form(request: web.Request) -> MessageRequest:
     return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None)
 
 
-def _check_room(files: list[IncomingFile]) -> None:
+def _check_file_count(files: list[IncomingFile]) -> None:
     if len(files) >= FILES_MAX:
         raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
 
@@ -147,10 +149,10 @@ async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> st
         content += piece
         if len(content) > JSON_BYTES_MAX:
             raise ApiError(413, "too_large", "The text is too long.")
-    return _checked(content.decode(errors="replace"), name, characters_max)
+    return _checked_text(content.decode(errors="replace"), name, characters_max)
 
 
-async def _spooled(request: web.Request, part: BodyPartReader) -> IncomingFile:
+async def _store_part(request: web.Request, part: BodyPartReader) -> IncomingFile:
     ports = request.app[DEPS]
     try:
         file_ref, size = await upload_spool.store_upload(
@@ -172,13 +174,15 @@ async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 def sanitize_file_name(name: str) -> str:
-    """A file name without folders, control characters or direction marks; "file" where nothing is left."""
+    """Returns the name without folders, control characters and direction marks, or "file" if nothing is left."""
     last = re.split(r"[/\\]", name)[-1]
-    kept = "".join(sign for sign in last if unicodedata.category(sign) not in {"Cc", "Cf", "Cs"})
+    kept = "".join(
+        character for character in last if unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
+    )
     return kept.strip(" .")[-NAME_CHARACTERS_MAX:] or "file"
 
 
-def _checked(text: str, name: str, characters_max: int) -> str:
+def _checked_text(text: str, name: str, characters_max: int) -> str:
     if len(text) > characters_max:
         raise ApiError(413, "too_large", f"{name} may have at most {characters_max} characters.")
     return text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Runs over HTTP: their state, their live stream, and the stop."""
+"""HTTP routes of runs: state, live event stream, and stop."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ OPEN_STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
 
 async def show_run(request: web.Request) -> web.Response:
     """`GET /api/agent-run/{run_id}`."""
-    run = await _known_run(request)
+    run = await _find_run(request)
     usage = await request.app[DEPS].conversations.usage(run_id=run.run_id)
     return web.json_response(
         {
@@ -50,15 +50,15 @@ async def show_run(request: web.Request) -> web.Response:
                 "estimated_usd": usage.estimated_usd,
             },
             "created_at": run.created_at.isoformat(),
-            "started_at": _moment(run.started_at),
-            "finished_at": _moment(run.finished_at),
+            "started_at": _isoformat(run.started_at),
+            "finished_at": _isoformat(run.finished_at),
         }
     )
 
 
 async def stop_run(request: web.Request) -> web.Response:
-    """`POST /api/agent-run/{run_id}/stop`; asking again, or too late, does no harm."""
-    run = await _known_run(request)
+    """`POST /api/agent-run/{run_id}/stop`; harmless if repeated or too late."""
+    run = await _find_run(request)
     was_active = await request.app[DEPS].stop(run.run_id)
     answer: JsonObject = {"agent_run_id": run.run_id, "stop_requested": was_active}
     return web.json_response(answer)
@@ -66,7 +66,7 @@ async def stop_run(request: web.Request) -> web.Response:
 
 async def stream_run(request: web.Request) -> web.StreamResponse:
     """`GET /api/agent-run/{run_id}/stream`: server-sent events from the cursor in `Last-Event-ID` or `?after=`."""
-    run = await _known_run(request)
+    run = await _find_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
         raise ApiError(
             410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages."
@@ -82,35 +82,35 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
     )
     await response.prepare(request)
     stream = _Stream(response, request.app[DEPS])
-    pump = spawn(stream.pump(run.run_id, after), name=f"stream {run.run_id}")
-    beat = spawn(stream.beat(), name=f"heartbeat {run.run_id}")
+    pump = spawn(stream.write_events(run.run_id, after), name=f"stream {run.run_id}")
+    heartbeats = spawn(stream.write_heartbeats(), name=f"heartbeat {run.run_id}")
     streams = request.app[OPEN_STREAMS]
     streams.add(pump)
     try:
-        await asyncio.wait({pump, beat}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({pump, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         streams.discard(pump)
-        await cancel(beat)
+        await cancel(heartbeats)
         await cancel(pump)
     return response
 
 
 async def close_streams(app: web.Application) -> None:
-    """At shutdown: open streams end, and their readers come back with the last id they saw."""
+    """At shutdown: ends open streams. Clients reconnect with the last id they received."""
     for pump in tuple(app[OPEN_STREAMS]):
         await cancel(pump)
 
 
 class _Stream:
-    """One reader's connection, and when something was last written to it."""
+    """One client's event stream."""
 
     def __init__(self, response: web.StreamResponse, ports: WebDeps) -> None:
         self._response = response
         self._ports = ports
         self._written_at = time.monotonic()
 
-    async def pump(self, run_id: str, after: Cursor | None) -> None:
-        """Until the run's terminal event is written, or the reader is gone."""
+    async def write_events(self, run_id: str, after: Cursor | None) -> None:
+        """Writes events until the run's terminal event is written or the client disconnects."""
         events = follow(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
         try:
             async with aclosing(events):
@@ -120,12 +120,14 @@ class _Stream:
                     await self._write(text.encode())
                     if is_terminal(event.event):
                         return
-            await self._tell_end(run_id)
+            await self._write_end(run_id)
         except ConnectionError:
-            log.debug("the reader of %s is gone", run_id)
+            log.debug("the client of %s has disconnected", run_id)
 
-    async def _tell_end(self, run_id: str) -> None:
-        """For a run that is over without a stored end; a reader who came back after the end has seen it already."""
+    async def _write_end(self, run_id: str) -> None:
+        """Writes a final status for a run that ended without a stored terminal event.
+
+        If there is one, a client that reconnects has received it before."""
         run = await self._ports.conversations.run(run_id)
         if run is None or run.status not in ("completed", "failed", "stopped"):
             return
@@ -134,8 +136,8 @@ class _Stream:
             end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
             await self._write(f"data: {encode(end)}\n\n".encode())
 
-    async def beat(self) -> None:
-        """Keeps proxies from closing a quiet stream, and notices a reader that is gone."""
+    async def write_heartbeats(self) -> None:
+        """Keeps proxies from closing an idle stream, and detects clients that disconnected."""
         interval = self._ports.heartbeat_seconds
         try:
             while True:
@@ -150,7 +152,7 @@ class _Stream:
         await self._response.write(content)
 
 
-async def _known_run(request: web.Request) -> Run:
+async def _find_run(request: web.Request) -> Run:
     run = await request.app[DEPS].conversations.run(request_parsing.path_id(request, "run_id"))
     if run is None:
         raise ApiError(404, "run_not_found", "There is no such run.")
@@ -166,5 +168,5 @@ def _cursor(request: web.Request) -> Cursor | None:
     return Cursor.parse(text)
 
 
-def _moment(moment: datetime | None) -> str | None:
+def _isoformat(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None

@@ -1,4 +1,4 @@
-"""Files of a sandbox over HTTP: listed, downloaded, and by signed link."""
+"""HTTP routes of a sandbox's files: listing, download, signed links, and previews of web pages."""
 
 import mimetypes
 import re
@@ -16,7 +16,7 @@ from core.domain.messages import JsonObject
 from core.ports import FileEntry, Files
 
 READER_FENCE = 0
-"""A reader's opening of a sandbox outranks no run: nothing in it is ended."""
+"""Opening a sandbox with fence 0 never takes it from a run."""
 PATH_CHARACTERS_MAX = 4096
 
 
@@ -38,27 +38,27 @@ async def list_files(request: web.Request) -> web.Response:
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: always a download, never shown."""
+    """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: always a download, never served inline."""
     path = workspace_path(request.query.get("path", ""))
     return await _download(request, request_parsing.path_id(request, "sandbox_id"), path)
 
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
-    """`GET /files/{token}`: the file that a signed link names."""
+    """`GET /files/{token}`: the file of a signed link."""
     secret = request.app[DEPS].links.secret
     sandbox_id, path = links.verify_file_link(secret, request.match_info["token"])
     return await _download(request, sandbox_id, workspace_path(path))
 
 
 def workspace_path(path: str) -> str:
-    """The path relative to /workspace. Raises Refusal 400 for one that leads out or cannot be a path."""
+    """Returns the path relative to /workspace. Raises ApiError 400 if it is invalid or leads outside."""
     relative = path.removeprefix("/workspace/") if path != "/workspace" else ""
     parts = [part for part in relative.split("/") if part not in {"", "."}]
     is_bad = (
         relative.startswith("/")
         or ".." in parts
         or len(path) > PATH_CHARACTERS_MAX
-        or any(ord(sign) < 32 or 0xD800 <= ord(sign) <= 0xDFFF for sign in path)
+        or any(ord(character) < 32 or 0xD800 <= ord(character) <= 0xDFFF for character in path)
     )
     if is_bad:
         raise ApiError(400, "bad_path", "The path must lie inside /workspace.")
@@ -66,7 +66,7 @@ def workspace_path(path: str) -> str:
 
 
 async def open_sandbox_files(request: web.Request, sandbox_id: str) -> Files:
-    """Raises Refusal 404 where the thread has no sandbox; starting one for a look would make an empty one."""
+    """Raises ApiError 404 if the thread has no sandbox, rather than creating an empty one."""
     ports = request.app[DEPS]
     snapshot = await ports.conversations.snapshot(sandbox_id)
     if snapshot is None or not snapshot.thread.sandbox_id or ports.sandboxes is None:
@@ -102,7 +102,7 @@ async def _download(request: web.Request, sandbox_id: str, path: str) -> web.Str
 async def stream_file(
     request: web.Request, files: Files, entry: FileEntry, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Sends exactly the announced size; a file that shrinks meanwhile breaks the connection, not the promise."""
+    """Streams exactly the announced size. If the file shrinks meanwhile, the connection is aborted."""
     response = web.StreamResponse(headers=headers)
     response.content_length = entry.size_bytes
     sent = 0
@@ -130,15 +130,15 @@ async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
 
 
 def attachment(name: str) -> str:
-    """A Content-Disposition that saves under this name (RFC 6266), whatever characters it has."""
+    """Returns a Content-Disposition for a file name with any characters (RFC 6266)."""
     safe = request_parsing.sanitize_file_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
 
 
 INDEX_FILE = "index.html"
-# `sandbox` without allow-same-origin: an origin of its own that nothing else shares, the API least of all. Modules,
-# fonts and fetch therefore need CORS; whoever has the token may read the files anyway.
+# `sandbox` without allow-same-origin gives the page an opaque origin, separate from the API. Modules, fonts and fetch
+# therefore need CORS, which is safe because anyone with the token may read the files anyway.
 PREVIEW_HEADERS = {
     "Content-Security-Policy": "sandbox allow-scripts allow-forms allow-popups",
     "X-Content-Type-Options": "nosniff",
@@ -147,7 +147,7 @@ PREVIEW_HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = mimetypes.MimeTypes()
-"""Python's own table alone: what a machine has in /etc/mime.types changes nothing."""
+"""Only Python's built-in table, so that a machine's /etc/mime.types changes nothing."""
 _MORE_TYPES = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
@@ -167,38 +167,38 @@ _MORE_TYPES = {
 
 
 async def show_preview(request: web.Request) -> web.StreamResponse:
-    """`GET /preview/{token}/{path}`: a file as what it is; a folder as its index.html."""
+    """`GET /preview/{token}/{path}`: a file served inline, or a folder's index.html."""
     sandbox_id = links.verify_preview_link(
         request.app[DEPS].links.secret, request.match_info["token"]
     )
-    asked = request.match_info.get("path")
-    if asked is None:
-        return _with_slash(request.match_info["token"])
-    path = workspace_path(asked)
+    requested = request.match_info.get("path")
+    if requested is None:
+        return _redirect_with_slash(request.match_info["token"])
+    path = workspace_path(requested)
     if any(part.startswith(".") for part in path.split("/")):
         raise ApiError(404, "file_not_found", "Hidden files are not shown.")
     files = await open_sandbox_files(request, sandbox_id)
-    if asked in ("", "/") or asked.endswith("/"):
+    if requested in ("", "/") or requested.endswith("/"):
         path = f"{path}/{INDEX_FILE}".lstrip("/")
-    entry = await _file(files, path)
+    entry = await _find_page(files, path)
     if entry is None:
-        return _with_slash(path.rpartition("/")[2])
+        return _redirect_with_slash(path.rpartition("/")[2])
     return await stream_file(
         request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)}
     )
 
 
 def content_type(path: str) -> str:
-    """By the ending of the name. Text counts as UTF-8, which is what the agent writes."""
-    ending = f".{path.rpartition('.')[2].lower()}"
-    kind = _MORE_TYPES.get(ending) or _TYPES.guess_type(f"x{ending}", strict=True)[0]
+    """Returns the content type for the file extension. Text is declared as UTF-8, which the agent writes."""
+    extension = f".{path.rpartition('.')[2].lower()}"
+    kind = _MORE_TYPES.get(extension) or _TYPES.guess_type(f"x{extension}", strict=True)[0]
     if kind is None or kind == "application/x-httpd-php":
         return "application/octet-stream"
     return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
 
 
-async def _file(files: Files, path: str) -> FileEntry | None:
-    """None for a folder. Raises Refusal 404."""
+async def _find_page(files: Files, path: str) -> FileEntry | None:
+    """Returns None for a folder. Raises ApiError 404."""
     try:
         entries = await files.list(path)
     except ToolError:
@@ -210,9 +210,9 @@ async def _file(files: Files, path: str) -> FileEntry | None:
     return None
 
 
-def _with_slash(name: str) -> web.Response:
-    """A folder's page refers to its neighbours relative to the folder. The redirect is relative too, so that it holds
-    behind a proxy with a prefix."""
+def _redirect_with_slash(name: str) -> web.Response:
+    """Redirects to the folder's path with a slash, so that its page's relative links work. The redirect is relative, so
+    that it also works behind a proxy with a path prefix."""
     return web.Response(
         status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"}
     )

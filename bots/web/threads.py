@@ -1,4 +1,4 @@
-"""Threads and their messages over HTTP."""
+"""HTTP routes of threads and their messages."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
-_CALLER = Person(person_id="api", name="")
+_API_PERSON = Person(person_id="api", name="")
 _RECEIVE = Failpoint("web.receive")
 
 
@@ -30,7 +30,7 @@ async def create_thread(request: web.Request) -> web.Response:
 
 
 async def show_thread(request: web.Request) -> web.Response:
-    """`GET /api/thread/{thread_id}`. A sandbox goes by its thread's id; null until a tool needed one."""
+    """`GET /api/thread/{thread_id}`. The sandbox's id is the thread's; null until a tool needed a sandbox."""
     snapshot = await find_thread(request)
     thread, active, ask = snapshot.thread, snapshot.active_run, snapshot.open_ask
     question: JsonObject | None = None
@@ -53,7 +53,7 @@ async def show_thread(request: web.Request) -> web.Response:
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's shape, with their sequence."""
+    """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's format."""
     snapshot = await find_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
     limit = request_parsing.parse_query_integer(
@@ -78,7 +78,7 @@ async def add_message(request: web.Request) -> web.Response:
         address=thread.address,
         dedupe_key=message_ref,
         message_ref=message_ref,
-        author=_CALLER,
+        author=_API_PERSON,
         text=draft.text,
         sent_at=datetime.now(UTC),
         is_addressed=True,
@@ -98,7 +98,7 @@ async def add_message(request: web.Request) -> web.Response:
 
 
 async def find_thread(request: web.Request) -> ThreadSnapshot:
-    """The thread of the address. Raises Refusal 400 or 404."""
+    """Returns the thread named in the path. Raises ApiError 400 or 404."""
     thread_id = request_parsing.path_id(request, "thread_id")
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     if snapshot is None:
@@ -109,7 +109,9 @@ async def find_thread(request: web.Request) -> ThreadSnapshot:
 async def _earlier_run(
     request: web.Request, outcome: Outcome, thread_id: str, key: str | None
 ) -> str:
-    """A repeated request makes no run: its first delivery made, or joined, the newest one."""
+    """Returns the run of the first request with this idempotency key: it started, or joined, the newest run.
+
+    Raises ApiError 409 if the message was not accepted."""
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     run = snapshot and (snapshot.active_run or snapshot.last_run)
     if key is None or outcome.notice or run is None:

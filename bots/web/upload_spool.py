@@ -1,4 +1,4 @@
-"""Uploaded files wait in a folder until a run takes them up."""
+"""A folder for uploaded files until a run reads them."""
 
 import asyncio
 import logging
@@ -16,19 +16,19 @@ from core.failpoints import Failpoint
 log = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 7 * 24 * 3600
-SWEEP_PAUSE_SECONDS = 3600.0
-_PIECE_BYTES = 256 * 1024
+CLEAN_UP_INTERVAL_SECONDS = 3600.0
+_CHUNK_BYTES = 256 * 1024
 _STORE = Failpoint("web.spool")
 
 
 class TooLarge(Exception):
-    """The upload went over its limit; nothing of it is kept."""
+    """The upload exceeds its limit; nothing of it is stored."""
 
 
 async def store_upload(
     folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int
 ) -> tuple[str, int]:
-    """Writes the upload to a new file and answers its reference and size. Raises TooLarge, or OSError of the disk."""
+    """Writes the upload to a new file and returns its reference and size. Raises TooLarge or OSError."""
     file_id = new_id()
     part = folder / f"{file_id}.part"
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
@@ -62,15 +62,15 @@ def _create(part: Path) -> BufferedWriter:
 
 
 def discard_upload(folder: Path, file_ref: str) -> None:
-    """Removes one upload, if it is there."""
+    """Deletes an upload if it exists."""
     _locate(folder, file_ref).unlink(missing_ok=True)
 
 
-def delete_old_uploads(folder: Path, *, kept_seconds: float = RETENTION_SECONDS) -> int:
-    """Removes uploads that no run can want any more; answers how many."""
+def delete_old_uploads(folder: Path, *, retention_seconds: float = RETENTION_SECONDS) -> int:
+    """Deletes uploads that no run can need any more and returns their number."""
     if not folder.is_dir():
         return 0
-    oldest = time.time() - kept_seconds
+    oldest = time.time() - retention_seconds
     stale = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime < oldest]
     for file in stale:
         file.unlink(missing_ok=True)
@@ -78,26 +78,26 @@ def delete_old_uploads(folder: Path, *, kept_seconds: float = RETENTION_SECONDS)
 
 
 async def delete_old_uploads_periodically(
-    folder: Path, *, pause_seconds: float = SWEEP_PAUSE_SECONDS
+    folder: Path, *, interval_seconds: float = CLEAN_UP_INTERVAL_SECONDS
 ) -> None:
-    """Sweeps at once and from time to time, until it is cancelled: the program may run for months."""
+    """Deletes old uploads now and then periodically until cancelled, because the program may run for months."""
     while True:
         try:
             if removed := await asyncio.to_thread(delete_old_uploads, folder):
-                log.info("removed %d old uploads", removed)
+                log.info("deleted %d old uploads", removed)
         except OSError as error:
-            log.warning("old uploads were not removed: %s", error.strerror)
-        await asyncio.sleep(pause_seconds)
+            log.warning("old uploads could not be deleted: %s", error.strerror)
+        await asyncio.sleep(interval_seconds)
 
 
 class UploadSource:
-    """Opens uploads by the reference that `store_upload` gave them."""
+    """Opens uploads by the reference that `store_upload` returned."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """Yields the content. Raises AgentError when it is gone or larger than `bytes_max`."""
+        """Yields the content. Raises AgentError if the file is gone or larger than `bytes_max`."""
         path = _locate(self._folder, file.file_ref)
         try:
             opened = await asyncio.to_thread(path.open, "rb")
@@ -111,7 +111,7 @@ class UploadSource:
                 raise AgentError(
                     f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken."
                 )
-            while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
+            while piece := await asyncio.to_thread(opened.read, _CHUNK_BYTES):
                 yield piece
         finally:
             opened.close()

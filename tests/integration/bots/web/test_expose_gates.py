@@ -34,7 +34,7 @@ async def unwanted(*_: object) -> Any:
     raise AssertionError("nothing is received or stopped here")
 
 
-def gates_over(sleepy: Sleepy, folder: Path) -> PortProxies:
+def port_proxies_over(sleepy: Sleepy, folder: Path) -> PortProxies:
     ports = WebDeps(
         conversations=cast(Conversations, None),
         takeover_claims=cast(TakeoverClaims, None),
@@ -52,15 +52,15 @@ def gates_over(sleepy: Sleepy, folder: Path) -> PortProxies:
 @pytest.mark.parametrize("turns", range(8))
 async def test_who_comes_at_the_last_moment_is_not_left_waiting(tmp_path: Path, turns: int) -> None:
     sleepy = Sleepy()
-    gates = gates_over(sleepy, tmp_path)
-    gate = await gates.to("thread", 8000)
-    path = gate.server.sockets[0].getsockname()
+    proxies = port_proxies_over(sleepy, tmp_path)
+    proxy = await proxies.open("thread", 8000)
+    path = proxy.server.sockets[0].getsockname()
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(5)
         caller.connect(path)
         for _ in range(turns):
             await asyncio.sleep(0)
-        await gates.close()
+        await proxies.close()
         assert await asyncio.to_thread(_heard, caller) == b""
     assert sleepy.waiting == 0, "who carries a connection has ended with the way"
 

@@ -110,7 +110,8 @@ async def until_empty(folder: Path) -> None:
 async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:
     await stale(tmp_path)
     sweeping = spawn(
-        upload_spool.delete_old_uploads_periodically(tmp_path, pause_seconds=0.01), name="sweeper"
+        upload_spool.delete_old_uploads_periodically(tmp_path, interval_seconds=0.01),
+        name="sweeper",
     )
     try:
         await until_empty(tmp_path)
