@@ -1,7 +1,7 @@
 """Builds what handles incoming messages, and the access policy."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bots.bootstrap.stores import Stores
 from bots.inbound.access import AccessPolicy
@@ -10,9 +10,13 @@ from bots.inbound.commands.dispatch import CommandDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
-from core.agents.roster import Roster
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles
+from core.agents.roster import AgentVersions, Roster, unknown_agent_message
+from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from core.ports import FileSource, SandboxProvider
+from core.tools.catalogue import catalogue
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +63,11 @@ def build_reception(
         signals=stores.signals,
         policy=policy,
         pairings=stores.pairings,
-        desk=CommandDeps(
+        commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
             signals=stores.signals,
-            shelf=KnowledgeDeps(
+            knowledge=KnowledgeDeps(
                 library=stores.library,
                 conversations=stores.conversations,
                 sources=file_sources,
@@ -78,3 +82,36 @@ def build_reception(
         ),
         wake_delivery=wake_delivery,
     )
+
+
+def build_roster(settings: Settings, versions: AgentVersions, servers: Iterable[str]) -> Roster:
+    """Raises as `read_agents`."""
+    files, by_channel = read_agents(settings, servers)
+    return Roster(files=files, versions=versions, by_channel=by_channel)
+
+
+def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles, Mapping[str, str]]:
+    """Returns the agent definitions, and the agent of each channel that has its own.
+
+    `servers` are the names of the tool servers. Raises ConfigurationError.
+    """
+    known = KnownNames(tools=frozenset(catalogue()), servers=frozenset(servers))
+    files = AgentFiles(known=known, folder=settings.agents_dir)
+    files.load()
+    by_channel = dict(_channel_agent(pair) for pair in settings.channel_agents)
+    for channel_id, agent_id in by_channel.items():
+        if agent_id not in files.latest:
+            raise ConfigurationError(
+                f"THREADHAND_CHANNEL_AGENTS: for {channel_id}: {unknown_agent_message(agent_id, files.latest)}"
+            )
+    return files, by_channel
+
+
+def _channel_agent(pair: str) -> tuple[str, str]:
+    channel_id, _, agent_id = (part.strip() for part in pair.partition("="))
+    if not channel_id or not agent_id:
+        raise ConfigurationError(
+            f"THREADHAND_CHANNEL_AGENTS has a bad value ({pair[:80]!r}): "
+            "write channel=agent pairs, separated by commas, for example C123=research."
+        )
+    return channel_id, agent_id

@@ -14,7 +14,7 @@ from yarl import URL
 from bots.bootstrap import background_jobs
 from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
 from bots.bootstrap.engine import EngineDeps, build_engine
-from bots.bootstrap.inbound import build_reception, handle_uninstall
+from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
 from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.model_clients import build_model_client, load_model_specs, missing_key_warnings
@@ -30,7 +30,6 @@ from bots.bootstrap.stores import open_stores
 from bots.bootstrap.worker_locks import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
-from bots.inbound.agents import new_roster
 from bots.settings import Settings
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
@@ -168,7 +167,7 @@ async def run_program(
         mcp_tools = build_mcp_tools(settings)
         stack.push_async_callback(mcp_tools.close)
         model_specs = await load_model_specs(settings)
-        roster = new_roster(settings, stores.agents, mcp_tools.server_names)
+        roster = build_roster(settings, stores.agents, mcp_tools.server_names)
         charge = build_usage_pricer(model_specs.price_of, observability.figures)
         agent_knowledge = AgentKnowledgeSync(
             roster.files, stores.library.reporting_usage_to(charge)

@@ -1,4 +1,7 @@
-"""Who may talk to the agent: closed by default, looked at again for every message and every click."""
+"""Who may talk to the agent: allowlists, and pairing codes for direct messages.
+
+By default no one is admitted. Access is checked for every message and every click.
+"""
 
 import hashlib
 import secrets
@@ -34,12 +37,12 @@ UNKNOWN_PERSON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Allowlists of platform ids. Empty lists admit nobody; `*` admits all; every list that is set must fit.
+    """Allowlists of platform ids: every list that is set must match. If all are empty, only admins are admitted.
 
-    `users` and `roles` are one list: who is in either fits. People may be written `WORKSPACE/PERSON`. Guests and
-    members of other workspaces need their switch, or to be listed by id; another workspace may be listed itself.
-    A listed organisation stands for all of its workspaces.
-    Admins need nothing else.
+    `*` matches everything. `users` and `roles` count as one list: matching either is enough. A person may be written
+    `WORKSPACE/PERSON`. Guests and members of other workspaces (`strangers`) are admitted if their switch is on or they
+    are listed by id; members of a listed workspace are no strangers. A listed organisation covers all its workspaces.
+    Admins are always admitted.
     """
 
     workspaces: tuple[str, ...] = ()
@@ -50,30 +53,30 @@ class AccessPolicy:
     guests: bool = False
     strangers: bool = False
 
-    def is_admin(self, workspace_id: str, person_id: str, standing: ActorContext = MEMBER) -> bool:
-        """Never somebody of another workspace, who must be written with the workspace they act in."""
+    def is_admin(self, workspace_id: str, person_id: str, actor: ActorContext = MEMBER) -> bool:
+        """Members of another workspace count only if listed together with the workspace they act in."""
         if f"{workspace_id}/{person_id}" in self.admins:
             return True
-        return person_id in self.admins and not standing.home_id
+        return person_id in self.admins and not actor.home_id
 
-    def problem(
-        self, workspace_id: str, channel_id: str, person_id: str, standing: ActorContext = MEMBER
+    def refusal(
+        self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER
     ) -> str | None:
-        """Why somebody is not let in, in a sentence for them; None: they are."""
-        if self.is_admin(workspace_id, person_id, standing):
+        """Returns the sentence that tells a person why they are refused, or None if they are admitted."""
+        if self.is_admin(workspace_id, person_id, actor):
             return None
-        if not self._fits_place((workspace_id, standing.organisation_id), (channel_id,)):
+        if not self._admits_place((workspace_id, actor.organisation_id), (channel_id,)):
             return NOT_ALLOWED
         if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
             return None
-        return self._problem_with(standing)
+        return self._refusal_of_unlisted(actor)
 
     def admits_workspace(self, workspace_id: str) -> bool:
-        """Whether a workspace or an organisation may install the bot: the list of workspaces must hold it."""
+        """Whether a workspace or an organisation may install the bot, which requires that it is listed."""
         return ANYONE in self.workspaces or workspace_id in self.workspaces
 
-    def _fits_place(self, workspace_ids: tuple[str, ...], channel_ids: tuple[str, ...]) -> bool:
-        """False also where no list is set at all."""
+    def _admits_place(self, workspace_ids: tuple[str, ...], channel_ids: tuple[str, ...]) -> bool:
+        """Returns False if no list is set."""
         checks = ((self.workspaces, workspace_ids), (self.channels, channel_ids))
         is_set = any((self.workspaces, self.channels, self.users, self.roles))
         return is_set and all(
@@ -81,86 +84,84 @@ class AccessPolicy:
             for allowed, ids in checks
         )
 
-    def _problem_with(self, standing: ActorContext) -> str | None:
-        """Of somebody who is not listed by id, at a place that is allowed."""
+    def _refusal_of_unlisted(self, actor: ActorContext) -> str | None:
+        """The refusal of a person who is not listed by id, in an admitted place."""
         people = (*self.users, *self.roles)
         if people and ANYONE not in people:
-            if standing.groups is None and self.roles:
+            if actor.groups is None and self.roles:
                 return UNKNOWN_PERSON
-            if not standing.groups or standing.groups.isdisjoint(self.roles):
+            if not actor.groups or actor.groups.isdisjoint(self.roles):
                 return NOT_ALLOWED
-        if not standing.is_known and not (self.guests and self.strangers):
+        if not actor.is_known and not (self.guests and self.strangers):
             return UNKNOWN_PERSON
-        if standing.home_id and not self.strangers and standing.home_id not in self.workspaces:
+        if actor.home_id and not self.strangers and actor.home_id not in self.workspaces:
             return NO_EXTERNAL_MEMBERS
-        return NO_GUESTS if standing.is_guest and not self.guests else None
+        return NO_GUESTS if actor.is_guest and not self.guests else None
 
 
-def refusal_sentence(inbound: UserAction, policy: AccessPolicy) -> str | None:
-    """The sentence for somebody who may not talk to the agent, or None."""
-    address, person = inbound.address, acting_person(inbound)
-    if isinstance(inbound, MessageDeleted) and not person.person_id:
-        # the platform does not say whose message it was: taking words back is for whoever may delete them
-        anybody = AccessPolicy(
+def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
+    """Returns the sentence that refuses the action, or None if it is allowed."""
+    address, person = action.address, acting_person(action)
+    if isinstance(action, MessageDeleted) and not person.person_id:
+        # the platform does not say who deleted it: anyone who could delete the message may withdraw it
+        anyone = AccessPolicy(
             workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,)
         )
-        place = replace(MEMBER, organisation_id=inbound.standing.organisation_id)
-        return anybody.problem(address.workspace_id, address.channel_id, "", place)
-    return policy.problem(
-        address.workspace_id, address.channel_id, person.person_id, inbound.standing
-    )
+        place = replace(MEMBER, organisation_id=action.actor.organisation_id)
+        return anyone.refusal(address.workspace_id, address.channel_id, "", place)
+    return policy.refusal(address.workspace_id, address.channel_id, person.person_id, action.actor)
 
 
 CODE_MINUTES = 60
 OPEN_CODES_MAX = 20
-"""So many people of one workspace may hold a code at once; whoever comes after them gets none."""
+"""How many people of one workspace may hold a code at once; further people get none."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARACTERS = 8
-_DIRECT_IN_DISCORD = "@me"
+_DISCORD_DIRECT_MESSAGES = "@me"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessCheck:
-    """Asked before anything else is done with what comes in. Without `pairings` there are no codes."""
+    """Checks every action before it is processed. Without `pairings` there are no codes."""
 
     policy: AccessPolicy
     inbox: Inbox
     pairings: Pairings | None = None
 
-    async def refused(self, inbound: UserAction) -> Outcome | None:
-        """What somebody is told who may not talk to the agent; None: come in. Raises StorageUnavailable."""
-        no = refusal_sentence(inbound, self.policy)
-        if no is None or await self._is_paired(inbound):
+    async def find_refusal(self, action: UserAction) -> Outcome | None:
+        """Returns the outcome for a person who is refused, or None if they are admitted. Raises StorageUnavailable."""
+        sentence = refusal_sentence(action, self.policy)
+        if sentence is None or await self._is_paired(action):
             return None
-        if not _speaks_to_the_agent(inbound):
+        if not _expects_answer(action):
             return Outcome(is_ignored=True)
-        if (code := await self._new_code(inbound)) is not None:
-            await self.inbox.claim(_refusal_key(inbound))
-            return Outcome(notice=_code_sentence(code), is_ignored=True)
-        is_due = inbound.standing.expects_answer or no == UNKNOWN_PERSON
-        if is_due or await self.inbox.claim(_refusal_key(inbound)):
-            return Outcome(notice=no, is_ignored=True)
+        if (code := await self._new_code(action)) is not None:
+            await self.inbox.claim(_refusal_key(action))
+            return Outcome(notice=_format_code_sentence(code), is_ignored=True)
+        is_repeated = action.actor.expects_answer or sentence == UNKNOWN_PERSON
+        if is_repeated or await self.inbox.claim(_refusal_key(action)):
+            return Outcome(notice=sentence, is_ignored=True)
         return Outcome(is_ignored=True)
 
-    async def _is_paired(self, inbound: UserAction) -> bool:
-        if self.pairings is None or not inbound.standing.is_direct:
+    async def _is_paired(self, action: UserAction) -> bool:
+        if self.pairings is None or not action.actor.is_direct:
             return False
-        address = inbound.address
+        address = action.address
         return await self.pairings.is_paired(
-            address.platform, pairing_workspace(address), acting_person(inbound).person_id
+            address.platform, pairing_workspace(address), acting_person(action).person_id
         )
 
-    async def _new_code(self, inbound: UserAction) -> str | None:
-        """None: there are no codes here, or this person has one, or too many have."""
-        is_asking = isinstance(inbound, IncomingMessage) and inbound.standing.is_direct
+    async def _new_code(self, action: UserAction) -> str | None:
+        """Returns None if codes are not available here, the person already has one, or too many people do."""
+        is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
         if self.pairings is None or not self.policy.admins or not is_asking:
             return None
         code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_CHARACTERS))
-        address, now = inbound.address, datetime.now(UTC)
+        address, now = action.address, datetime.now(UTC)
         request = PairingRequest(
             platform=address.platform,
             workspace_id=pairing_workspace(address),
-            person=acting_person(inbound),
+            person=acting_person(action),
             code_hash=hash_code(code),
             asked_at=now,
             expires_at=now + timedelta(minutes=CODE_MINUTES),
@@ -169,31 +170,31 @@ class AccessCheck:
 
 
 def pairing_workspace(address: Address) -> str:
-    """Where a pairing holds. Direct messages in Discord belong to no server, so an admin may pair from any."""
-    return _DIRECT_IN_DISCORD if address.platform == "discord" else address.workspace_id
+    """The workspace of a pairing. Discord's direct messages belong to no server, so they share one for all servers."""
+    return _DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
 
 
 def hash_code(code: str) -> str:
-    """What is stored of a code, however it was typed."""
+    """The stored hash of a code, regardless of case, dashes and quotes."""
     return hashlib.sha256(code.strip("` ").replace("-", "").upper().encode()).hexdigest()
 
 
-def _code_sentence(code: str) -> str:
+def _format_code_sentence(code: str) -> str:
     return (
         "I do not know you yet: give an admin of this bot the code "
-        f"`{code[:4]}-{code[4:]}`, which holds for {CODE_MINUTES} minutes."
+        f"`{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes."
     )
 
 
-def _refusal_key(inbound: UserAction) -> str:
-    """One refusal a day for a person in a place."""
-    address, today = inbound.address, datetime.now(UTC).date()
+def _refusal_key(action: UserAction) -> str:
+    """The key that limits refusals to one a day per person and place."""
+    address, today = action.address, datetime.now(UTC).date()
     place = f"{address.platform}:{address.workspace_id}:{address.channel_id}"
-    return f"refused:{place}:{acting_person(inbound).person_id}:{today}"
+    return f"refused:{place}:{acting_person(action).person_id}:{today}"
 
 
-def _speaks_to_the_agent(inbound: UserAction) -> bool:
-    """Whether an answer is expected; what strangers do among themselves is not our business."""
-    if isinstance(inbound, IncomingMessage):
-        return inbound.is_addressed
-    return not isinstance(inbound, MessageEdited | MessageDeleted | StopRequested)
+def _expects_answer(action: UserAction) -> bool:
+    """Whether the action is directed at the agent; refusing any other would disturb conversations of other people."""
+    if isinstance(action, IncomingMessage):
+        return action.is_addressed
+    return not isinstance(action, MessageEdited | MessageDeleted | StopRequested)

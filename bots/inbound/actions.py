@@ -1,4 +1,4 @@
-"""What people do on a platform, parsed; and the pure rules that say what is made of it."""
+"""What people do in chat, parsed from platform payloads, and the pure rules that decide how to handle it."""
 
 import re
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_COMMAND = re.compile(
     r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
 )
-"""The command as a whole message: a sentence that only begins with the word is a request."""
+"""Matches the whole message, because a sentence that only begins with the word is a request."""
 ADMIN_COMMAND = re.compile(
     r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})",
     re.IGNORECASE,
 )
-"""Words of admins that something follows; as with plans, the whole message."""
+"""Commands of admins that take an argument; like the plan command, the whole message."""
 
 ANOTHER_AGENT_RUNNING = (
     "Another agent is at work here: ask for this one when that is done, or stop it first."
@@ -53,11 +53,11 @@ ANOTHER_AGENT_RUNNING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorContext:
-    """What the platform says of whoever acts, at that moment. `is_known`: False where it did not say it.
+    """What the platform says about the acting person at that moment; `is_known` is False if it did not say.
 
-    `groups`: ids of their roles or user groups; None where it did not say them. `home_id`: their own workspace, where
-    that is another one. `organisation_id`: the organisation of the workspace that they act in, where it has one.
-    `expects_answer`: a click or a slash command, which the platform shows as failed where nothing is said.
+    `groups` are the ids of their roles or user groups, or None if the platform did not list them. `home_id` is their
+    own workspace if that is another one. `organisation_id` belongs to the workspace they act in, if it has one.
+    `expects_answer` marks clicks and slash commands, which the platform shows as failed if they get no answer.
     """
 
     is_known: bool = True
@@ -74,10 +74,10 @@ MEMBER = ActorContext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A person wrote. `text` has the mention of the agent removed; people's mentions are written as @name.
-    `agent_id`: the agent that is asked for by name, for this request.
+    """A person wrote a message. In `text` the mention of the agent is removed, and mentions of people are @name.
 
-    `is_addressed`: the agent was mentioned or called by a command, or the message is direct.
+    `agent_id` is the agent that the message asks for by name. `is_addressed` says that the agent was mentioned or
+    called by a command, or that the message is direct.
     """
 
     address: Address
@@ -89,12 +89,12 @@ class IncomingMessage:
     is_addressed: bool
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdited:
-    """`message_ref` is the message that was edited; the key names this edit of it."""
+    """`message_ref` is the edited message; the dedupe key identifies this edit."""
 
     address: Address
     dedupe_key: str
@@ -102,7 +102,7 @@ class MessageEdited:
     author: Person
     text: str
     sent_at: datetime
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,12 @@ class MessageDeleted:
     message_ref: str
     author: Person
     sent_at: datetime
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAnswered:
-    """A button, select or form answered the ask. `value` is the chosen option's text, or what was typed."""
+    """A person answered an ask with a button, select or form. `value` is the option's text or the typed text."""
 
     address: Address
     dedupe_key: str
@@ -125,35 +125,36 @@ class AskAnswered:
     value: str
     person: Person
     sent_at: datetime
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunButtonPressed:
-    """Stop, Retry or Continue on a status message."""
+    """A person pressed Stop, Retry or Continue on a status message."""
 
     address: Address
     dedupe_key: str
     run_id: str
     action: Literal["stop", "retry", "continue"]
     person: Person
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A cross on the request (`message_ref`), or the platform's own stop sign (`message_ref` empty)."""
+    """A person reacted to the request (`message_ref`) with a cross, or used the platform's own stop button
+    (`message_ref` is empty)."""
 
     address: Address
     dedupe_key: str
     message_ref: str
     person: Person
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled:
-    """A slash command, or the word after a mention. `argument` is what follows it; only `knowledge` takes files."""
+    """A person used a slash command, or a command word after a mention. Only `knowledge` accepts files."""
 
     address: Address
     dedupe_key: str
@@ -161,7 +162,7 @@ class CommandCalled:
     argument: str
     person: Person
     files: tuple[IncomingFile, ...] = ()
-    standing: ActorContext = MEMBER
+    actor: ActorContext = MEMBER
 
 
 UserAction = (
@@ -177,7 +178,7 @@ UserAction = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the platform tells the person at once. `notice` is Markdown; empty: silence."""
+    """The immediate answer to a person. `notice` is Markdown; if it is empty, nothing is shown."""
 
     notice: str = ""
     is_private: bool = True
@@ -186,18 +187,17 @@ class Outcome:
 
 
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
-"""To whoever did something that the platform does not tell again, while the database is away."""
+"""Shown if the database is unavailable and the platform does not redeliver the event."""
 
 
-def acting_person(inbound: UserAction) -> Person:
-    """Whoever did it."""
-    if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
-        return inbound.author
-    return inbound.person
+def acting_person(action: UserAction) -> Person:
+    if isinstance(action, IncomingMessage | MessageEdited | MessageDeleted):
+        return action.author
+    return action.person
 
 
 def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
-    """A word of admins and what follows it, where the whole text is one."""
+    """Returns an admin command and its argument, or None if the text is none."""
     found = ADMIN_COMMAND.fullmatch(text.strip())
     if found is None:
         return None
@@ -207,7 +207,7 @@ def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
 
 
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
-    """Who is asked for by a leading `agent:<name>`, and the text without that."""
+    """Returns the name in a leading `agent:<name>`, or None, and the rest of the text."""
     named = _AGENT_PREFIX.match(text)
     return (named[1].lower(), text[named.end() :]) if named else (None, text)
 
@@ -217,9 +217,9 @@ def decide_message(
     snapshot: ThreadSnapshot | None,
     agents: Mapping[str, AgentDefinition] | None = None,
 ) -> Decision:
-    """A thread that the agent is in needs no mention; elsewhere the agent must be addressed.
+    """In the agent's own threads no mention is needed; elsewhere the agent must be addressed.
 
-    `agents` are those that can be asked for by name.
+    `agents` are the agents that can be asked for by name.
     """
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
@@ -242,14 +242,14 @@ def decide_message(
 
 
 def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
-    """An edit amends work under way; afterwards it is history."""
+    """An edit amends an active run; later edits are ignored."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
     return Accept()
 
 
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
-    """Deleting the request cancels its run; deleting a later message withdraws it if it was not taken up yet."""
+    """Deleting the request stops its run. Deleting a later message withdraws it unless the run has read it."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     if snapshot.active_run.request_ref == deletion.message_ref:
@@ -258,7 +258,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 
 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
-    """A cross counts on the request of the active run only."""
+    """A cross counts only on the active run's request."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     if stop.message_ref and snapshot.active_run.request_ref != stop.message_ref:

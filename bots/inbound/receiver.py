@@ -1,4 +1,4 @@
-"""Where everything that people do arrives: claimed and stored first, answered at once where it can be."""
+"""Receives everything people do: deduplicates and stores it, wakes the workers, and answers commands."""
 
 import asyncio
 import logging
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 POLLS_MAX = 10
-"""A platform waits three seconds for its acknowledgement."""
+"""Together under the three seconds that a platform waits for its acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionReceiver:
-    """Turns parsed inbound facts into stored ones, and wakes whoever works on them.
+    """Stores what people do, and wakes the workers and the delivery.
 
-    `wake_delivery` tells the delivery that a run has something new to show; `answering` are the keys of the words that
-    are being answered just now.
+    `wake_delivery` is called with the id of a run that has something new to show; `answering` holds the dedupe keys of
+    commands in progress.
     """
 
     inbox: Inbox
@@ -53,34 +53,35 @@ class ActionReceiver:
     queue: RunQueue
     signals: StopSignals
     policy: AccessPolicy
-    desk: CommandDeps
+    commands: CommandDeps
     wake_delivery: Callable[[str], None]
     pairings: Pairings | None = None
     answering: set[str] = field(default_factory=set[str])
 
-    async def receive(self, inbound: UserAction) -> Outcome:
-        """Durable when it returns. Raises StorageUnavailable: then the platform must not be acknowledged."""
-        door = AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
-        if (refused := await door.refused(inbound)) is not None:
-            return refused
-        return await self.receive_trusted(inbound)
+    async def receive(self, action: UserAction) -> Outcome:
+        """Checks access, then stores the action durably. Raises StorageUnavailable: then the platform must not be
+        acknowledged."""
+        access = AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
+        if (refusal := await access.find_refusal(action)) is not None:
+            return refusal
+        return await self.receive_trusted(action)
 
-    async def receive_trusted(self, inbound: UserAction) -> Outcome:
-        """As `receive`, from whoever has shown another right: the API's token, or the link to a browser."""
-        match inbound:
+    async def receive_trusted(self, action: UserAction) -> Outcome:
+        """Like `receive`, without the access check: for callers with the API token or a signed link."""
+        match action:
             case RunButtonPressed():
-                return await self._press(inbound)
+                return await self._handle_button(action)
             case CommandCalled(name="stop"):
-                wish = StopRequested(
-                    address=inbound.address,
-                    dedupe_key=inbound.dedupe_key,
+                stop = StopRequested(
+                    address=action.address,
+                    dedupe_key=action.dedupe_key,
                     message_ref="",
-                    person=inbound.person,
-                    standing=inbound.standing,
+                    person=action.person,
+                    actor=action.actor,
                 )
-                return _told_of_stop(await self._accept(wish))
+                return _stop_outcome(await self._accept(stop))
             case CommandCalled():
-                return await self._answer(inbound)
+                return await self._answer(action)
             case (
                 IncomingMessage()
                 | MessageEdited()
@@ -88,12 +89,12 @@ class ActionReceiver:
                 | AskAnswered()
                 | StopRequested()
             ):
-                return await self._accept(inbound)
+                return await self._accept(action)
             case _:
-                assert_never(inbound)
+                assert_never(action)
 
     async def _answer(self, called: CommandCalled) -> Outcome:
-        """Claimed only when done: a word that a crash cuts off is done again when the platform repeats it."""
+        """Claims the key only afterwards, so that a redelivered command is repeated after a crash."""
         key = called.dedupe_key
         if key in self.answering:
             return Outcome(is_ignored=True)
@@ -101,7 +102,7 @@ class ActionReceiver:
         try:
             if await self._is_answered(key):
                 return Outcome(is_ignored=True)
-            outcome = await answer_command(called, self.desk)
+            outcome = await answer_command(called, self.commands)
             if outcome.run_id is not None:
                 await self.stop(outcome.run_id, by=called.person)
             is_first = await self.inbox.claim(key, act=audit_entry_for(called, outcome))
@@ -110,7 +111,7 @@ class ActionReceiver:
             self.answering.discard(key)
 
     async def _is_answered(self, key: str) -> bool:
-        """Whoever begins first does it; another process that hears it gives that one a while, which may have died."""
+        """The first process to begin answers. Another process waits a while for it, because the first may have died."""
         if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
             return False
         for _ in range(POLLS_MAX):
@@ -119,27 +120,28 @@ class ActionReceiver:
             await asyncio.sleep(POLL_SECONDS)
         return False
 
-    async def _accept(self, inbound: "Storable") -> Outcome:
-        is_named = isinstance(inbound, IncomingMessage) and inbound.agent_id is not None
-        roster = self.desk.roster if is_named else None
-        arrival, decide = arrival_of(inbound, await roster.agents() if roster else None)
+    async def _accept(self, action: "Storable") -> Outcome:
+        is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
+        roster = self.commands.roster if is_named else None
+        arrival, decide = arrival_of(action, await roster.agents() if roster else None)
         receipt = await self.inbox.accept(arrival, decide)
         await self._wake(receipt)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)
         if isinstance(receipt.decision, Ignore):
-            is_due = await self._is_due(inbound, receipt.decision.notice)
-            return Outcome(notice=receipt.decision.notice if is_due else "", is_ignored=True)
+            is_shown = await self._is_notice_due(action, receipt.decision.notice)
+            return Outcome(notice=receipt.decision.notice if is_shown else "", is_ignored=True)
         return Outcome(run_id=receipt.run_id)
 
-    async def _is_due(self, inbound: "Storable", notice: str) -> bool:
-        """A message that changes nothing is not claimed, and may come again; a click waits for an answer each time."""
-        if not notice or not isinstance(inbound, IncomingMessage):
+    async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
+        """A notice about a message is shown once, although an ignored message is not claimed and may be redelivered; a
+        click needs an answer every time."""
+        if not notice or not isinstance(action, IncomingMessage):
             return True
-        return await self.inbox.claim(f"{inbound.dedupe_key}:told")
+        return await self.inbox.claim(f"{action.dedupe_key}:told")
 
     async def _wake(self, receipt: Receipt) -> None:
-        """The sweepers find what is lost between the transaction and here."""
+        """Periodic jobs recover wake-ups that are lost between the transaction and this call."""
         if receipt.is_duplicate or receipt.run_id is None:
             return
         if receipt.is_new_run:
@@ -150,16 +152,16 @@ class ActionReceiver:
             await self.signals.send(receipt.run_id)
         self.wake_delivery(receipt.run_id)
 
-    async def _press(self, pressed: RunButtonPressed) -> Outcome:
-        if await self._is_of_another_place(pressed):
+    async def _handle_button(self, button: RunButtonPressed) -> Outcome:
+        if await self._is_from_another_thread(button):
             return Outcome(notice="That is not a run of this conversation.", is_ignored=True)
-        if pressed.action == "stop":
-            return await self.stop(pressed.run_id, by=pressed.person)
+        if button.action == "stop":
+            return await self.stop(button.run_id, by=button.person)
         run_id = await self.stops.retry(
-            pressed.run_id,
-            pressed.dedupe_key,
-            continues=pressed.action == "continue",
-            by=pressed.person,
+            button.run_id,
+            button.dedupe_key,
+            continues=button.action == "continue",
+            by=button.person,
         )
         if run_id is None:
             return Outcome(
@@ -169,14 +171,14 @@ class ActionReceiver:
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
 
-    async def _is_of_another_place(self, pressed: RunButtonPressed) -> bool:
-        """Whoever may click here need not be admitted where the run is."""
-        run = await self.desk.conversations.run(pressed.run_id)
-        snapshot = await self.desk.conversations.snapshot(run.thread_id) if run else None
-        return snapshot is not None and snapshot.thread.address != pressed.address
+    async def _is_from_another_thread(self, button: RunButtonPressed) -> bool:
+        """A person who may click here is not necessarily admitted where the run is."""
+        run = await self.commands.conversations.run(button.run_id)
+        snapshot = await self.commands.conversations.snapshot(run.thread_id) if run else None
+        return snapshot is not None and snapshot.thread.address != button.address
 
     async def stop(self, run_id: str, *, by: Person | None = None) -> Outcome:
-        """Asks the run to stop, whoever runs it. `by`: recorded in the audit log."""
+        """Requests that the run stop, in whichever process it is. `by` is recorded in the audit log."""
         if not await self.stops.request_stop(run_id, by=by):
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
@@ -184,10 +186,10 @@ class ActionReceiver:
         return Outcome(run_id=run_id)
 
 
-async def stop_runs(reception: ActionReceiver, run_ids: Sequence[str]) -> int:
-    """How many of them were asked to stop; those that are over are left alone."""
-    stopped = [await reception.stop(run_id) for run_id in run_ids]
-    return sum(not one.is_ignored for one in stopped)
+async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
+    """Requests that the runs stop and returns how many were still active."""
+    outcomes = [await receiver.stop(run_id) for run_id in run_ids]
+    return sum(not one.is_ignored for one in outcomes)
 
 
 Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopRequested
@@ -195,34 +197,34 @@ Receive = Callable[[UserAction], Awaitable[Outcome]]
 
 
 def arrival_of(
-    inbound: Storable, agents: Mapping[str, AgentDefinition] | None = None
+    action: Storable, agents: Mapping[str, AgentDefinition] | None = None
 ) -> tuple[InboxItem, Decide]:
-    """The row to store, and the rule that decides about it. `agents` are those that can be asked for by name."""
-    match inbound:
+    """Returns the row to store and the rule that decides what happens. `agents` can be asked for by name."""
+    match action:
         case IncomingMessage():
-            spoken = _arrival(inbound, "message", inbound.author, text=inbound.text)
-            asking = replace(spoken, files=inbound.files, agent_id=inbound.agent_id)
-            return asking, partial(decide_message, inbound, agents=agents)
+            arrival = _arrival(action, "message", action.author, text=action.text)
+            message = replace(arrival, files=action.files, agent_id=action.agent_id)
+            return message, partial(decide_message, action, agents=agents)
         case MessageEdited():
-            edit = _arrival(inbound, "edit", inbound.author, text=inbound.text)
-            return edit, partial(decide_edit, inbound)
+            edit = _arrival(action, "edit", action.author, text=action.text)
+            return edit, partial(decide_edit, action)
         case MessageDeleted():
-            return _arrival(inbound, "delete", inbound.author), partial(decide_delete, inbound)
+            return _arrival(action, "delete", action.author), partial(decide_delete, action)
         case AskAnswered():
-            answer = _arrival(inbound, "answer", inbound.person, text=inbound.value)
-            return answer, partial(decide_answer, inbound)
+            answer = _arrival(action, "answer", action.person, text=action.value)
+            return answer, partial(decide_answer, action)
         case StopRequested():
-            return _arrival(inbound, "message", inbound.person), partial(decide_stop, inbound)
+            return _arrival(action, "message", action.person), partial(decide_stop, action)
         case _:
-            assert_never(inbound)
+            assert_never(action)
 
 
-def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = "") -> InboxItem:
-    message_ref = "" if isinstance(inbound, AskAnswered) else inbound.message_ref
-    sent_at = datetime.now(UTC) if isinstance(inbound, StopRequested) else inbound.sent_at
+def _arrival(action: Storable, kind: InputKind, author: Person, *, text: str = "") -> InboxItem:
+    message_ref = "" if isinstance(action, AskAnswered) else action.message_ref
+    sent_at = datetime.now(UTC) if isinstance(action, StopRequested) else action.sent_at
     return InboxItem(
-        dedupe_key=inbound.dedupe_key,
-        address=inbound.address,
+        dedupe_key=action.dedupe_key,
+        address=action.address,
         kind=kind,
         author=author,
         text=text,
@@ -231,7 +233,7 @@ def _arrival(inbound: Storable, kind: InputKind, author: Person, *, text: str = 
     )
 
 
-def _told_of_stop(outcome: Outcome) -> Outcome:
+def _stop_outcome(outcome: Outcome) -> Outcome:
     if outcome.is_ignored:
         return Outcome(notice="Nothing is running here.", is_ignored=True)
     return Outcome(notice="Stopping.", run_id=outcome.run_id)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 from urllib.parse import urlsplit
 
+from bots.bootstrap.inbound import read_agents
 from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.bootstrap.messaging import check_worker_settings
 from bots.bootstrap.model_clients import build_embedding_client, missing_key_warnings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan
-from bots.inbound.agents import read_agents
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.settings.models import provider_key_name
 from core.domain.errors import ConfigurationError, ModelError

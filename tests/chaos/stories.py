@@ -237,7 +237,7 @@ STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
 STATUS_OVER_REDIS = replace(STATUS, over_redis=True)
 NEW = Story(
     scenario=TALK,
-    tell=word("new", "starts afresh", "no conversation with me here"),
+    tell=word("new", "starts a new conversation", "no conversation with me here"),
     check=check_talk,
 )
 USE = Story(

@@ -99,9 +99,9 @@ class EventHandler:
         inbound = parse_message(message, location, self._bot_user_id())
         if inbound is None:
             return
-        if self.needs_roles and inbound.standing.groups is None and message.guild is not None:
-            standing = await self._standing(message.guild, message.author, location)
-            inbound = replace(inbound, standing=standing)
+        if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
+            actor = await self._standing(message.guild, message.author, location)
+            inbound = replace(inbound, actor=actor)
         if location.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
             await self._reply(message, await self._receive(inbound))
         elif problem := _why_no_thread(message, location):

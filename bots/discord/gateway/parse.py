@@ -91,7 +91,7 @@ def parse_message(
         is_addressed=is_addressed,
         files=parse_files(message),
         agent_id=agent_id,
-        standing=parse_standing(message.author, location),
+        actor=parse_standing(message.author, location),
     )
 
 
@@ -105,7 +105,7 @@ def _parse_word(
     """
     command = _parse_command(text)
     address, key = location.address(message.id), f"discord:{message.id}"
-    who, standing = parse_person(message.author), parse_standing(message.author, location)
+    who, actor = parse_person(message.author), parse_standing(message.author, location)
     if is_addressed and command:
         name, argument = command
         return CommandCalled(
@@ -114,11 +114,11 @@ def _parse_word(
             name=name,
             argument=argument,
             person=who,
-            standing=standing,
+            actor=actor,
         )
     if command == STOP_COMMAND:
         return StopRequested(
-            address=address, dedupe_key=key, message_ref="", person=who, standing=standing
+            address=address, dedupe_key=key, message_ref="", person=who, actor=actor
         )
     return None
 
@@ -140,7 +140,7 @@ def parse_edit(
         author=parse_person(message.author),
         text=split_agent_prefix(readable_text(message, bot_user_id))[1],
         sent_at=message.edited_at,
-        standing=parse_standing(message.author, location),
+        actor=parse_standing(message.author, location),
     )
 
 
@@ -156,7 +156,7 @@ def parse_delete(
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
-        standing=parse_standing(author, location) if author else ActorContext(groups=None),
+        actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )
 
 
@@ -166,7 +166,7 @@ def parse_reaction(
     location: ChannelLocation,
     who: Person,
     received_at: datetime,
-    standing: ActorContext = MEMBER,
+    actor: ActorContext = MEMBER,
 ) -> StopRequested | None:
     """Parses a stop reaction. Reactions have no id, so two within one second count as one."""
     if emoji not in STOP_EMOJI:
@@ -176,7 +176,7 @@ def parse_reaction(
         dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
         message_ref=str(message_id),
         person=who,
-        standing=standing,
+        actor=actor,
     )
 
 

@@ -111,7 +111,7 @@ class InteractionHandler:
             argument=argument,
             files=(parse_attachment(file),) if file else (),
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, location, expects_answer=True),
+            actor=parse_standing(interaction.user, location, expects_answer=True),
         )
         await respond(interaction, self._receive(called))
 
@@ -127,7 +127,7 @@ class InteractionHandler:
             ask_id=ask_id,
             value=value,
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, location, expects_answer=True),
+            actor=parse_standing(interaction.user, location, expects_answer=True),
             sent_at=datetime.now(UTC),
         )
         await respond(interaction, self._receive(answered))
@@ -144,7 +144,7 @@ class InteractionHandler:
             run_id=run_id,
             action=action,
             person=parse_person(interaction.user),
-            standing=parse_standing(interaction.user, location, expects_answer=True),
+            actor=parse_standing(interaction.user, location, expects_answer=True),
         )
         await respond(interaction, self._receive(pressed))
 
@@ -180,7 +180,7 @@ def _build_request(
         dedupe_key=f"discord:interaction:{interaction.id}",
         message_ref=str(message_id),
         author=parse_person(interaction.user),
-        standing=parse_standing(interaction.user, location, expects_answer=True),
+        actor=parse_standing(interaction.user, location, expects_answer=True),
         text=text,
         sent_at=interaction.created_at,
         is_addressed=True,

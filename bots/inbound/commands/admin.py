@@ -1,4 +1,4 @@
-"""The audit log and the pairings as admins read and change them in the chat."""
+"""Commands of admins: pair, unpair, who, audit. Also formats audit entries."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,8 +12,10 @@ from core.domain.threads import Person
 ENTRIES_SHOWN = 10
 ENTRIES_SHOWN_MAX = 30
 PEOPLE_SHOWN_MAX = 50
-ADMINS_ONLY = "That is for admins of this bot alone."
-NOT_IN_PUBLIC = "Here everybody would read it. Ask me with `/agent {name}`, or in a direct message."
+ADMINS_ONLY = "Only admins of this bot can do that."
+NOT_IN_PUBLIC = (
+    "Everyone here would see the answer. Ask me with `/agent {name}`, or in a direct message."
+)
 _WORDS: dict[AuditAction, str] = {
     "run_requested": "asked for a run",
     "question_answered": "answered a question",
@@ -34,68 +36,70 @@ _WORDS: dict[AuditAction, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminDeps:
-    """What the words of admins look at."""
+    """Dependencies of the admin commands."""
 
     policy: AccessPolicy
     pairings: Pairings
     log: AuditLog
 
 
-async def answer_admin(called: CommandCalled, desk: AdminDeps) -> Outcome:
-    """The answer to a word of admins; whoever is none is told so."""
+async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers an admin command; other people are refused."""
     address, person = called.address, called.person
-    if not desk.policy.is_admin(address.workspace_id, person.person_id, called.standing):
+    if not deps.policy.is_admin(address.workspace_id, person.person_id, called.actor):
         return Outcome(notice=ADMINS_ONLY)
     match called.name:
         case "pair":
-            return await _pair(called, desk)
+            return await _pair(called, deps)
         case "unpair":
-            return await _unpair(called, desk)
-        case _ if _is_read_by_all(called):
+            return await _unpair(called, deps)
+        case _ if _is_answer_public(called):
             return Outcome(notice=NOT_IN_PUBLIC.format(name=called.name))
         case "who":
-            return Outcome(notice=await _who(called, desk))
+            return Outcome(notice=await _who(called, deps))
         case _:
-            return Outcome(notice=await _entries(called, desk))
+            return Outcome(notice=await _entries(called, deps))
 
 
-def _is_read_by_all(called: CommandCalled) -> bool:
-    """A word in a message in Discord is answered for everybody; Slack shows the answer to one person."""
-    is_private = called.standing.expects_answer or called.standing.is_direct
+def _is_answer_public(called: CommandCalled) -> bool:
+    """On Discord a command in a channel message is answered publicly; Slack shows the answer to one person."""
+    is_private = called.actor.expects_answer or called.actor.is_direct
     return called.address.platform == "discord" and not is_private
 
 
-async def _pair(called: CommandCalled, desk: AdminDeps) -> Outcome:
+async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     address = called.address
-    person = await desk.pairings.pair(
+    person = await deps.pairings.pair(
         hash_code(called.argument),
         workspace_id=pairing_workspace(address),
         at=address,
         by=called.person,
     )
     if person is None:
-        return Outcome(notice="There is no such code, or its time is over.")
+        return Outcome(notice="There is no such code, or it has expired.")
     return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 
-async def _unpair(called: CommandCalled, desk: AdminDeps) -> Outcome:
+async def _unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     address = called.address
-    person = await desk.pairings.unpair(
+    person = await deps.pairings.unpair(
         called.argument.strip("@`"),
         workspace_id=pairing_workspace(address),
         at=address,
         by=called.person,
     )
     if person is None:
-        return Outcome(notice="Nobody is paired under that name or id; `who` lists them.")
+        return Outcome(
+            notice="No one is paired under that name or id; `who` lists everyone who is."
+        )
     return Outcome(
         notice=f"{_format_person(person)} may not write to me in direct messages any more."
     )
 
 
-async def _who(called: CommandCalled, desk: AdminDeps) -> str:
-    """The lists as they are set, and who was paired; of other workspaces' pairings nothing."""
-    address, policy = called.address, desk.policy
+async def _who(called: CommandCalled, deps: AdminDeps) -> str:
+    """The allowlists and this workspace's pairings."""
+    address, policy = called.address, deps.policy
     lists = {
         "Workspaces": policy.workspaces,
         "Channels": policy.channels,
@@ -106,18 +110,18 @@ async def _who(called: CommandCalled, desk: AdminDeps) -> str:
     lines = [f"- {title}: {', '.join(ids)}" for title, ids in lists.items() if ids]
     lines.append(f"- Guests: {'yes' if policy.guests else 'no'}")
     lines.append(f"- Members of other workspaces: {'yes' if policy.strangers else 'no'}")
-    paired = await desk.pairings.paired(address.platform, pairing_workspace(address))
+    paired = await deps.pairings.paired(address.platform, pairing_workspace(address))
     names = [_format_person(person) for person in paired[:PEOPLE_SHOWN_MAX]]
     if len(paired) > len(names):
         names.append(f"and {len(paired) - len(names)} more")
-    lines.append(f"- Paired for direct messages: {', '.join(names) or 'nobody'}")
+    lines.append(f"- Paired for direct messages: {', '.join(names) or 'no one'}")
     return "\n".join(lines)
 
 
-async def _entries(called: CommandCalled, desk: AdminDeps) -> str:
+async def _entries(called: CommandCalled, deps: AdminDeps) -> str:
     count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
-    found = await desk.log.newest(
+    found = await deps.log.newest(
         limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id
     )
     lines = [f"- {_format_entry(entry)}" for entry in found]
@@ -125,7 +129,7 @@ async def _entries(called: CommandCalled, desk: AdminDeps) -> str:
 
 
 def format_audit_entry(entry: AuditEntry) -> str:
-    """One entry on one line, with the workspace, for the operator."""
+    """Formats an entry as one line for the operator, with its workspace."""
     where = f"{entry.address.platform}/{entry.address.workspace_id}/{entry.address.channel_id}"
     return f"{_format_entry(entry)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
 
@@ -141,13 +145,13 @@ def _format_person(person: Person) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without what steers a terminal or turns the writing around."""
+    """Removes characters that control a terminal or change the writing direction."""
     shown = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return shown[:120]
 
 
 def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
-    """The entry of a word whose doing no store records itself; None: it only showed something."""
+    """Returns the audit entry of a command that no store records itself, or None if the command changed nothing."""
     verb = called.argument.strip().partition(" ")[0].lower()
     names = ", ".join(file.name for file in called.files)
     if called.name == "knowledge" and verb in ("add", "remove"):

@@ -1,15 +1,14 @@
-"""The words and slash commands that are answered at once: status, files, usage, new, forget, and so on."""
+"""Answers chat commands immediately: status, files, usage, use, new, forget, and so on."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.agents import answer_use
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
 from bots.inbound.commands.knowledge import KnowledgeDeps, answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from core.agents.definition import DEFAULT_AGENT
-from core.agents.roster import Roster
+from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import AgentError, ToolError
 from core.domain.plans import PlanStore
 from core.domain.threads import Person, ThreadSnapshot, Usage
@@ -19,58 +18,91 @@ from core.stores import Conversations
 FILES_SHOWN_MAX = 30
 HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
 - `stop` ends what I am doing; so does a cross on your message
-- `status`, `files`, `usage` tell how things are
-- `knowledge add` with files makes me know them here; `knowledge list`, `knowledge remove NAME`
-- `use` tells which agents there are, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
-message asks that one alone
-- `plan` shows the plan that I work on; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
-- `new` starts afresh in this place; `forget` deletes this conversation and its files
+- `status`, `files`, `usage` show what I am doing, my files and the cost
+- `knowledge add` with attached files adds them to what I know here; `knowledge list`, `knowledge remove NAME`
+- `use` lists the agents, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
+message chooses one for that request only
+- `plan` shows my current plan; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
+- `new` starts a new conversation here; `forget` deletes this conversation and its files
 - admins: `pair CODE`, `unpair NAME`, `who`, `audit`"""
+
+NO_THREAD_YET = (
+    "There is no conversation with me here yet. Begin one with `/agent run` and its option `agent`, "
+    "or start a message to me with `agent:NAME`."
+)
+_HOW = (
+    f"`use NAME` chooses one for this conversation (`use {DEFAULT_AGENT}` goes back to the usual one), "
+    "`agent:NAME` at the start of a message for that request alone."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDeps:
-    """What the commands look at."""
+    """Dependencies of the commands."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
     signals: StopSignals
-    shelf: KnowledgeDeps | None = None
+    knowledge: KnowledgeDeps | None = None
     roster: Roster | None = None
     plans: PlanStore | None = None
     admin: AdminDeps | None = None
 
 
-async def answer_command(called: CommandCalled, desk: CommandDeps) -> Outcome:
-    """The answer to a command other than stop."""
+async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    """Answers any command except `stop`."""
     if called.name == "help":
         return Outcome(notice=HELP)
     if called.name in ADMIN_COMMANDS:
-        return await answer_admin(called, desk.admin) if desk.admin else Outcome(notice=ADMINS_ONLY)
+        return await answer_admin(called, deps.admin) if deps.admin else Outcome(notice=ADMINS_ONLY)
     if called.name == "knowledge":
-        if desk.shelf is None:
+        if deps.knowledge is None:
             return Outcome(notice="There is no knowledge base here.")
-        return Outcome(notice=await answer_knowledge(called, desk.shelf), is_private=False)
+        return Outcome(notice=await answer_knowledge(called, deps.knowledge), is_private=False)
     if called.name == "use":
-        if desk.roster is None:
+        if deps.roster is None:
             return Outcome(notice="There is only one agent here.")
-        return await answer_use(called, desk.roster, desk.conversations)
-    return await _answer_in_thread(called, desk)
+        return await _use(called, deps.roster, deps.conversations)
+    return await _answer_in_thread(called, deps)
 
 
-async def _answer_in_thread(called: CommandCalled, desk: CommandDeps) -> Outcome:
-    snapshot = await desk.conversations.find(called.address)
+async def _use(called: CommandCalled, roster: Roster, conversations: Conversations) -> Outcome:
+    """Lists the agents or, given a name, chooses that agent for the conversation from the next request on."""
+    agents = await roster.agents()
+    address = called.address
+    snapshot = await conversations.find(address)
+    chosen = snapshot.thread.agent_id if snapshot else None
+    name = called.argument.strip().strip("`").lower()
+    if not name:
+        current = roster.agent_in(address.channel_id, chosen)
+        lines = [
+            f"- `{agent_id}`{' (works here)' if agent_id == current else ''}: {agent.description}"
+            for agent_id, agent in agents.items()
+        ]
+        return Outcome(notice="\n".join([*lines, _HOW]))
+    if name not in agents:
+        return Outcome(notice=unknown_agent_message(name, agents))
+    if snapshot is None and address.platform == "discord" and address.thread_key != "dm":
+        return Outcome(notice=NO_THREAD_YET)
+    await roster.versions.choose(address, name, by=called.person)
+    return Outcome(
+        notice=f"`{name}` works in this conversation from the next request on.", is_private=False
+    )
+
+
+async def _answer_in_thread(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
         return Outcome(notice="There is no conversation with me here yet.")
-    if called.name == "plan" and desk.plans is not None:
-        return await answer_plan(called, snapshot, desk.plans)
+    if called.name == "plan" and deps.plans is not None:
+        return await answer_plan(called, snapshot, deps.plans)
     answer = _ANSWERS.get(called.name)
-    notice = await answer(snapshot, desk, called.person) if answer else HELP
+    notice = await answer(snapshot, deps, called.person) if answer else HELP
     return Outcome(notice=notice, is_private=called.name not in PUBLIC_COMMANDS)
 
 
-async def _status(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
-    del desk, by
+async def _status(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
+    del deps, by
     run = snapshot.active_run
     if run is not None:
         who = f" for {run.requester.name}" if run.requester else ""
@@ -86,12 +118,12 @@ async def _status(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> st
     return f"Idle. The last run {snapshot.last_run.status}."
 
 
-async def _files(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
+async def _files(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     del by
-    if desk.sandboxes is None:
+    if deps.sandboxes is None:
         return "There is no sandbox on this machine, so there are no files."
     try:
-        sandbox = await desk.sandboxes.open(snapshot.thread.thread_id, fence=0)
+        sandbox = await deps.sandboxes.open(snapshot.thread.thread_id, fence=0)
         entries = await sandbox.files.list(".")
     except (AgentError, ToolError) as error:
         return f"The files cannot be listed: {error}"
@@ -109,42 +141,44 @@ async def _files(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str
     return "\n".join(lines)
 
 
-async def _usage(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
+async def _usage(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     del by
-    return format_usage(await desk.conversations.usage(thread_id=snapshot.thread.thread_id))
+    return format_usage(await deps.conversations.usage(thread_id=snapshot.thread.thread_id))
 
 
-async def _new(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
+async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     if snapshot.active_run is not None:
-        return "I am still working here. Stop me first, then start afresh."
-    await desk.conversations.unbind(snapshot.thread.address, by=by)
-    return "Done. The next message here starts afresh."
+        return "I am still working here. Stop me first, then start a new conversation."
+    await deps.conversations.unbind(snapshot.thread.address, by=by)
+    return "Done. The next message here starts a new conversation."
 
 
-async def _forget(snapshot: ThreadSnapshot, desk: CommandDeps, by: Person) -> str:
-    """The files first, found by the conversation: a crash in between must not leave them to nobody. And once more: a
-    worker that has not noticed yet, or wakes just now, may have made a sandbox anew."""
+async def _forget(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
+    """Deletes the files first, because after a crash in between they could not be found any more.
+
+    Deletes them again at the end, because a worker that has not noticed yet may have created a new sandbox.
+    """
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
-    if desk.sandboxes is not None:
-        await desk.sandboxes.destroy(thread_id)
-    await desk.conversations.forget(thread_id, by=by)
+    if deps.sandboxes is not None:
+        await deps.sandboxes.destroy(thread_id)
+    await deps.conversations.forget(thread_id, by=by)
     if run is not None:
-        await desk.signals.send(run.run_id)
-    if desk.sandboxes is not None:
-        await desk.sandboxes.destroy(thread_id)
+        await deps.signals.send(run.run_id)
+    if deps.sandboxes is not None:
+        await deps.sandboxes.destroy(thread_id)
     return "Forgotten: this conversation, its files and its sandbox are deleted."
 
 
 def format_usage(usage: Usage) -> str:
-    """One line for people."""
+    """Formats usage as one line for people."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     read, cost = f"{usage.input_tokens:,} tokens in{cached}", f"${usage.cost_usd:.4f}"
-    estimated = f" (of it estimated: ${usage.estimated_usd:.4f})" if usage.estimated_usd else ""
+    estimated = f" (${usage.estimated_usd:.4f} of it estimated)" if usage.estimated_usd else ""
     return f"{read}, {usage.output_tokens:,} out, {cost}{estimated}"
 
 
 def format_size(size_bytes: int) -> str:
-    """A size as people write it."""
+    """Formats a file size for people."""
     if size_bytes < 1000:
         return f"{size_bytes} bytes"
     if size_bytes < 1000**2:

@@ -1,4 +1,4 @@
-"""The word `knowledge`: files that the agent is to know in a thread, added, listed and removed."""
+"""The command `knowledge`: adds, lists and removes a thread's knowledge files."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,14 +18,13 @@ from core.stores import Conversations
 ENTRIES_SHOWN_MAX = 30
 USAGE = (
     "Write `knowledge add` with files attached, `knowledge list`, or `knowledge remove NAME`. "
-    "What is added is known in this conversation."
+    "Files that you add are known in this conversation."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeDeps:
-    """Where the knowledge of threads is kept, and how files come to it. `charge` prices what their vectors cost, which
-    is booked in the ledger and counts for the days of the budget."""
+    """Dependencies of the command. `charge` adds the price to the usage of an embedding model."""
 
     library: KnowledgeBase
     conversations: Conversations
@@ -36,46 +35,46 @@ class KnowledgeDeps:
     budget: Budget = NO_BUDGET
 
 
-async def answer_knowledge(called: CommandCalled, shelf: KnowledgeDeps) -> str:
-    """One answer for the thread, in Markdown."""
+async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> str:
+    """Returns the answer as Markdown."""
     verb, _, rest = called.argument.strip().partition(" ")
     match verb.lower():
         case "add":
-            return await _add(called, shelf)
+            return await _add(called, deps)
         case "" | "list":
-            return await _list(called, shelf)
+            return await _list(called, deps)
         case "remove":
-            return await _remove(called, shelf, rest.strip().strip("`"))
+            return await _remove(called, deps, rest.strip().strip("`"))
         case _:
             return USAGE
 
 
-async def _scope(called: CommandCalled, shelf: KnowledgeDeps) -> Scope | None:
-    snapshot = await shelf.conversations.find(called.address)
+async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
+    snapshot = await deps.conversations.find(called.address)
     return Scope("thread", snapshot.thread.thread_id) if snapshot else None
 
 
-async def _add(called: CommandCalled, shelf: KnowledgeDeps) -> str:
+async def _add(called: CommandCalled, deps: KnowledgeDeps) -> str:
     if not called.files:
         return "Attach the files that I should know. " + USAGE
-    scope = await _scope(called, shelf)
+    scope = await _scope(called, deps)
     if scope is None:
-        thread = await shelf.conversations.create(called.address)
+        thread = await deps.conversations.create(called.address)
         scope = Scope("thread", thread.thread_id)
-    return "\n".join([await _added(file, scope, called, shelf) for file in called.files])
+    return "\n".join([await _add_file(file, scope, called, deps) for file in called.files])
 
 
-async def _added(
-    file: IncomingFile, scope: Scope, called: CommandCalled, shelf: KnowledgeDeps
+async def _add_file(
+    file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps
 ) -> str:
     name = safe_name(file.name)
-    source = shelf.sources.get(called.address.platform)
+    source = deps.sources.get(called.address.platform)
     if source is None:
         return f"- `{name}`: files cannot be fetched here."
     try:
-        await _check_budget(called, shelf)
-        async with _paid(scope, called, shelf) as library:
-            pieces = source.open(file, bytes_max=shelf.file_bytes_max)
+        await _check_budget(called, deps)
+        async with _library_with_billing(scope, called, deps) as library:
+            pieces = source.open(file, bytes_max=deps.file_bytes_max)
             entry = await library.add(scope, name, pieces)
     except (AgentError, ToolError) as error:
         return f"- `{name}` was not added: {error}"
@@ -83,35 +82,35 @@ async def _added(
 
 
 @asynccontextmanager
-async def _paid(
-    scope: Scope, called: CommandCalled, shelf: KnowledgeDeps
+async def _library_with_billing(
+    scope: Scope, called: CommandCalled, deps: KnowledgeDeps
 ) -> AsyncGenerator[KnowledgeBase, None]:
-    """The library, whose vectors are booked to who asks, also where adding fails half-way."""
+    """Yields the knowledge base; the cost of embeddings is charged to the person even if adding a file fails."""
     used: list[tuple[str, Usage]] = []
     try:
-        yield shelf.library.reporting_usage_to(
-            lambda model, usage: used.append((model, shelf.charge(model, usage)))
+        yield deps.library.reporting_usage_to(
+            lambda model, usage: used.append((model, deps.charge(model, usage)))
         )
     finally:
         if used:
-            await shelf.ledger.book(
+            await deps.ledger.book(
                 used, thread_id=scope.owner_id, at=called.address, by=called.person
             )
 
 
-async def _check_budget(called: CommandCalled, shelf: KnowledgeDeps) -> None:
-    """Raises BudgetExceeded where no more may be spent. What has no vectors costs nothing."""
-    if shelf.library.semantics is None or not shelf.budget.is_set:
+async def _check_budget(called: CommandCalled, deps: KnowledgeDeps) -> None:
+    """Raises BudgetExceeded if the budget is used up. Without embeddings, adding files costs nothing."""
+    if deps.library.semantics is None or not deps.budget.is_set:
         return
     since = utc_day_start(datetime.now(UTC))
-    spent = await shelf.ledger.spending_by(called.person, called.address, since=since)
-    if (why := exhausted_message(replace(shelf.budget, run=NO_LIMIT), spent)) is not None:
+    spent = await deps.ledger.spending_by(called.person, called.address, since=since)
+    if (why := exhausted_message(replace(deps.budget, run=NO_LIMIT), spent)) is not None:
         raise BudgetExceeded(why)
 
 
-async def _list(called: CommandCalled, shelf: KnowledgeDeps) -> str:
-    scope = await _scope(called, shelf)
-    entries = await shelf.library.store.entries([scope]) if scope else ()
+async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
+    scope = await _scope(called, deps)
+    entries = await deps.library.store.entries([scope]) if scope else ()
     if not entries:
         return "I know no files here yet. " + USAGE
     lines = [
@@ -122,9 +121,9 @@ async def _list(called: CommandCalled, shelf: KnowledgeDeps) -> str:
     return "\n".join(lines)
 
 
-async def _remove(called: CommandCalled, shelf: KnowledgeDeps, name: str) -> str:
-    scope = await _scope(called, shelf)
+async def _remove(called: CommandCalled, deps: KnowledgeDeps, name: str) -> str:
+    scope = await _scope(called, deps)
     if not name or scope is None:
         return USAGE
-    removed = await shelf.library.remove(scope, name)
+    removed = await deps.library.remove(scope, name)
     return f"I have forgotten `{removed.name}`." if removed else f"I know no file named `{name}`."

@@ -1,4 +1,4 @@
-"""The word `plan`: the plan that is carried out in a thread, shown and changed by people."""
+"""The command `plan`: shows and changes the plan of a thread."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,23 +23,22 @@ from core.flow.steps import (
 TEXT_CHARACTERS_MAX = 500
 USAGE = (
     "`plan` shows it; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER` change it; "
-    "`plan stop` gives it up."
+    "`plan stop` stops it."
 )
 NO_PLAN = "There is no plan here."
-OVER = "This plan is over. Write what you need, and I make a new one."
-NOT_OURS = "The agent keeps this list itself: tell it in your own words what to change."
+OVER = "This plan is finished. Write what you need, and I will make a new one."
+AGENT_OWNS_LIST = "The agent maintains this list itself: tell it in your own words what to change."
 
 
 class PlanChangeRefused(Exception):
-    """The change cannot be made; the text is for the person."""
+    """The change is not possible; the text is for the person."""
 
 
 async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore) -> Outcome:
-    """What the word does, told in the thread; a plan that is only shown goes to the person alone. The outcome names the
-    run that is to stop with its plan."""
+    """Answers in the thread, or privately if the plan is only shown. The outcome names the run to stop, if any."""
     verb, _, rest = called.argument.strip().partition(" ")
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
-    who, verb = " ".join(called.person.name.split())[:40] or "somebody", verb.lower()
+    who, verb = " ".join(called.person.name.split())[:40] or "a user", verb.lower()
     if verb in ("", "show"):
         return Outcome(notice=_shown(await plans.read(thread_id)))
     edit = _edits(who).get(verb)
@@ -50,8 +49,8 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
             thread_id,
             lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
         )
-    except PlanChangeRefused as no:
-        return Outcome(notice=str(no))
+    except PlanChangeRefused as refusal:
+        return Outcome(notice=str(refusal))
     stopped = run.run_id if run is not None and verb == "stop" else None
     return Outcome(notice=_shown(after), is_private=False, run_id=stopped)
 
@@ -69,14 +68,16 @@ def _edits(who: str) -> dict[str, Edit]:
 
 
 def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bool) -> Plans:
-    """Raises _No. Run again after a race, it looks at the plan as it then is. A plan may be given up once more as long
-    as its run goes on: a crash may have come between the two."""
+    """Raises PlanChangeRefused. May run again after a race, on the newest plan.
+
+    A closed plan can be stopped again while its run continues, because a crash may have come between the two.
+    """
     plan = flow_plan(known)
     if plan is None:
-        raise PlanChangeRefused(NOT_OURS if known else NO_PLAN)
+        raise PlanChangeRefused(AGENT_OWNS_LIST if known else NO_PLAN)
     is_running = run is not None and run.run_id == plan.run_id
-    is_in_hand = is_running and (is_stop or plan.stage != "closed")
-    if is_over(plan) and not is_in_hand:
+    is_stoppable = is_running and (is_stop or plan.stage != "closed")
+    if is_over(plan) and not is_stoppable:
         raise PlanChangeRefused(OVER)
     return change_plan(known, plan.plan_id, edit(plan, rest))
 
@@ -109,7 +110,7 @@ def _stopped(who: str, plan: Plan) -> Plan:
 
 
 def _numbered(plan: Plan, rest: str) -> Step:
-    """The step that people mean, if it is still to be done. Raises _No."""
+    """The step that people mean, if it is still to be done. Raises PlanChangeRefused."""
     is_number = rest.isascii() and rest.isdigit() and len(rest) <= 3
     if not is_number or not 1 <= int(rest) <= len(plan.steps):
         raise PlanChangeRefused(f"Name a step by its number, 1 to {len(plan.steps)}.")

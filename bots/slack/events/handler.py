@@ -150,8 +150,8 @@ class EventHandler:
         if isinstance(inbound, Ignored):
             log.debug("a slack payload was ignored: %s", inbound.reason)
             return
-        standing = await self._standing(inbound, is_click=is_click)
-        inbound = self._with_names(await self._whole_files(replace(inbound, standing=standing)))
+        actor = await self._standing(inbound, is_click=is_click)
+        inbound = self._with_names(await self._whole_files(replace(inbound, actor=actor)))
         try:
             outcome = await self._receive(inbound)
         except StorageUnavailable:
@@ -184,12 +184,12 @@ class EventHandler:
         age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = acting_person(inbound).person_id
-        standing, groups = await asyncio.gather(
+        actor, groups = await asyncio.gather(
             self._people.find_standing(person_id, age_seconds_max=age, timeout_seconds=patience),
             self._groups.find_groups(person_id, age_seconds_max=age, timeout_seconds=patience),
         )
         return replace(
-            standing,
+            actor,
             groups=groups,
             organisation_id=self._client.identity.organisation_id,
             is_direct=inbound.address.channel_id.startswith("D"),

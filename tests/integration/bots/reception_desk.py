@@ -39,7 +39,7 @@ class Desk:
             queue=self.reception.queue,
             signals=self.reception.signals,
             policy=policy,
-            desk=self.reception.desk,
+            commands=self.reception.commands,
             wake_delivery=self.reception.wake_delivery,
         )
         return self
@@ -60,7 +60,7 @@ async def desk(world: World, tmp_path: Path) -> AsyncIterator[Desk]:
         queue=MemoryRunQueue(),
         signals=world.signals,
         policy=EVERYBODY,
-        desk=CommandDeps(
+        commands=CommandDeps(
             conversations=world.engine.conversations,
             sandboxes=sandboxes,
             signals=world.signals,

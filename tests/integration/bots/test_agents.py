@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import (
     ProviderClients,
     build_model_client,
@@ -12,7 +13,6 @@ from bots.bootstrap.model_clients import (
     shared_key_for,
 )
 from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
-from bots.inbound.agents import new_roster
 from bots.inbound.commands.dispatch import HELP, CommandDeps, answer_command
 from bots.settings import Settings, load_settings
 from core.agents.definition import AgentDefinition
@@ -39,7 +39,7 @@ def desk_of(world: World, **variables: str) -> CommandDeps:
         conversations=world.engine.conversations,
         sandboxes=None,
         signals=world.signals,
-        roster=new_roster(settings(**variables), SqlAgentVersions(world.database), ()),
+        roster=build_roster(settings(**variables), SqlAgentVersions(world.database), ()),
     )
 
 
@@ -146,7 +146,7 @@ async def test_who_is_at_work_may_be_steered_by_name(world: World) -> None:
 )
 def test_wrong_channels_keep_the_program_from_starting(channels: str, sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=f"THREADHAND_CHANNEL_AGENTS:? {sentence}"):
-        new_roster(settings(CHANNEL_AGENTS=channels), no_versions(), ())
+        build_roster(settings(CHANNEL_AGENTS=channels), no_versions(), ())
 
 
 def no_versions() -> Any:
@@ -157,8 +157,8 @@ def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
     here = settings(AGENTS_DIR=str(tmp_path))
     with pytest.raises(ConfigurationError, match="no MCP server named 'tickets' is set up"):
-        new_roster(here, no_versions(), ())
-    assert "own" in new_roster(here, no_versions(), ("tickets",)).files.latest
+        build_roster(here, no_versions(), ())
+    assert "own" in build_roster(here, no_versions(), ("tickets",)).files.latest
 
 
 async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence() -> None:

@@ -53,7 +53,7 @@ def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     usage = Usage(input_tokens=1_000, cached_tokens=10, output_tokens=5, cost_usd=0.03)
     assert format_usage(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
     assert format_usage(replace(usage, estimated_usd=0.02)).endswith(
-        "$0.0300 (of it estimated: $0.0200)"
+        "$0.0300 ($0.0200 of it estimated)"
     )
 
 
@@ -103,7 +103,7 @@ async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(d
     await desk.play((await desk.reception.receive(message())).run_id)
     before = await desk.world.engine.conversations.find(HERE)
     assert before is not None
-    sandboxes = desk.reception.desk.sandboxes
+    sandboxes = desk.reception.commands.sandboxes
     assert sandboxes is not None
     sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
     await sandbox.files.write("secret.txt", one_piece(b"x"))
@@ -136,7 +136,9 @@ async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(de
     desk.world.model.turns = [text("one")]
     await desk.play((await desk.reception.receive(message())).run_id)
     sandboxes = OvertakenSandboxes()
-    reception = replace(desk.reception, desk=replace(desk.reception.desk, sandboxes=sandboxes))
+    reception = replace(
+        desk.reception, commands=replace(desk.reception.commands, sandboxes=sandboxes)
+    )
 
     await reception.receive(command("forget"))
 

@@ -44,7 +44,9 @@ def reception_with(desk: Desk, policy: AccessPolicy) -> ActionReceiver:
     pairings = SqlPairings(database)
     admin = AdminDeps(policy=policy, pairings=pairings, log=SqlAuditLog(database))
     old = desk.reception
-    return replace(old, policy=policy, pairings=pairings, desk=replace(old.desk, admin=admin))
+    return replace(
+        old, policy=policy, pairings=pairings, commands=replace(old.commands, admin=admin)
+    )
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def reception(desk: Desk) -> ActionReceiver:
 
 
 def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> UserAction:
-    return replace(message(words, key=key, author=author), address=DIRECT, standing=IN_PRIVATE)
+    return replace(message(words, key=key, author=author), address=DIRECT, actor=IN_PRIVATE)
 
 
 def word(
@@ -70,7 +72,7 @@ async def code_for(reception: ActionReceiver, author: Person = BOB, key: str = "
 
 
 @pytest.mark.parametrize(
-    ("policy", "standing", "says"),
+    ("policy", "actor", "says"),
     [
         (AccessPolicy(workspaces=("T1",)), GUEST, NO_GUESTS),
         (AccessPolicy(workspaces=("T1",), guests=True), GUEST, None),
@@ -106,9 +108,9 @@ async def code_for(reception: ActionReceiver, author: Person = BOB, key: str = "
     ],
 )
 async def test_who_is_let_in(
-    desk: Desk, policy: AccessPolicy, standing: ActorContext, says: str
+    desk: Desk, policy: AccessPolicy, actor: ActorContext, says: str
 ) -> None:
-    asked = replace(message(author=BOB), standing=standing)
+    asked = replace(message(author=BOB), actor=actor)
     outcome = await reception_with(desk, policy).receive(asked)
     assert outcome.notice == (says or "")
     assert (outcome.run_id is None) is (says is not None)
@@ -129,7 +131,7 @@ async def test_a_click_is_answered_each_time(reception: ActionReceiver) -> None:
             run_id="r",
             action="stop",
             person=BOB,
-            standing=ActorContext(expects_answer=True),
+            actor=ActorContext(expects_answer=True),
         )
         assert (await reception.receive(pressed)).notice == NOT_ALLOWED
 
@@ -137,14 +139,14 @@ async def test_a_click_is_answered_each_time(reception: ActionReceiver) -> None:
 async def test_who_cannot_be_seen_is_told_each_time(desk: Desk) -> None:
     reception = reception_with(desk, AccessPolicy(workspaces=("T1",)))
     for n in range(2):
-        unseen = replace(message(key=f"k{n}"), standing=UNKNOWN)
+        unseen = replace(message(key=f"k{n}"), actor=UNKNOWN)
         assert (await reception.receive(unseen)).notice == UNKNOWN_PERSON
 
 
 async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
     reception = reception_with(desk, AccessPolicy(roles=("R1",)))
     has_role = ActorContext(groups=frozenset({"R1"}))
-    run_id = (await reception.receive(replace(message(author=BOB), standing=has_role))).run_id
+    run_id = (await reception.receive(replace(message(author=BOB), actor=has_role))).run_id
     assert run_id is not None
     pressed = RunButtonPressed(
         address=HERE,
@@ -152,7 +154,7 @@ async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
         run_id=run_id,
         action="stop",
         person=BOB,
-        standing=ActorContext(expects_answer=True),
+        actor=ActorContext(expects_answer=True),
     )
     assert (await reception.receive(pressed)).notice == NOT_ALLOWED
     run = await desk.world.engine.conversations.run(run_id)
@@ -162,7 +164,7 @@ async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
 
 async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(desk: Desk) -> None:
     reception = reception_with(desk, AccessPolicy(roles=("R1",)))
-    asked = replace(message(), standing=ActorContext(groups=frozenset({"R1"})))
+    asked = replace(message(), actor=ActorContext(groups=frozenset({"R1"})))
     run_id = (await reception.receive(asked)).run_id
     gone = MessageDeleted(
         address=HERE,
@@ -195,7 +197,7 @@ async def test_who_was_unpaired_is_refused_from_then_on(reception: ActionReceive
         run_id=first.run_id or "",
         action="stop",
         person=BOB,
-        standing=replace(IN_PRIVATE, expects_answer=True),
+        actor=replace(IN_PRIVATE, expects_answer=True),
     )
     assert (await reception.receive(pressed)).notice == NOT_ALLOWED
     assert CODE.search((await reception.receive(direct(key="d3"))).notice)
@@ -209,7 +211,7 @@ async def test_without_admins_there_are_no_codes(desk: Desk) -> None:
 async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: ActionReceiver) -> None:
     assert (await reception.receive(message(author=BOB))).notice == NOT_ALLOWED
     answer = await reception.receive(word("pair", "AAAA-AAAA"))
-    assert answer.notice == "There is no such code, or its time is over."
+    assert answer.notice == "There is no such code, or it has expired."
 
 
 @pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit"])
@@ -217,7 +219,7 @@ async def test_words_of_admins_are_for_admins(desk: Desk, name: CommandName) -> 
     reception = reception_with(desk, AccessPolicy(workspaces=("T1",), admins=("U1",)))
     code = await code_for(reception_with(desk, ADMIN_HERE), author=MALLORY)
     answer = await reception.receive(word(name, code, person=BOB))
-    assert answer.notice == "That is for admins of this bot alone."
+    assert answer.notice == "Only admins of this bot can do that."
 
 
 async def test_an_admin_of_another_workspace_pairs_nobody_here(desk: Desk) -> None:

@@ -34,7 +34,7 @@ async def word(
         queue=MemoryRunQueue(),
         signals=signals or world.signals,
         policy=AccessPolicy(),
-        desk=CommandDeps(
+        commands=CommandDeps(
             conversations=world.engine.conversations,
             sandboxes=None,
             signals=world.signals,

@@ -57,7 +57,7 @@ def desk(world: World) -> CommandDeps:
         conversations=world.engine.conversations,
         sandboxes=None,
         signals=world.signals,
-        shelf=KnowledgeDeps(
+        knowledge=KnowledgeDeps(
             library=library,
             conversations=world.engine.conversations,
             sources={"slack": Texts()},
@@ -144,15 +144,15 @@ async def vectors_in(world: World) -> AsyncIterator[tuple[EmbeddingsFake, Semant
 async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks(
     world: World, desk: CommandDeps
 ) -> None:
-    assert desk.shelf is not None
+    assert desk.knowledge is not None
     async with vectors_in(world) as (fake, vectors):
-        library = replace(desk.shelf.library, semantics=vectors)
+        library = replace(desk.knowledge.library, semantics=vectors)
         world.with_engine(library=library)
         world.model.turns = [text("Hm.")]
         long = replace(CAT, file_ref="\n\n".join([CAT.file_ref, "Other words. " * 40] * 60))
-        shelf = replace(desk.shelf, library=library, file_bytes_max=10**6)
+        shelf = replace(desk.knowledge, library=library, file_bytes_max=10**6)
         fake.tokens = 9
-        assert "I know" in await told(replace(desk, shelf=shelf), "add", long)
+        assert "I know" in await told(replace(desk, knowledge=shelf), "add", long)
         fake.tokens = 4
         run_id = await world.say("Where is our feline?")
         await execute(run_id, world.engine)
@@ -168,15 +168,15 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
 async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
     world: World, desk: CommandDeps
 ) -> None:
-    assert desk.shelf is not None
+    assert desk.knowledge is not None
     async with vectors_in(world) as (fake, vectors):
         fake.tokens = 90
         shelf = replace(
-            desk.shelf,
-            library=replace(desk.shelf.library, semantics=vectors),
+            desk.knowledge,
+            library=replace(desk.knowledge.library, semantics=vectors),
             budget=Budget(run=Limit(tokens=1), person_day=Limit(tokens=90)),
         )
-        tight = replace(desk, shelf=shelf)
+        tight = replace(desk, knowledge=shelf)
         second = replace(CAT, file_ref="Our dog is called Rex.", name="dog.txt")
         answer = await told(tight, "add", CAT, second)
         asked = len(fake.seen)
@@ -194,6 +194,6 @@ async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
 async def test_what_costs_nothing_is_added_whatever_was_spent(
     world: World, desk: CommandDeps
 ) -> None:
-    assert desk.shelf is not None
-    shelf = replace(desk.shelf, budget=Budget(workspace_day=Limit(tokens=0)))
-    assert "I know `cat.txt` now" in await told(replace(desk, shelf=shelf), "add", CAT)
+    assert desk.knowledge is not None
+    shelf = replace(desk.knowledge, budget=Budget(workspace_day=Limit(tokens=0)))
+    assert "I know `cat.txt` now" in await told(replace(desk, knowledge=shelf), "add", CAT)

@@ -46,9 +46,9 @@ class Hesitant(SqlPairings):
 def reception(desk: Desk, pairings: SqlPairings) -> ActionReceiver:
     log = SqlAuditLog(desk.world.database)
     admin = AdminDeps(policy=POLICY, pairings=pairings, log=log)
-    parts = replace(desk.reception.desk, admin=admin)
+    parts = replace(desk.reception.commands, admin=admin)
     return replace(
-        desk.reception, policy=POLICY, pairings=pairings, desk=parts, answering=set[str]()
+        desk.reception, policy=POLICY, pairings=pairings, commands=parts, answering=set[str]()
     )
 
 
@@ -64,7 +64,7 @@ def word(argument: str) -> CommandCalled:
 
 
 async def code(asked: ActionReceiver) -> str:
-    stranger = replace(message("hello", author=BOB), standing=ActorContext(is_direct=True))
+    stranger = replace(message("hello", author=BOB), actor=ActorContext(is_direct=True))
     return (await asked.receive(stranger)).notice.split("`")[1]
 
 

@@ -225,7 +225,7 @@ async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
     answer = shop.desk.taken[-1]
     assert isinstance(answer, AskAnswered)
     assert (answer.address, answer.value) == (there, "Blue")
-    assert not answer.standing.home_id, "who is in both is a stranger in neither"
+    assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
 
 async def test_a_user_group_counts_in_its_own_workspace(shop: Shop, grid: Grid) -> None:
@@ -234,7 +234,7 @@ async def test_a_user_group_counts_in_its_own_workspace(shop: Shop, grid: Grid) 
     await installed(shop, grid)
     for people in (grid.sales, grid.research):
         await shop.said(people, "carol", "hello")
-    assert [one.standing.groups for one in shop.desk.taken] == [frozenset(), {GROUP}]
+    assert [one.actor.groups for one in shop.desk.taken] == [frozenset(), {GROUP}]
 
 
 async def test_the_same_person_has_a_conversation_of_their_own_in_each_workspace(
