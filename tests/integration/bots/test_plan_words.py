@@ -8,7 +8,7 @@ import pytest
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.dispatch import CommandDeps
-from bots.inbound.commands.plan import NO_PLAN, NOT_OURS, OVER, USAGE
+from bots.inbound.commands.plan import NO_PLAN, AGENT_OWNS_LIST, OVER, USAGE
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
 from core.domain.plans import create_plan
@@ -186,4 +186,4 @@ async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_pat
         run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",))
     )
     assert "**Own**" in (await word(world)).notice
-    assert (await word(world, "skip 1")).notice == NOT_OURS
+    assert (await word(world, "skip 1")).notice == AGENT_OWNS_LIST
