@@ -8,7 +8,7 @@ import pytest
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.dispatch import CommandDeps
-from bots.inbound.commands.plan import NO_PLAN, AGENT_OWNS_LIST, OVER, USAGE
+from bots.inbound.commands.plan import AGENT_OWNS_LIST, NO_PLAN, OVER, USAGE
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
 from core.domain.plans import create_plan
