@@ -39,7 +39,7 @@ from core.run.inputs import Uploads, load_user_message, unread_message
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
 from core.tasks import StopSwitch, cancel, spawn
-from core.tools.tool import ToolContext
+from core.tools.tool import ThreadLinks, ThreadMessages, ToolContext
 
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
@@ -252,11 +252,15 @@ class _Execution:
                 plans=engine.plans,
                 emit=self._recorder.emit,
                 sandbox=self._machine.sandbox,
-                preview_url=partial(engine.preview_url, self._lease.thread_id),
-                port_url=partial(engine.port_url, self._lease.thread_id),
-                takeover_url=partial(engine.takeover_url, self._lease.thread_id),
-                message=partial(engine.conversations.message, self._lease.thread_id),
-                history=partial(engine.conversations.history, self._lease.thread_id),
+                links=ThreadLinks(
+                    preview_url=partial(engine.preview_url, self._lease.thread_id),
+                    port_url=partial(engine.port_url, self._lease.thread_id),
+                    takeover_url=partial(engine.takeover_url, self._lease.thread_id),
+                ),
+                messages=ThreadMessages(
+                    find=partial(engine.conversations.message, self._lease.thread_id),
+                    read_all=partial(engine.conversations.history, self._lease.thread_id),
+                ),
                 outside=engine.outside,
                 figures=engine.figures,
                 knowledge=config.desk,

@@ -19,7 +19,7 @@ class ExpandParams(BaseModel):
 
 
 async def run_expand(params: ExpandParams, context: ToolContext) -> str:
-    message = await context.message(params.message_id) if context.message else None
+    message = await context.messages.find(params.message_id) if context.messages else None
     if message is None or not message.is_llm_message:
         raise ToolError(
             f"There is no message {params.message_id!r} in this conversation. Take the id from the note, to the letter."

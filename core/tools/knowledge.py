@@ -56,6 +56,7 @@ search_knowledge = Tool(
     title=lambda params: f"Search the knowledge base: {params.query}",
     example={"query": "How many days of holiday are there?"},
     is_idempotent=True,
+    requires=("knowledge",),
 )
 ask_document = Tool(
     name="ask_document",
@@ -64,4 +65,5 @@ ask_document = Tool(
     title=lambda params: f"Read {params.file_path}: {params.question}",
     example={"file_path": "uploads/report.pdf", "question": "What was the revenue?"},
     is_idempotent=True,
+    requires=("knowledge", "sandbox"),
 )

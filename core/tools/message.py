@@ -123,7 +123,7 @@ class TakeoverParams(BaseModel):
 
 async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutput:
     await check_attachments(params.attachments, context)
-    link = context.takeover_url()
+    link = context.links.takeover_url()
     offer = f"\n\n[Open the browser]({link}) (for one person, within half an hour)" if link else ""
     reply = Reply(kind="takeover", text=params.text + offer, attachments=params.attachments)
     return ToolOutput(

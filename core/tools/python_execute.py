@@ -93,4 +93,5 @@ python_execute = Tool(
     title=_title,
     example={"code": "print(sum(range(10)))"},
     content_parameter="code",
+    requires=("sandbox",),
 )

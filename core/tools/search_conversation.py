@@ -19,9 +19,9 @@ class SearchConversationParams(BaseModel):
 
 
 async def run_search_conversation(params: SearchConversationParams, context: ToolContext) -> str:
-    if context.knowledge is None or context.history is None:
+    if context.knowledge is None or context.messages is None:
         raise ToolError("This conversation cannot be searched. Use what you are shown of it.")
-    found = await context.knowledge.recall(earlier(await context.history()), params.query)
+    found = await context.knowledge.recall(earlier(await context.messages.read_all()), params.query)
     return found or "Nothing was said in this conversation before the present request."
 
 
@@ -32,4 +32,5 @@ search_conversation = Tool(
     title=lambda params: f"Looking back for {params.query}",
     example={"query": "Which colours did we agree on for the chart?"},
     is_idempotent=True,
+    requires=("knowledge",),
 )

@@ -178,6 +178,7 @@ execute_command = Tool(
     title=_command_title,
     example={"command": "python3 analyse.py", "session_name": "main", "blocking": True},
     content_parameter="command",
+    requires=("sandbox",),
 )
 check_command_output = Tool(
     name="check_command_output",
@@ -187,6 +188,7 @@ check_command_output = Tool(
         f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}"
     ),
     example={"session_name": "main"},
+    requires=("sandbox",),
 )
 terminate_command = Tool(
     name="terminate_command",
@@ -194,6 +196,7 @@ terminate_command = Tool(
     run=run_terminate,
     title=lambda params: f"Stopping {params.session_name}",
     example={"session_name": "main"},
+    requires=("sandbox",),
 )
 list_commands = Tool(
     name="list_commands",
@@ -202,4 +205,5 @@ list_commands = Tool(
     title=lambda params: "Listing the running commands",
     example={},
     is_idempotent=True,
+    requires=("sandbox",),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -22,20 +22,47 @@ from core.web_access.services import WebServices
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 TITLE_CHARACTERS_MAX = 120
 
+Requirement = Literal[
+    "sandbox",
+    "browser",
+    "knowledge",
+    "search",
+    "page_reader",
+    "image_model",
+    "data_providers",
+    "site_hosting",
+]
+"""What a tool cannot work without. A run offers a tool only if everything that it requires is available."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadLinks:
+    """Makes the links that a thread can give to people. Each function returns None if nothing serves such a link.
+
+    `preview_url` opens a file of the workspace, `port_url` reaches a port of the sandbox, `takeover_url` lets one
+    person take over the browser.
+    """
+
+    preview_url: Callable[[str], str | None] = lambda _path: None
+    port_url: Callable[[int], str | None] = lambda _port: None
+    takeover_url: Callable[[], str | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadMessages:
+    """Reads the thread's stored messages: one by its id, or all that models see, oldest first."""
+
+    find: Callable[[str], Awaitable[Message | None]]
+    read_all: Callable[[], Awaitable[Sequence[Message]]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may touch. `approved_tools` need no approval in this thread any more.
-    `emit` tells people what has changed on the screen.
-    `sandbox` starts the thread's machine on first use.
+    """What a tool may use. None means that this run does not have it.
 
-    `preview_url` answers a link under which people can open a page of the workspace, or None where nothing serves it.
-    `port_url` answers one to a port of the sandbox.
-    `takeover_url` makes a link on which one person can take over the browser, or None where there is none.
-    `message` reads a stored message of this thread by its id, `history` all of them that models see. `knowledge` is
-    what the run may look things up in.
-    `outside` are the services of the world outside that the program has. `spent` books what a model that is asked
-    beside the conversation has cost, by its name.
+    `sandbox` starts the thread's sandbox on first use. `approved_tools` no longer need an approval in this thread.
+    `emit` publishes an event of the run, for example for the status message. `outside` holds the external services
+    (search, page reader, ...). `spent` records the usage of a model, by its name, that a tool called itself.
     """
 
     thread_id: str
@@ -44,11 +71,8 @@ class ToolContext:
     plans: PlanStore | None = None
     emit: Callable[[AgentEvent], None] | None = None
     sandbox: Callable[[], Awaitable[Sandbox]]
-    preview_url: Callable[[str], str | None] = lambda _path: None
-    port_url: Callable[[int], str | None] = lambda _port: None
-    takeover_url: Callable[[], str | None] = lambda: None
-    message: Callable[[str], Awaitable[Message | None]] | None = None
-    history: Callable[[], Awaitable[Sequence[Message]]] | None = None
+    links: ThreadLinks = ThreadLinks()
+    messages: ThreadMessages | None = None
     knowledge: RunKnowledge | None = None
     outside: WebServices = field(default_factory=WebServices)
     figures: RunMetrics = NO_METRICS
@@ -87,6 +111,7 @@ class Tool(Generic[ParamsT]):
     is_idempotent: bool = False
     needs_approval: Callable[[ParamsT], str | None] | None = None
     timeout_seconds: float = 900
+    requires: tuple[Requirement, ...] = ()
 
     def spec(self) -> ToolSpec:
         """The tool as the dialects describe it to a model."""

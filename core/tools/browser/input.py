@@ -171,6 +171,7 @@ browser_click_element = Tool(
     run=run_click,
     title=lambda params: f"Clicking [{params.index}]",
     example={"index": 12},
+    requires=("sandbox", "browser"),
 )
 browser_click_coordinates = Tool(
     name="browser_click_coordinates",
@@ -178,6 +179,7 @@ browser_click_coordinates = Tool(
     run=run_click_coordinates,
     title=lambda params: f"Clicking at ({params.x}, {params.y})",
     example={"x": 640, "y": 400},
+    requires=("sandbox", "browser"),
 )
 browser_input_text = Tool(
     name="browser_input_text",
@@ -185,6 +187,7 @@ browser_input_text = Tool(
     run=run_input_text,
     title=lambda params: f"Typing into [{params.index}]",
     example={"index": 3, "text": "weather in Oslo"},
+    requires=("sandbox", "browser"),
 )
 browser_send_keys = Tool(
     name="browser_send_keys",
@@ -192,6 +195,7 @@ browser_send_keys = Tool(
     run=run_send_keys,
     title=lambda params: f"Pressing {clean_line(params.keys, 40)}",
     example={"keys": "Enter"},
+    requires=("sandbox", "browser"),
 )
 browser_get_dropdown_options = Tool(
     name="browser_get_dropdown_options",
@@ -200,6 +204,7 @@ browser_get_dropdown_options = Tool(
     title=lambda params: f"Looking at the options of [{params.index}]",
     example={"index": 5},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )
 browser_select_dropdown_option = Tool(
     name="browser_select_dropdown_option",
@@ -207,6 +212,7 @@ browser_select_dropdown_option = Tool(
     run=run_select,
     title=lambda params: f"Selecting {clean_line(params.text, 60)}",
     example={"index": 5, "text": "Norway"},
+    requires=("sandbox", "browser"),
 )
 browser_drag_drop = Tool(
     name="browser_drag_drop",
@@ -214,6 +220,7 @@ browser_drag_drop = Tool(
     run=run_drag_drop,
     title=lambda params: "Dragging and dropping",
     example={"element_source": "4", "element_target": "9"},
+    requires=("sandbox", "browser"),
 )
 browser_answer_dialog = Tool(
     name="browser_answer_dialog",
@@ -221,6 +228,7 @@ browser_answer_dialog = Tool(
     run=run_dialog,
     title=lambda params: f"{'Accepting' if params.accept else 'Dismissing'} the next dialog",
     example={"accept": True, "text": ""},
+    requires=("sandbox", "browser"),
 )
 browser_upload_file = Tool(
     name="browser_upload_file",
@@ -228,6 +236,7 @@ browser_upload_file = Tool(
     run=run_upload,
     title=lambda params: f"Uploading {params.file_path}",
     example={"index": 7, "file_path": "report.pdf"},
+    requires=("sandbox", "browser"),
 )
 browser_download = Tool(
     name="browser_download",
@@ -236,4 +245,5 @@ browser_download = Tool(
     title=lambda params: "Downloading a file",
     example={"index": 8},
     timeout_seconds=TOOL_SECONDS,
+    requires=("sandbox", "browser"),
 )

@@ -164,6 +164,7 @@ browser_navigate_to = Tool(
     title=lambda params: f"Opening {_place(params.url)}",
     example={"url": "https://example.org/"},
     content_parameter="url",
+    requires=("sandbox", "browser"),
 )
 browser_go_back = Tool(
     name="browser_go_back",
@@ -171,6 +172,7 @@ browser_go_back = Tool(
     run=run_back,
     title=lambda params: "Going back a page",
     example={},
+    requires=("sandbox", "browser"),
 )
 browser_wait = Tool(
     name="browser_wait",
@@ -179,6 +181,7 @@ browser_wait = Tool(
     title=lambda params: "Waiting for the page",
     example={"seconds": 3},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )
 browser_switch_tab = Tool(
     name="browser_switch_tab",
@@ -187,6 +190,7 @@ browser_switch_tab = Tool(
     title=lambda params: f"Switching to tab {params.page_id}",
     example={"page_id": 1},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )
 browser_close_tab = Tool(
     name="browser_close_tab",
@@ -194,6 +198,7 @@ browser_close_tab = Tool(
     run=run_close,
     title=lambda params: f"Closing tab {params.page_id}",
     example={"page_id": 1},
+    requires=("sandbox", "browser"),
 )
 browser_scroll_down = Tool(
     name="browser_scroll_down",
@@ -201,6 +206,7 @@ browser_scroll_down = Tool(
     run=run_scroll_down,
     title=lambda params: "Scrolling down",
     example={"amount": 600},
+    requires=("sandbox", "browser"),
 )
 browser_scroll_up = Tool(
     name="browser_scroll_up",
@@ -208,6 +214,7 @@ browser_scroll_up = Tool(
     run=run_scroll_up,
     title=lambda params: "Scrolling up",
     example={"amount": 600},
+    requires=("sandbox", "browser"),
 )
 browser_scroll_to_text = Tool(
     name="browser_scroll_to_text",
@@ -216,6 +223,7 @@ browser_scroll_to_text = Tool(
     title=lambda params: f"Looking for {clean_line(params.text, 60)}",
     example={"text": "Opening hours"},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )
 browser_read_page = Tool(
     name="browser_read_page",
@@ -224,6 +232,7 @@ browser_read_page = Tool(
     title=lambda params: "Reading the page",
     example={"start": 0},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )
 browser_screenshot = Tool(
     name="browser_screenshot",
@@ -232,4 +241,5 @@ browser_screenshot = Tool(
     title=lambda params: f"Taking a picture of the page: {params.file_path}",
     example={"file_path": "page.png"},
     is_idempotent=True,
+    requires=("sandbox", "browser"),
 )

@@ -106,4 +106,5 @@ image_edit_or_generate = Tool(
     ),
     example={"mode": "generate", "prompt": "A lighthouse at dusk, in water colours"},
     timeout_seconds=420,
+    requires=("sandbox", "image_model"),
 )

@@ -70,6 +70,7 @@ get_data_provider_endpoints = Tool(
     title=lambda params: f"Looking at what {params.service_name} offers",
     example={"service_name": "twitter"},
     is_idempotent=True,
+    requires=("data_providers",),
 )
 execute_data_provider_call = Tool(
     name="execute_data_provider_call",
@@ -83,4 +84,5 @@ execute_data_provider_call = Tool(
     },
     is_idempotent=True,
     timeout_seconds=180,
+    requires=("data_providers",),
 )

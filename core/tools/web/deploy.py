@@ -143,4 +143,5 @@ deploy = Tool(
         f"Put the folder {params.directory_path} on the public web as {params.name}"
     ),
     timeout_seconds=600,
+    requires=("sandbox", "site_hosting"),
 )

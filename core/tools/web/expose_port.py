@@ -24,7 +24,7 @@ async def run_expose(params: ExposeParams, context: ToolContext) -> str:
             " expose_port again."
         ) from error
     stream.close()
-    url = await sandbox.link(params.port) or context.port_url(params.port)
+    url = await sandbox.link(params.port) or context.links.port_url(params.port)
     if url is None:
         raise ToolError("Ports cannot be exposed here. Hand over files or screenshots instead.")
     return f"Port {params.port} is reachable at {url} as long as the program runs."
@@ -37,4 +37,5 @@ expose_port = Tool(
     title=lambda params: f"Making port {params.port} reachable",
     example={"port": 8000},
     is_idempotent=True,
+    requires=("sandbox",),
 )

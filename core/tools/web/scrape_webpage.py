@@ -92,4 +92,5 @@ scrape_webpage = Tool(
     example={"urls": "https://example.com/report,https://example.com/figures.pdf"},
     is_idempotent=True,
     timeout_seconds=300,
+    requires=("page_reader",),
 )

@@ -65,4 +65,5 @@ web_search = Tool(
     example={"query": "population of Oslo 2025", "num_results": 5},
     is_idempotent=True,
     timeout_seconds=180,
+    requires=("search",),
 )

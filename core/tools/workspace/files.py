@@ -238,7 +238,7 @@ async def write_text(
 def _preview(path: str, context: ToolContext) -> str:
     if not path.lower().endswith((".html", ".htm")):
         return ""
-    url = context.preview_url(path)
+    url = context.links.preview_url(path)
     return f" People can open it at {url}" if url else ""
 
 
@@ -249,6 +249,7 @@ create_file = Tool(
     title=lambda params: f"Creating {params.file_path}",
     example={"file_path": "src/main.py", "file_contents": "print('hello')\n"},
     content_parameter="file_contents",
+    requires=("sandbox",),
 )
 full_file_rewrite = Tool(
     name="full_file_rewrite",
@@ -258,6 +259,7 @@ full_file_rewrite = Tool(
     example={"file_path": "src/main.py", "file_contents": "print('hello again')\n"},
     content_parameter="file_contents",
     is_idempotent=True,
+    requires=("sandbox",),
 )
 str_replace = Tool(
     name="str_replace",
@@ -265,6 +267,7 @@ str_replace = Tool(
     run=run_replace,
     title=lambda params: f"Editing {params.file_path}",
     example={"file_path": "src/main.py", "old_str": "hello", "new_str": "good morning"},
+    requires=("sandbox",),
 )
 delete_file = Tool(
     name="delete_file",
@@ -272,6 +275,7 @@ delete_file = Tool(
     run=run_delete,
     title=lambda params: f"Deleting {params.file_path}",
     example={"file_path": "src/old.py"},
+    requires=("sandbox",),
 )
 read_file = Tool(
     name="read_file",
@@ -280,6 +284,7 @@ read_file = Tool(
     title=lambda params: f"Reading {params.file_path}",
     example={"file_path": "notes.md", "start_line": 1, "end_line": 40},
     is_idempotent=True,
+    requires=("sandbox",),
 )
 list_files = Tool(
     name="list_files",
@@ -288,4 +293,5 @@ list_files = Tool(
     title=lambda params: f"Looking into {params.path if params.path != '.' else 'the workspace'}",
     example={"path": "src"},
     is_idempotent=True,
+    requires=("sandbox",),
 )

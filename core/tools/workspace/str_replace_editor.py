@@ -250,4 +250,5 @@ str_replace_editor = Tool(
         "old_str": "hello",
         "new_str": "good morning",
     },
+    requires=("sandbox",),
 )

@@ -10,7 +10,7 @@ from yarl import URL
 
 from core.domain.errors import ToolError
 from core.ports import Sandbox
-from core.tools.tool import ToolContext
+from core.tools.tool import ThreadLinks, ToolContext
 from core.tools.web.expose_port import expose_port
 from tests.fakes import web_inside
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
@@ -42,7 +42,9 @@ async def said(
     async def opened() -> Sandbox:
         return sandbox
 
-    context = ToolContext(thread_id="thread", run_id="r", sandbox=opened, port_url=port_url)
+    context = ToolContext(
+        thread_id="thread", run_id="r", sandbox=opened, links=ThreadLinks(port_url=port_url)
+    )
     return str(await expose_port.run(expose_port.params(port=port), context))
 
 

@@ -26,7 +26,7 @@ from bots.web.links import (
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
-from core.tools.tool import ToolContext
+from core.tools.tool import ThreadLinks, ToolContext
 from core.tools.web.expose_port import expose_port
 from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.conversations import SqlConversations
@@ -110,7 +110,7 @@ async def test_the_tool_gives_the_address_of_a_port_that_answers(exposed: Expose
         thread_id=exposed.thread_id,
         run_id="r",
         sandbox=opened_sandbox,
-        port_url=lambda port: links.port(exposed.thread_id, port),
+        links=ThreadLinks(port_url=lambda port: links.port(exposed.thread_id, port)),
     )
     said = await expose_port.run(expose_port.params(port=exposed.port), context)
     assert f"http://{exposed.host}/" in str(said)

@@ -12,7 +12,7 @@ from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
 from core.tools.catalogue import toolbox
-from core.tools.tool import ToolContext, prepare
+from core.tools.tool import ThreadLinks, ToolContext, prepare
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder
 
@@ -79,6 +79,6 @@ def bench(sandbox: Sandbox) -> Bench:
         thread_id="thread",
         run_id="run",
         sandbox=opened,
-        preview_url=lambda path: f"https://agent.example/preview/{path}",
+        links=ThreadLinks(preview_url=lambda path: f"https://agent.example/preview/{path}"),
     )
     return Bench(sandbox, context)
