@@ -194,7 +194,7 @@ def build_modal_plan(settings: Settings) -> ModalConfig:
         start_seconds=settings.modal_start_seconds,
         snapshot_days=settings.modal_snapshot_days,
         idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,
-        patience=replace(_idle_limits(settings), lifetime_seconds=LIFETIME_SECONDS),
+        lifecycle_policy=replace(_idle_limits(settings), lifetime_seconds=LIFETIME_SECONDS),
     )
 
 

@@ -250,6 +250,6 @@ async def _jail(folder: Path) -> tuple[Jail | None, str]:
     user = USER if drops_user else None
     more: tuple[tuple[Path, str], ...] = ()
     if not jails.browser_unavailable_reason:
-        more = find_toolbox(python, drops_user=drops_user).bound()
+        more = find_toolbox(python, drops_user=drops_user).mounts()
     jail = Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user, more=more)
     return jail, jails.browser_unavailable_reason
