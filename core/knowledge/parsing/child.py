@@ -137,7 +137,7 @@ def read(content: bytes, name: str, limits: ParseLimits) -> Document:
         raise Unreadable("empty")
     kind = detect_kind(content, name)
     module, function = _READERS[kind]
-    reader = getattr(importlib.import_module(f"core.knowledge.formats.{module}"), function)
+    reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
     document: Document = (
         reader(content, limits, kind) if function == "read_separated" else reader(content, limits)
     )
