@@ -33,9 +33,9 @@ class _Source:
 class AgentKnowledgeSync:
     """Reads new and changed knowledge files of agents into the library, and removes deleted ones."""
 
-    def __init__(self, files: AgentFiles, library: KnowledgeBase) -> None:
+    def __init__(self, files: AgentFiles, knowledge_base: KnowledgeBase) -> None:
         self._files = files
-        self._library = library
+        self._library = knowledge_base
         self._read: dict[str, tuple[_Source, ...]] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
 

@@ -61,7 +61,7 @@ def build_engine(
         outside=outside,
         more_tools=deps.mcp_tools.tools,
         roster=deps.roster,
-        library=stores.library,
+        knowledge_base=stores.knowledge_base,
         learn=deps.agent_knowledge.wait_until_read,
         context_policy=deps.model_specs.context_policy,
         price_of=deps.model_specs.price_of,

@@ -68,7 +68,7 @@ def build_reception(
             sandboxes=sandboxes,
             signals=stores.signals,
             knowledge=KnowledgeDeps(
-                library=stores.library,
+                knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
                 sources=file_sources,
                 file_bytes_max=settings.file_bytes_max,

@@ -170,7 +170,7 @@ async def run_program(
         roster = build_roster(settings, stores.agents, mcp_tools.server_names)
         charge = build_usage_pricer(model_specs.price_of, observability.figures)
         agent_knowledge = AgentKnowledgeSync(
-            roster.files, stores.library.reporting_usage_to(charge)
+            roster.files, stores.knowledge_base.reporting_usage_to(charge)
         )
         stack.push_async_callback(agent_knowledge.close)
         deps = EngineDeps(

@@ -47,7 +47,7 @@ class Stores:
         self.plans = SqlPlans(database)
         self.sandboxes = SqlSandboxRecords(database)
         self.agents = SqlAgentVersions(database)
-        self.library = KnowledgeBase(store=SqlKnowledge(database), semantics=semantics)
+        self.knowledge_base = KnowledgeBase(store=SqlKnowledge(database), semantics=semantics)
         self.bus = messaging.bus
         self.queue = messaging.queue
         self.signals = messaging.signals

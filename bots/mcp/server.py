@@ -15,7 +15,7 @@ from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
 from core.domain.errors import ConfigurationError, SandboxUnavailable
 from core.knowledge.knowledge_base import RunKnowledge
-from core.knowledge.model_questions import asking
+from core.knowledge.model_questions import model_asker
 from core.knowledge.ports import Ask
 from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
@@ -90,7 +90,10 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
             run_id=thread_id,
             sandbox=lambda: _open_sandbox(provider, thread_id),
             knowledge=RunKnowledge(
-                library=stores.library, thread_id=thread_id, agent_id=DEFAULT_AGENT, ask=ask
+                knowledge_base=stores.knowledge_base,
+                thread_id=thread_id,
+                agent_id=DEFAULT_AGENT,
+                ask=ask,
             ),
             outside=outside,
         )
@@ -106,7 +109,7 @@ async def _build_ask(settings: Settings, stack: AsyncExitStack) -> Ask | None:
         return None
     model_client = build_model_client(settings)
     stack.push_async_callback(model_client.close)
-    return asking(model_client.ask_model, settings.model)
+    return model_asker(model_client.ask_model, settings.model)
 
 
 async def _open_sandbox(provider: SandboxProvider | None, thread_id: str) -> Sandbox:

@@ -409,9 +409,9 @@ NAMES_SHOWN_MAX = 6
 async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
     """Reports the tools that a run would get from the server now, or why it gets none."""
     # imported only if there is a server: the SDK costs 1 s
-    from core.mcp.connection import trial
+    from core.mcp.connection import check_server
 
-    seen = await trial(server, process_environment())
+    seen = await check_server(server, process_environment())
     place = settings.mcp_config
     if seen.problem:
         remedy = f"Start it, or correct it in {place}."

@@ -51,7 +51,7 @@ class _Open:
     overlap: str = ""
 
 
-def chunks(
+def split_into_chunks(
     document: Document, *, tokens_max: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
 ) -> Iterator[Chunk]:
     """A chunk never spans two numbered pages, and no table or paragraph is divided that fits into one whole.

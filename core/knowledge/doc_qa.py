@@ -12,7 +12,7 @@ from core.domain.errors import ModelError
 from core.knowledge.chunk import Chunk
 from core.knowledge.model_questions import expand_query, first_json_object
 from core.knowledge.ports import Ask, KnowledgeEntry, KnowledgeStore
-from core.knowledge.retrieval import HITS_MAX, SemanticSearch, retrieve, safe_file_name
+from core.knowledge.retrieval import HITS_MAX, SemanticSearch, retrieve_passages, safe_file_name
 from core.knowledge.terms import is_chinese, query_terms
 
 PART_TOKENS = 1_000
@@ -150,7 +150,7 @@ async def answer_from_document(
     partial = await _partial_answers(entry, question, chosen, ask)
     said = "\n".join(one.text for one in partial)
     texts = await expand_query(question, ask, found=said)
-    passages = await retrieve(
+    passages = await retrieve_passages(
         [entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics
     )
     sources = [*partial, *(_Found(chunk_place(one.chunk), one.chunk.text) for one in passages)]

@@ -11,11 +11,11 @@ from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.domain.messages import Message
 from core.domain.threads import Usage
-from core.knowledge.chunk import chunks
+from core.knowledge.chunk import split_into_chunks
 from core.knowledge.doc_qa import Answer, answer_from_document
 from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.model_questions import expand_query
-from core.knowledge.parsing.parse import parse, spooled
+from core.knowledge.parsing.parse import parse_document, spool_to_file
 from core.knowledge.ports import (
     HEAD_BYTES,
     Ask,
@@ -24,7 +24,13 @@ from core.knowledge.ports import (
     KnowledgeStore,
     Scope,
 )
-from core.knowledge.retrieval import Passage, beginning, render_passages, render_texts, retrieve
+from core.knowledge.retrieval import (
+    Passage,
+    render_passages,
+    render_texts,
+    retrieve_passages,
+    truncate_to_tokens,
+)
 from core.knowledge.semantic_search import SemanticSearch
 from core.knowledge.terms import is_chinese
 
@@ -51,14 +57,14 @@ def _speaker(message: Message) -> str:
     return str(message.content.get("role", message.type))
 
 
-def earlier(history: Sequence[Message]) -> tuple[Message, ...]:
+def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:
     """What was said before the newest request; summaries are left out, what they stand for is there."""
     requests = [at for at, message in enumerate(history) if message.type == "user"]
     before = history[: requests[-1]] if requests else history
     return tuple(message for message in before if message.type != "summary")
 
 
-async def request_in(message: str, ask: Ask | None) -> str:
+async def summarise_request(message: str, ask: Ask | None) -> str:
     """What a message asks for: itself, or where it is long, what a model makes of its first and last thousand
     characters; these, where the model does not answer."""
     if len(message) <= LONG_REQUEST_CHARACTERS:
@@ -93,13 +99,13 @@ class KnowledgeBase:
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
         """Reads the file and keeps it; the same content again costs no second reading, and only fetches the vectors
         that it lacks. Raises DocumentError."""
-        async with spooled(pieces, self.limits) as file:
+        async with spool_to_file(pieces, self.limits) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
                     await self._embed(entry)
                     return entry
             async with self.places:
-                document = await parse(file.file, name=name, limits=self.limits)
+                document = await parse_document(file.file, name=name, limits=self.limits)
         return await self.keep(
             scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes
         )
@@ -123,7 +129,7 @@ class KnowledgeBase:
             size_bytes=size_bytes,
             head=await asyncio.to_thread(_head, document),
         )
-        entry = await self.store.add(scope, draft, chunks(document))
+        entry = await self.store.add(scope, draft, split_into_chunks(document))
         if is_embedded:
             await self._embed(entry)
         return entry
@@ -150,7 +156,7 @@ class KnowledgeBase:
 class RunKnowledge:
     """The library as one run sees it. `agent_id` None: the run's agent has no knowledge of its own."""
 
-    library: KnowledgeBase
+    knowledge_base: KnowledgeBase
     thread_id: str
     agent_id: str | None = None
     ask: Ask | None = None
@@ -159,11 +165,11 @@ class RunKnowledge:
         """Newest first."""
         if self.agent_id is None:
             return ()
-        return await self.library.store.entries([Scope("agent", self.agent_id)])
+        return await self.knowledge_base.store.entries([Scope("agent", self.agent_id)])
 
     async def threads(self) -> tuple[KnowledgeEntry, ...]:
         """Newest first."""
-        return await self.library.store.entries([Scope("thread", self.thread_id)])
+        return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
 
     async def has_entries(self) -> bool:
         """Whether there is anything to look for."""
@@ -203,13 +209,13 @@ class RunKnowledge:
         """
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
-        entry = await self.library.add(Scope("reading", self.thread_id), name, pieces)
+        entry = await self.knowledge_base.add(Scope("reading", self.thread_id), name, pieces)
         return await answer_from_document(
             entry,
             question,
-            store=self.library.store,
+            store=self.knowledge_base.store,
             ask=self.ask,
-            semantics=self.library.semantics,
+            semantics=self.knowledge_base.semantics,
         )
 
     async def recall(
@@ -220,7 +226,7 @@ class RunKnowledge:
         if not document.pages:
             return ""
         content = "\f".join(page.text for page in document.pages).encode("utf-8", "replace")
-        entry = await self.library.keep(
+        entry = await self.knowledge_base.keep(
             Scope("reading", self.thread_id),
             "dialogue",
             document,
@@ -228,11 +234,11 @@ class RunKnowledge:
             size_bytes=len(content),
             is_embedded=False,
         )
-        wanted = await request_in(question, self.ask)
-        passages = await retrieve(
+        wanted = await summarise_request(question, self.ask)
+        passages = await retrieve_passages(
             [entry],
             await expand_query(wanted, self.ask),
-            store=self.library.store,
+            store=self.knowledge_base.store,
             tokens_max=tokens_max,
         )
         return render_passages(passages, chinese=is_chinese(wanted))
@@ -245,12 +251,12 @@ class RunKnowledge:
     async def _retrieved(
         self, entries: Sequence[KnowledgeEntry], texts: Sequence[str], tokens_max: int
     ) -> tuple[Passage, ...]:
-        return await retrieve(
+        return await retrieve_passages(
             entries,
             texts,
-            store=self.library.store,
+            store=self.knowledge_base.store,
             tokens_max=tokens_max,
-            semantics=self.library.semantics,
+            semantics=self.knowledge_base.semantics,
         )
 
     async def _heads(
@@ -261,7 +267,7 @@ class RunKnowledge:
         for entry in entries:
             if room <= 0:
                 break
-            text = beginning(await self.library.store.head(entry.entry_id), room)
+            text = truncate_to_tokens(await self.knowledge_base.store.head(entry.entry_id), room)
             if text:
                 texts.append((entry.name, text))
             room -= min(room, max(1, entry.tokens))

@@ -18,7 +18,7 @@ from core.ports import ModelDelta, ModelRequest, TextDelta
 OUTPUT_TOKENS_MAX = 2_000
 
 
-def asking(
+def model_asker(
     ask_model: Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]],
     model: str,
     *,

@@ -33,7 +33,7 @@ class Passage:
     chunk: Chunk
 
 
-async def retrieve(
+async def retrieve_passages(
     entries: Sequence[KnowledgeEntry],
     texts: Sequence[str],
     *,
@@ -65,7 +65,7 @@ async def retrieve(
     return _in_order(_within(chosen, tokens_max))
 
 
-def fused(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
+def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
     """Reciprocal rank fusion: the sum of 1 / (rank + 60), ranks counted from 1; equals stay in their first order."""
     scores: dict[KeyT, float] = {}
     for ranking in rankings:
@@ -74,7 +74,7 @@ def fused(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
     return sorted(scores, key=lambda key: -scores[key])
 
 
-def beginning(text: str, tokens_max: int) -> str:
+def truncate_to_tokens(text: str, tokens_max: int) -> str:
     """The text, or as much of its beginning as the tokens allow."""
     text = text[: tokens_max * _CHARACTERS_PER_TOKEN_MAX]
     if count_text(text) <= tokens_max:
@@ -104,7 +104,7 @@ async def _ranked(
         _nearest(texts[0], entry_ids, semantics),
     )
     hits = {(hit.entry_id, hit.chunk.number): hit for hit in (*by_meaning, *by_words)}
-    order = fused(
+    order = reciprocal_rank_fusion(
         [(hit.entry_id, hit.chunk.number) for hit in ranking] for ranking in (by_words, by_meaning)
     )
     return [hits[key] for key in order]
@@ -146,7 +146,7 @@ def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
         chunk = passage.chunk
         if chunk.tokens > room:
             if room >= CUT_TOKENS_MIN:
-                text = beginning(chunk.text, room)
+                text = truncate_to_tokens(chunk.text, room)
                 kept.append(replace(passage, chunk=replace(chunk, text=text, tokens=room)))
             break
         kept.append(passage)

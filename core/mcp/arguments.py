@@ -23,7 +23,7 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
 
     @model_validator(mode="after")
     def _fits(self) -> "McpArguments":
-        found = problems(self.validation_schema, self.root)
+        found = find_problems(self.validation_schema, self.root)
         if found:
             raise ValueError("; ".join(found))
         return self
@@ -55,7 +55,7 @@ class _Check:
     steps: int = CHECK_STEPS_MAX
 
 
-def problems(schema: JsonObject, value: JsonValue) -> list[str]:
+def find_problems(schema: JsonObject, value: JsonValue) -> list[str]:
     """What does not fit, in sentences for the model; empty when all does.
 
     Never says no to what fits: regular expressions, negations and other rules that are costly or rare are left to the

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments
-from core.mcp.settings import McpServerConfig, blotted, prefix, secret_values
-from core.mcp.tools import McpTool, matches, usable_tools
+from core.mcp.settings import McpServerConfig, redact, secret_values, tool_name_prefix
+from core.mcp.tools import McpTool, matches_any, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -43,7 +43,7 @@ class ReconnectingServer:
     host_environment: Mapping[str, str]
     backoff_seconds: float = 1.0
     offers: tuple[McpTool, ...] = ()
-    needing: frozenset[str] = frozenset()
+    tools_needing_approval: frozenset[str] = frozenset()
     _connection: "Connection | None" = None
     _opening: "asyncio.Task[Connection | str] | None" = None
     _reading: asyncio.Task[None] | None = None
@@ -185,7 +185,7 @@ class ReconnectingServer:
     async def _read(self, connection: "Connection") -> None:
         listed = await connection.tools()
         self.offers = await usable_tools(self.config, listed)
-        self.needing |= {offer.name for offer in self.offers if offer.needs_approval}
+        self.tools_needing_approval |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()
 
     async def _probe(self, connection: "Connection") -> None:
@@ -297,10 +297,10 @@ class McpServers:
         A tool that its server no longer lists needs it too, where any of that server does.
         """
         for link in self._links:
-            if tool_name.startswith(prefix(link.config.name)):
+            if tool_name.startswith(tool_name_prefix(link.config.name)):
                 is_listed = any(offer.name == tool_name for offer in link.offers)
                 unlisted = not is_listed and bool(link.config.needs_approval)
-                return unlisted or tool_name in link.needing
+                return unlisted or tool_name in link.tools_needing_approval
         return False
 
     def _gather(self, link: ReconnectingServer) -> asyncio.Task[tuple[McpTool, ...]]:
@@ -323,7 +323,7 @@ def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
     """Whether any tool of the server may be enabled: a server nobody wants is never started."""
     if enabled is None:
         return True
-    start = prefix(server)
+    start = tool_name_prefix(server)
     return any(
         pattern == server
         or pattern.startswith(start)
@@ -333,7 +333,7 @@ def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
 
 
 def _is_enabled(offer: McpTool, enabled: frozenset[str] | None) -> bool:
-    return enabled is None or offer.server in enabled or matches(offer.name, tuple(enabled))
+    return enabled is None or offer.server in enabled or matches_any(offer.name, tuple(enabled))
 
 
 def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
@@ -360,5 +360,5 @@ async def _run(
     try:
         output = await link.call(offer.tool, params.root, context)
     except ToolError as error:
-        raise ToolError(blotted(str(error), secrets)) from None
-    return replace(output, output=blotted(str(output.output), secrets))
+        raise ToolError(redact(str(error), secrets)) from None
+    return replace(output, output=redact(str(output.output), secrets))

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from core.context.untrusted_text import clean_json, clean_line
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
-from core.mcp.settings import McpServerConfig, blotted, secret_values
+from core.mcp.settings import McpServerConfig, redact, secret_values
 from core.mcp.tools import usable_tools
 from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn
@@ -113,12 +113,12 @@ class Connection:
         except Exception as error:
             # an edge: whatever the SDK and its transports raise ends in one sentence
             if not ready.done():
-                ready.set_exception(ServerUnreachable(explained(error)))
+                ready.set_exception(ServerUnreachable(explain_error(error)))
             elif not self._leaving.is_set():
                 log.info(
                     "the connection to the MCP server %s ended: %s",
                     self.config.name,
-                    explained(error),
+                    explain_error(error),
                 )
         finally:
             self._ended.set()
@@ -145,7 +145,9 @@ class Connection:
                             break
                         cursor = page.next_cursor
         except Exception as error:
-            raise ServerUnreachable(f"its tools could not be listed: {explained(error)}") from error
+            raise ServerUnreachable(
+                f"its tools could not be listed: {explain_error(error)}"
+            ) from error
         return tuple(found[:TOOLS_MAX])
 
     async def call(self, tool: str, arguments: JsonObject) -> CallToolResult:
@@ -166,7 +168,7 @@ class Connection:
         except (ValidationError, RuntimeError) as error:
             raise CallRefused("its answer does not follow the protocol") from error
         except OSError as error:
-            raise CallLost(explained(error)) from error
+            raise CallLost(explain_error(error)) from error
 
     def _meaning(self, error: MCPError) -> Exception:
         if error.message == SESSION_ENDED:
@@ -207,7 +209,7 @@ async def _listening(client: Client) -> AsyncGenerator[None, None]:
             try:
                 await stack.enter_async_context(client.listen(tools_list_changed=True))
             except (MCPError, RuntimeError, TimeoutError) as error:
-                log.info("an MCP server does not tell of changed tools: %s", explained(error))
+                log.info("an MCP server does not tell of changed tools: %s", explain_error(error))
         yield
 
 
@@ -221,10 +223,10 @@ async def _first(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def explained(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """An error of the SDK or of a transport in a sentence without addresses, keys or content."""
     if isinstance(error, BaseExceptionGroup):
-        return explained(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
+        return explain_error(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
     if isinstance(error, ServerUnreachable | CallLost | CallRefused):
         return str(error)
     if isinstance(error, httpx2.HTTPStatusError):
@@ -259,7 +261,7 @@ class ServerCheck:
     listed: int = 0
 
 
-async def trial(config: McpServerConfig, host_environment: Mapping[str, str]) -> ServerCheck:
+async def check_server(config: McpServerConfig, host_environment: Mapping[str, str]) -> ServerCheck:
     """Takes no longer than the server's own limit for connecting and that for a list. No text of it holds a secret, and
     no process of the server is left."""
     secrets = secret_values(config)
@@ -269,8 +271,8 @@ async def trial(config: McpServerConfig, host_environment: Mapping[str, str]) ->
         listed = await connection.tools()
         offers = await usable_tools(config, listed)
     except ServerUnreachable as error:
-        return ServerCheck(problem=clean_line(blotted(str(error), secrets), REASON_CHARACTERS_MAX))
+        return ServerCheck(problem=clean_line(redact(str(error), secrets), REASON_CHARACTERS_MAX))
     finally:
         await connection.close()
-    names = tuple(clean_line(blotted(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
+    names = tuple(clean_line(redact(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
     return ServerCheck(tools=names, listed=len(listed))

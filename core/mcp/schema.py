@@ -35,7 +35,7 @@ class UnusableSchema(ValueError):
     """No model could be sent this; the text says why, for the operator."""
 
 
-def usable(raw: object) -> JsonObject:
+def clean_schema(raw: object) -> JsonObject:
     """The schema of a tool's parameters, checked and cleaned: a valid one comes out meaning the same.
 
     Keywords that break the rules of JSON schema are left out (the tool then accepts more), as are references out of
@@ -67,7 +67,7 @@ def _with_reference(schema: JsonObject) -> JsonObject:
     return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def presentable(schema: JsonObject) -> tuple[JsonObject, str]:
+def split_for_providers(schema: JsonObject) -> tuple[JsonObject, str]:
     """The schema as providers take it, and in words what they do not: combinations at the top level."""
     apart = {key: schema[key] for key in (*_COMBINED, "not", "if", "then", "else") if key in schema}
     if not apart:

@@ -27,7 +27,7 @@ TOOL_NAME_CHARACTERS_MAX = 64
 _DIGEST_CHARACTERS = 6
 
 
-def prefix(server: str) -> str:
+def tool_name_prefix(server: str) -> str:
     """The start of the names of all tools of a server."""
     return f"{_tidy(f'mcp_{server}')}_"
 
@@ -40,12 +40,16 @@ def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
     """
     wanted: dict[str, list[str]] = defaultdict(list)
     for tool in dict.fromkeys(tools):
-        wanted[_tidy(prefix(server) + tool)].append(tool)
+        wanted[_tidy(tool_name_prefix(server) + tool)].append(tool)
     found: dict[str, str] = {}
     for name, rivals in wanted.items():
         for tool in rivals:
-            is_own = name == prefix(server) + tool or len(rivals) == 1
-            fits = is_own and name + "_" != prefix(server) and len(name) <= TOOL_NAME_CHARACTERS_MAX
+            is_own = name == tool_name_prefix(server) + tool or len(rivals) == 1
+            fits = (
+                is_own
+                and name + "_" != tool_name_prefix(server)
+                and len(name) <= TOOL_NAME_CHARACTERS_MAX
+            )
             found[tool] = name if fits else _marked(name, tool)
     return found
 
@@ -181,7 +185,7 @@ def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfi
     entries = _entries(text)
     configs = tuple(_server(name, entry, secrets) for name, entry in entries.items())
     for one, other in permutations(configs, 2):
-        if prefix(other.name).startswith(prefix(one.name)):
+        if tool_name_prefix(other.name).startswith(tool_name_prefix(one.name)):
             raise ConfigurationError(
                 f"The MCP servers {one.name!r} and {other.name!r} could not be told apart in the names of their tools: "
                 "rename one, for example with a - in place of the _."
@@ -285,7 +289,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
 
-def blotted(text: str, secrets: tuple[str, ...]) -> str:
+def redact(text: str, secrets: tuple[str, ...]) -> str:
     """The text without the secrets."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from core.context.untrusted_text import clean_line
 from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.schema import UnusableSchema, presentable, usable
+from core.mcp.schema import UnusableSchema, clean_schema, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ async def usable_tools(
     config: McpServerConfig, listed: Sequence[ListedTool]
 ) -> tuple[McpTool, ...]:
     """The enabled tools in the server's order. What is left out is told to the operator in one line."""
-    wanted = [one for one in listed if matches(one.name, config.enabled_tools)]
+    wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
     found: dict[str, McpTool] = {}
     left_out: list[str] = []
@@ -83,8 +83,8 @@ async def usable_tools(
 
 
 def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
-    schema = usable((listed.meta or {}).get(SCHEMA_KEY))
-    shown, rest = presentable(schema)
+    schema = clean_schema((listed.meta or {}).get(SCHEMA_KEY))
+    shown, rest = split_for_providers(schema)
     said = (
         clean_line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
     )
@@ -93,7 +93,7 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
     if config.needs_approval == WRITES:
         needs_approval = not is_read_only
     else:
-        needs_approval = matches(listed.name, tuple(config.needs_approval))
+        needs_approval = matches_any(listed.name, tuple(config.needs_approval))
     return McpTool(
         name=name,
         tool=listed.name,
@@ -103,6 +103,6 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
     )
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
     """Whether the name fits one of the patterns, in which * stands for anything."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -136,7 +136,7 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
                 return
             if not raw:
                 return
-            message = parsed(raw) if raw.strip() else None
+            message = parse_message(raw) if raw.strip() else None
             if message is None:
                 continue
             try:
@@ -145,7 +145,7 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
                 return
 
 
-def parsed(raw: bytes) -> JSONRPCMessage | None:
+def parse_message(raw: bytes) -> JSONRPCMessage | None:
     """The message of a line. A broken answer to one of our requests becomes its error; other nonsense is None."""
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(raw, by_name=False)

@@ -15,7 +15,7 @@ from core.domain.errors import BudgetExceeded
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
-from core.knowledge.model_questions import asking
+from core.knowledge.model_questions import model_asker
 from core.loop.loop import RunContext
 from core.model_usage import build_usage_pricer
 from core.prompt.system_prompt import PromptLayers, add_layers
@@ -117,14 +117,14 @@ def _desk(
     engine: RunDeps,
     recorder: RunRecorder,
 ) -> RunKnowledge | None:
-    if engine.library is None:
+    if engine.knowledge_base is None:
         return None
     spent = usage_recorder(recorder)
     return RunKnowledge(
-        library=engine.library.reporting_usage_to(spent),
+        knowledge_base=engine.knowledge_base.reporting_usage_to(spent),
         thread_id=thread_id,
         agent_id=agent.agent_id if agent and agent.knowledge else None,
-        ask=asking(engine.ask_model, model, on_usage=spent),
+        ask=model_asker(engine.ask_model, model, on_usage=spent),
     )
 
 

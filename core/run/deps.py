@@ -50,7 +50,7 @@ class RunDeps:
     policy: LoopPolicy
     ask_model: AskModel
     roster: Roster | None = None
-    library: KnowledgeBase | None = None
+    knowledge_base: KnowledgeBase | None = None
     learn: Callable[[str], Awaitable[None]] | None = None
     budget: Budget = NO_BUDGET
     ledger: Ledger | None = None

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from core.domain.errors import ToolError
-from core.knowledge.knowledge_base import earlier
+from core.knowledge.knowledge_base import messages_before_request
 from core.tools.tool import Tool, ToolContext
 
 
@@ -21,7 +21,9 @@ class SearchConversationParams(BaseModel):
 async def run_search_conversation(params: SearchConversationParams, context: ToolContext) -> str:
     if context.knowledge is None or context.messages is None:
         raise ToolError("This conversation cannot be searched. Use what you are shown of it.")
-    found = await context.knowledge.recall(earlier(await context.messages.read_all()), params.query)
+    found = await context.knowledge.recall(
+        messages_before_request(await context.messages.read_all()), params.query
+    )
     return found or "Nothing was said in this conversation before the present request."
 
 

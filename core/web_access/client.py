@@ -79,7 +79,7 @@ class Request:
 
 async def request_json(api: Api, request: Request) -> JsonValue:
     """The answer as JSON. Raises ToolError, and ApiRefused where the service said no."""
-    content = await ask(api, request)
+    content = await send_request(api, request)
     try:
         answer: JsonValue = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -90,7 +90,7 @@ async def request_json(api: Api, request: Request) -> JsonValue:
     return answer
 
 
-async def ask(api: Api, request: Request) -> bytes:
+async def send_request(api: Api, request: Request) -> bytes:
     """The body of the answer. What may pass is tried twice, unless the service asks for a longer wait."""
     with _REQUEST:
         failure, content = await _tried(api, request)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.web_access.client import Api, ApiRefused, Request, request_json
-from core.web_access.search import shaped
+from core.web_access.search import parse_answer
 
 FILE_BYTES_MAX = 25 * 1024 * 1024
 """Of one file: the service's own limit."""
@@ -109,7 +109,9 @@ class CloudflarePages:
             form={"manifest": manifest, "branch": BRANCH, **rules},
             is_repeatable=False,
         )
-        deployed = shaped(await request_json(self.api, request), _DeployedAnswer, self.api).result
+        deployed = parse_answer(
+            await request_json(self.api, request), _DeployedAnswer, self.api
+        ).result
         return Deployment(url=f"https://{host}", version_url=deployed.url, uploaded=uploaded)
 
     async def _project(self, projects: str, project: str) -> _Project:
@@ -123,18 +125,18 @@ class CloudflarePages:
             body: JsonObject = {"name": project, "production_branch": BRANCH}
             request = Request(method="POST", path=projects, body=body, is_repeatable=False)
             found = await request_json(self.api, request)
-        return shaped(found, _ProjectAnswer, self.api).result
+        return parse_answer(found, _ProjectAnswer, self.api).result
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads what the service does not have yet; answers how many files that were."""
         told = await request_json(
             self.api, Request(method="GET", path=f"{project_path}/upload-token")
         )
-        token = shaped(told, _TokenAnswer, self.api).result.jwt
+        token = parse_answer(told, _TokenAnswer, self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
         by_key = {one.key: one for one in files}
         hashes: JsonObject = {"hashes": [*by_key]}
-        missing = shaped(
+        missing = parse_answer(
             await request_json(
                 api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)
             ),

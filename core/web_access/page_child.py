@@ -9,7 +9,7 @@ import sys
 from typing import Protocol, cast
 
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.child import confine
+from core.knowledge.parsing.child import limit_this_process
 from core.knowledge.parsing.html import read_html
 
 _NICENESS = 5
@@ -64,7 +64,7 @@ def _decoded(content: bytes, charset: str) -> str | bytes:
 
 def main() -> None:
     arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
-    confine(limits)
+    limit_this_process(limits)
     os.nice(_NICENESS)
     title, text = read(
         sys.stdin.buffer.read(), url=arguments["url"], charset=arguments["charset"], limits=limits

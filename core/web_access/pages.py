@@ -14,11 +14,11 @@ from yarl import URL
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import JsonObject
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import ChildFailed, parse, run_in_child
+from core.knowledge.parsing.parse import ChildFailed, parse_document, run_in_child
 from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.fetch import Fetched, FetchLimits, fetch
 from core.web_access.guard import AddressGuard, RefusedAddress, web_url
-from core.web_access.search import Text, shaped
+from core.web_access.search import Text, parse_answer
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Firecrawl:
             told = await request_json(
                 self.api, Request(method="POST", path="/v1/scrape", body=body)
             )
-        answer = shaped(told, _FirecrawlAnswer, self.api)
+        answer = parse_answer(told, _FirecrawlAnswer, self.api)
         if not answer.success or answer.data is None or not answer.data.markdown.strip():
             raise ToolError(f"{url} could not be read. Use another source, or the browser.")
         metadata = answer.data.metadata
@@ -169,7 +169,7 @@ async def _document(fetched: Fetched, limits: ParseLimits) -> Page:
         await asyncio.to_thread(file.write, fetched.content)
         file.seek(0)
         try:
-            document = await parse(file, name=name, limits=limits)
+            document = await parse_document(file, name=name, limits=limits)
         except DocumentError as error:
             raise ToolError(f"{fetched.url}: {error}") from error
     text = "\n\n".join(page.text for page in document.pages)

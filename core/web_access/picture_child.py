@@ -11,7 +11,7 @@ import sys
 from PIL import Image, ImageOps
 
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.child import confine
+from core.knowledge.parsing.child import limit_this_process
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _NICENESS = 5
@@ -70,7 +70,7 @@ def main() -> None:
     arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
     Image.init()
     Image.MAX_IMAGE_PIXELS = None  # looked at above, before anything is unpacked
-    confine(limits)
+    limit_this_process(limits)
     os.nice(_NICENESS)
     content = sys.stdin.buffer.read()
     try:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 
 from core.domain.errors import ToolError
-from core.web_access.client import Api, Request, ask, request_json
+from core.web_access.client import Api, Request, request_json, send_request
 
 TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
@@ -97,7 +97,7 @@ class Tavily:
                 "include_images": True,
             },
         )
-        answer = shaped(await request_json(self.api, request), _TavilyAnswer, self.api)
+        answer = parse_answer(await request_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
         return SearchResults(
             query=query,
@@ -116,7 +116,7 @@ def _urls(images: Sequence[str | _TavilyImage]) -> tuple[str, ...]:
     return tuple(url for url in plain if url.startswith(("https://", "http://")))[:_IMAGES_MAX]
 
 
-def shaped(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
+def parse_answer(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
     """The answer in its shape. Raises ToolError for any other."""
     try:
         return shape.model_validate(answer)
@@ -145,7 +145,7 @@ class KeylessSearch:
     async def search(self, query: str, *, results_max: int) -> SearchResults:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
-        page = (await ask(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
+        page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
         found = _found(page)
         if not found and _NOT_LET_IN.search(page):
             raise ToolError(

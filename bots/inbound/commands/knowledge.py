@@ -26,7 +26,7 @@ USAGE = (
 class KnowledgeDeps:
     """Dependencies of the command. `charge` adds the price to the usage of an embedding model."""
 
-    library: KnowledgeBase
+    knowledge_base: KnowledgeBase
     conversations: Conversations
     sources: Mapping[str, FileSource]
     file_bytes_max: int
@@ -73,22 +73,22 @@ async def _add_file(
         return f"- `{name}`: files cannot be fetched here."
     try:
         await _check_budget(called, deps)
-        async with _library_with_billing(scope, called, deps) as library:
+        async with _knowledge_base_with_billing(scope, called, deps) as knowledge_base:
             pieces = source.open(file, bytes_max=deps.file_bytes_max)
-            entry = await library.add(scope, name, pieces)
+            entry = await knowledge_base.add(scope, name, pieces)
     except (AgentError, ToolError) as error:
         return f"- `{name}` was not added: {error}"
     return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
 
 
 @asynccontextmanager
-async def _library_with_billing(
+async def _knowledge_base_with_billing(
     scope: Scope, called: CommandCalled, deps: KnowledgeDeps
 ) -> AsyncGenerator[KnowledgeBase, None]:
     """Yields the knowledge base; the cost of embeddings is charged to the person even if adding a file fails."""
     used: list[tuple[str, Usage]] = []
     try:
-        yield deps.library.reporting_usage_to(
+        yield deps.knowledge_base.reporting_usage_to(
             lambda model, usage: used.append((model, deps.charge(model, usage)))
         )
     finally:
@@ -100,7 +100,7 @@ async def _library_with_billing(
 
 async def _check_budget(called: CommandCalled, deps: KnowledgeDeps) -> None:
     """Raises BudgetExceeded if the budget is used up. Without embeddings, adding files costs nothing."""
-    if deps.library.semantics is None or not deps.budget.is_set:
+    if deps.knowledge_base.semantics is None or not deps.budget.is_set:
         return
     since = utc_day_start(datetime.now(UTC))
     spent = await deps.ledger.spending_by(called.person, called.address, since=since)
@@ -110,7 +110,7 @@ async def _check_budget(called: CommandCalled, deps: KnowledgeDeps) -> None:
 
 async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
     scope = await _scope(called, deps)
-    entries = await deps.library.store.entries([scope]) if scope else ()
+    entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
     if not entries:
         return "I know no files here yet. " + USAGE
     lines = [
@@ -125,5 +125,5 @@ async def _remove(called: CommandCalled, deps: KnowledgeDeps, name: str) -> str:
     scope = await _scope(called, deps)
     if not name or scope is None:
         return USAGE
-    removed = await deps.library.remove(scope, name)
+    removed = await deps.knowledge_base.remove(scope, name)
     return f"I have forgotten `{removed.name}`." if removed else f"I know no file named `{name}`."

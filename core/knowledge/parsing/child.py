@@ -31,7 +31,7 @@ _SHUT_OFF = frozenset(
 )
 
 
-def confine(limits: ParseLimits) -> None:
+def limit_this_process(limits: ParseLimits) -> None:
     """For the rest of this process's life. A limit that the system does not know is left to the parent's clock."""
     soft = limits.cpu_seconds_max
     for kind, value in (
@@ -131,7 +131,7 @@ def _is_page(content: bytes) -> bool:
     )
 
 
-def read(content: bytes, name: str, limits: ParseLimits) -> Document:
+def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
     """Raises Unreadable, or whatever a library does not catch."""
     if not content.strip():
         raise Unreadable("empty")
@@ -159,10 +159,10 @@ def _reason_of(error: Exception) -> Reason:
 
 def main() -> None:
     name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
-    confine(limits)
+    limit_this_process(limits)
     os.nice(_NICENESS)
     try:
-        document = read(sys.stdin.buffer.read(), name, limits)
+        document = read_document(sys.stdin.buffer.read(), name, limits)
     except Unreadable as reason:
         _say({"error": reason.reason, "fact": reason.fact})
     except Exception as error:
@@ -175,12 +175,12 @@ def main() -> None:
 def _tell(document: Document) -> None:
     _say({"title": document.title, "kind": document.kind})
     for page in document.pages:
-        for part in slices(page):
+        for part in split_long_page(page):
             _say(asdict(part))
     _say({"end": True})
 
 
-def slices(page: Page) -> Iterator[Page]:
+def split_long_page(page: Page) -> Iterator[Page]:
     """A very long page in parts, so that nobody has to hold or search megabytes at once; a table keeps its header."""
     text, start = page.text, 0
     header = "".join(text.splitlines(keepends=True)[:2]) if text.startswith("|") else ""

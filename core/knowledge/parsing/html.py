@@ -8,7 +8,7 @@ import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.plain import split_at_headings
-from core.knowledge.parsing.shared import decoded, markdown_table
+from core.knowledge.parsing.shared import decode_text, markdown_table
 
 _DECLARED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
@@ -44,7 +44,7 @@ class _Etree(Protocol):
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
     declared = _DECLARED.search(content[:4096])
-    text = decoded(content, declared[1].decode("ascii") if declared else "")
+    text = decode_text(content, declared[1].decode("ascii") if declared else "")
     reader = _Reader()
     # not the standard library's: a page of "<a <a <a" takes that one a minute for 80 KB
     parser = cast(_Etree, untyped).HTMLParser(target=reader, huge_tree=True)

@@ -55,7 +55,7 @@ class SpooledFile:
 
 
 @asynccontextmanager
-async def spooled(
+async def spool_to_file(
     pieces: AsyncIterator[bytes], limits: ParseLimits
 ) -> AsyncGenerator[SpooledFile, None]:
     """Keeps the pieces in a nameless temporary file while entered. Raises DocumentError for too many bytes."""
@@ -71,7 +71,9 @@ async def spooled(
         yield SpooledFile(file=file, content_hash=digest.hexdigest(), size_bytes=size)
 
 
-async def parse(file: IO[bytes], *, name: str, limits: ParseLimits | None = None) -> Document:
+async def parse_document(
+    file: IO[bytes], *, name: str, limits: ParseLimits | None = None
+) -> Document:
     """Reads the open file from where it stands. `name` only helps to tell kinds of text apart.
 
     Raises DocumentError with a sentence for people: broken, protected, empty, too large, hostile. However the call

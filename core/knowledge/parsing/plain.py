@@ -5,7 +5,7 @@ import io
 import re
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import counted, decoded, markdown_table
+from core.knowledge.parsing.shared import decode_text, limit_cells, markdown_table
 
 _DELIMITERS = ",;\t|"
 _CELL_CHARACTERS_MAX = 1_000_000
@@ -15,7 +15,7 @@ _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -> Document:
     """Form feeds, where there are some, divide pages."""
-    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     parts = text.split("\f")
     if len(parts) > limits.pages_max:
         raise Unreadable("pages", str(len(parts)))
@@ -30,7 +30,7 @@ def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -
 
 def read_markdown(content: bytes, limits: ParseLimits) -> Document:
     """One page per heading."""
-    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     return Document(title=_first_heading(text), kind="md", pages=split_at_headings(text))
 
 
@@ -56,11 +56,11 @@ def _first_heading(text: str) -> str:
 
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
     """A table; commas may be semicolons, where the first lines say so."""
-    text = decoded(content)
+    text = decode_text(content)
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
     delimiter = "\t" if kind == "tsv" else _delimiter(text[:10_000])
     try:
-        rows = counted(
+        rows = limit_cells(
             csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), limits.cells_max
         )
         table = markdown_table(rows)

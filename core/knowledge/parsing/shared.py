@@ -26,7 +26,7 @@ _EVERYDAY_SHARE_MIN = 0.85
 _SAMPLE_CHARACTERS = 4_000
 
 
-def decoded(content: bytes, declared: str = "") -> str:
+def decode_text(content: bytes, declared: str = "") -> str:
     """`declared` is what the file itself says. Raises Unreadable for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
@@ -98,7 +98,7 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def counted(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Sequence[str]]:
+def limit_cells(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Sequence[str]]:
     """The rows as they are. Raises Unreadable when their cells become too many."""
     cells = 0
     for row in rows:

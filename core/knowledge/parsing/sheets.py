@@ -9,7 +9,7 @@ import xlrd
 from xlrd.biffh import XLRDError
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import check_package, counted, markdown_table
+from core.knowledge.parsing.shared import check_package, limit_cells, markdown_table
 
 _COLUMNS_MAX = 1_000
 
@@ -41,7 +41,7 @@ def read_xls(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _add(pages: list[Page], name: str, rows: Iterator[list[str]], limits: ParseLimits) -> None:
-    table = markdown_table(counted(rows, limits.cells_max))
+    table = markdown_table(limit_cells(rows, limits.cells_max))
     if table:
         pages.append(Page(None, name, table))
     if sum(len(page.text) for page in pages) > limits.text_characters_max:

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.context.tokens import count_text
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import KnowledgeEntry, Scope
-from core.knowledge.retrieval import retrieve
+from core.knowledge.retrieval import retrieve_passages
 from storage.sql.database import open_database
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.bench.figure import Figure, note
@@ -63,10 +63,11 @@ async def indexed() -> AsyncGenerator[tuple[SqlKnowledge, list[KnowledgeEntry], 
         database = await open_database(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
             store = SqlKnowledge(database)
-            library = KnowledgeBase(store=store)
+            knowledge_base = KnowledgeBase(store=store)
             began = time.perf_counter()
             adding = (
-                library.add(SCOPE, f"{at}.txt", _file(one)) for at, one in enumerate(contents)
+                knowledge_base.add(SCOPE, f"{at}.txt", _file(one))
+                for at, one in enumerate(contents)
             )
             entries = await asyncio.gather(*adding)
             yield store, entries, contents, time.perf_counter() - began
@@ -94,7 +95,9 @@ async def retrieval_ms() -> float:
             content = chance.choice(contents)
             at = chance.randrange(len(content) - 60)
             began = time.process_time()
-            await retrieve(entries, [content[at : at + 60]], store=store, tokens_max=PASSAGE_TOKENS)
+            await retrieve_passages(
+                entries, [content[at : at + 60]], store=store, tokens_max=PASSAGE_TOKENS
+            )
             costs.append((time.process_time() - began) * 1000)
         costs.sort()
         note(f"retrieval_ms: from {costs[0]:.1f} to {costs[-1]:.1f}")

@@ -48,9 +48,9 @@ class Texts:
 @pytest.fixture
 def desk(world: World) -> CommandDeps:
     world.address = HERE
-    library = KnowledgeBase(store=SqlKnowledge(world.database))
+    knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
     world.with_engine(
-        library=library,
+        knowledge_base=knowledge_base,
         toolbox=Toolbox({"search_knowledge": catalogue()["search_knowledge"]}),
     )
     return CommandDeps(
@@ -58,7 +58,7 @@ def desk(world: World) -> CommandDeps:
         sandboxes=None,
         signals=world.signals,
         knowledge=KnowledgeDeps(
-            library=library,
+            knowledge_base=knowledge_base,
             conversations=world.engine.conversations,
             sources={"slack": Texts()},
             file_bytes_max=1000,
@@ -146,11 +146,11 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
 ) -> None:
     assert desk.knowledge is not None
     async with vectors_in(world) as (fake, vectors):
-        library = replace(desk.knowledge.library, semantics=vectors)
-        world.with_engine(library=library)
+        knowledge_base = replace(desk.knowledge.knowledge_base, semantics=vectors)
+        world.with_engine(knowledge_base=knowledge_base)
         world.model.turns = [text("Hm.")]
         long = replace(CAT, file_ref="\n\n".join([CAT.file_ref, "Other words. " * 40] * 60))
-        shelf = replace(desk.knowledge, library=library, file_bytes_max=10**6)
+        shelf = replace(desk.knowledge, knowledge_base=knowledge_base, file_bytes_max=10**6)
         fake.tokens = 9
         assert "I know" in await told(replace(desk, knowledge=shelf), "add", long)
         fake.tokens = 4
@@ -173,7 +173,7 @@ async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
         fake.tokens = 90
         shelf = replace(
             desk.knowledge,
-            library=replace(desk.knowledge.library, semantics=vectors),
+            knowledge_base=replace(desk.knowledge.knowledge_base, semantics=vectors),
             budget=Budget(run=Limit(tokens=1), person_day=Limit(tokens=90)),
         )
         tight = replace(desk, knowledge=shelf)

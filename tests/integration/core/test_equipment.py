@@ -32,7 +32,7 @@ class Bench:
 
     world: World
     folder: Path
-    library: KnowledgeBase
+    knowledge_base: KnowledgeBase
     asked_for: list[frozenset[str] | None] = field(default_factory=list[frozenset[str] | None])
 
     def own(self, more: str) -> None:
@@ -52,7 +52,7 @@ class Bench:
         return ()
 
     async def known(self) -> set[str]:
-        return {one.name for one in await self.library.store.entries([Scope("agent", OWN)])}
+        return {one.name for one in await self.knowledge_base.store.entries([Scope("agent", OWN)])}
 
 
 @pytest.fixture
@@ -62,13 +62,13 @@ async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     known = KnownNames(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
     files = AgentFiles(known=known, folder=folder)
     files.load()
-    library = KnowledgeBase(store=SqlKnowledge(world.database))
-    knowledge = AgentKnowledgeSync(files, library)
-    bench = Bench(world, folder, library)
+    knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
+    knowledge = AgentKnowledgeSync(files, knowledge_base)
+    bench = Bench(world, folder, knowledge_base)
     own = {name: catalogue()[name] for name in ("search_knowledge",)}
     world.with_engine(
         roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
-        library=library,
+        knowledge_base=knowledge_base,
         learn=knowledge.wait_until_read,
         more_tools=bench.more_tools,
         toolbox=Toolbox({**world.bench.toolbox().tools, **own}),

@@ -6,7 +6,7 @@ from pypdf import PdfReader
 
 from bots.demo.handbook_story import BONUS, BONUS_PLACE, PAGES, build_pdf, handbook_file
 from bots.demo.mcp_notice_board import mcp_settings, read_notices
-from core.knowledge.parsing.parse import parse
+from core.knowledge.parsing.parse import parse_document
 from core.mcp.settings import parse_servers
 
 
@@ -14,7 +14,7 @@ async def test_the_handbook_is_read_page_by_page(tmp_path: Path) -> None:
     file = tmp_path / handbook_file().name
     file.write_bytes(handbook_file().content)
     with file.open("rb") as opened:
-        document = await parse(opened, name=file.name)
+        document = await parse_document(opened, name=file.name)
     assert [page.number for page in document.pages] == [1, 2, 3, 4, 5]
     held = [f"page {page.number}" for page in document.pages if BONUS in page.text]
     assert held == [BONUS_PLACE]

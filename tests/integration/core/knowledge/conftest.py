@@ -31,7 +31,7 @@ class Asked:
 class Shelf:
     """A library with a thread of its own."""
 
-    library: KnowledgeBase
+    knowledge_base: KnowledgeBase
     thread_id: str
 
     @property
@@ -41,7 +41,10 @@ class Shelf:
     def desk(self, reply: Callable[[str], str] | None = None) -> RunKnowledge:
         ask = Asked(reply) if reply else None
         return RunKnowledge(
-            library=self.library, thread_id=self.thread_id, agent_id=AGENT.owner_id, ask=ask
+            knowledge_base=self.knowledge_base,
+            thread_id=self.thread_id,
+            agent_id=AGENT.owner_id,
+            ask=ask,
         )
 
     async def put(self, scope: Scope, name: str, *pages: str) -> KnowledgeEntry:
@@ -51,7 +54,7 @@ class Shelf:
             kind="pdf",
             pages=tuple(Page(number, "", text) for number, text in enumerate(pages, start=1)),
         )
-        return await self.library.keep(
+        return await self.knowledge_base.keep(
             scope, name, document, content_hash=f"{name}{hash(pages)}", size_bytes=1
         )
 

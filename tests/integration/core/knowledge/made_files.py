@@ -11,7 +11,7 @@ import pptx
 from pypdf import PdfReader, PdfWriter
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parsing.parse import parse, spooled
+from core.knowledge.parsing.parse import parse_document, spool_to_file
 
 
 async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
@@ -21,8 +21,8 @@ async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
 
 async def parsed(content: bytes, name: str, **limits: float) -> Document:
     within = ParseLimits(**limits)
-    async with spooled(pieces(content), within) as file:
-        return await parse(file.file, name=name, limits=within)
+    async with spool_to_file(pieces(content), within) as file:
+        return await parse_document(file.file, name=name, limits=within)
 
 
 def pdf(pages: Sequence[str]) -> bytes:

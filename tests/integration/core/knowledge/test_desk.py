@@ -17,7 +17,7 @@ WORDS = "Some words that say little about anything at all. " * 18
 
 async def test_a_file_is_read_kept_and_found_with_its_page(shelf: Shelf) -> None:
     content = made_files.pdf(["Contents", "The code word is walrus.", "End"])
-    entry = await shelf.library.add(shelf.thread, "plan.pdf", pieces(content))
+    entry = await shelf.knowledge_base.add(shelf.thread, "plan.pdf", pieces(content))
     block = await shelf.desk().search("What is the code word?")
 
     assert (entry.name, entry.kind, entry.size_bytes) == ("plan.pdf", "pdf", len(content))
@@ -27,17 +27,17 @@ async def test_a_file_is_read_kept_and_found_with_its_page(shelf: Shelf) -> None
 
 
 async def test_the_same_file_again_is_not_read_again(shelf: Shelf) -> None:
-    entry = await shelf.library.add(shelf.thread, "a.txt", pieces(b"same words"))
+    entry = await shelf.knowledge_base.add(shelf.thread, "a.txt", pieces(b"same words"))
 
     async def broken() -> AsyncIterator[bytes]:
         yield b"same words"
 
-    assert await shelf.library.add(shelf.thread, "b.pdf", broken()) == entry
+    assert await shelf.knowledge_base.add(shelf.thread, "b.pdf", broken()) == entry
 
 
 async def test_a_changed_file_answers_with_its_new_words(shelf: Shelf) -> None:
-    await shelf.library.add(shelf.thread, "a.txt", pieces(b"The price is 10."))
-    await shelf.library.add(shelf.thread, "a.txt", pieces(b"The price is 20."))
+    await shelf.knowledge_base.add(shelf.thread, "a.txt", pieces(b"The price is 10."))
+    await shelf.knowledge_base.add(shelf.thread, "a.txt", pieces(b"The price is 20."))
     block = await shelf.desk().search("price")
 
     assert "20" in block
@@ -46,7 +46,7 @@ async def test_a_changed_file_answers_with_its_new_words(shelf: Shelf) -> None:
 
 async def test_a_file_that_cannot_be_read_leaves_nothing(shelf: Shelf) -> None:
     with pytest.raises(DocumentError):
-        await shelf.library.add(shelf.thread, "a.pdf", pieces(b"%PDF-1.4 broken"))
+        await shelf.knowledge_base.add(shelf.thread, "a.pdf", pieces(b"%PDF-1.4 broken"))
     assert await shelf.desk().threads() == ()
 
 
@@ -150,8 +150,8 @@ async def test_an_entry_is_removed_by_the_name_that_people_write(shelf: Shelf) -
     kept = await shelf.put(shelf.thread, "plan.pdf", "one")
     gone = await shelf.put(shelf.thread, "Plan.pdf", "two")
 
-    assert await shelf.library.remove(shelf.thread, "Plan.pdf") == gone
-    assert await shelf.library.remove(AGENT, "plan.pdf") is None
+    assert await shelf.knowledge_base.remove(shelf.thread, "Plan.pdf") == gone
+    assert await shelf.knowledge_base.remove(AGENT, "plan.pdf") is None
     assert await shelf.desk().threads() == (kept,)
-    assert await shelf.library.remove(shelf.thread, " PLAN.pdf ") == kept
-    assert await shelf.library.remove(shelf.thread, "plan.pdf") is None
+    assert await shelf.knowledge_base.remove(shelf.thread, " PLAN.pdf ") == kept
+    assert await shelf.knowledge_base.remove(shelf.thread, "plan.pdf") is None

@@ -42,7 +42,7 @@ async def test_the_answer_names_file_and_page(shelf: Shelf) -> None:
     ask = Asked(reader)
     entry = await book(shelf, 12, fact_at=9)
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
+        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=ask
     )
 
     assert answer.text.startswith("Hall seven (page ")
@@ -63,7 +63,7 @@ async def test_a_pdf_in_the_workspace_is_asked_and_its_page_cited(shelf: Shelf) 
 async def test_what_the_document_does_not_say_is_said(shelf: Shelf) -> None:
     entry = await book(shelf, 5, fact_at=None)
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.library.store, ask=Asked(reader)
+        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=Asked(reader)
     )
 
     assert answer.text == "The document does not say."
@@ -82,7 +82,7 @@ async def test_parts_are_read_at_the_same_time_but_not_too_many(shelf: Shelf) ->
         return reader(question)
 
     entry = await book(shelf, 60, fact_at=9)
-    await answer_from_document(entry, "Where?", store=shelf.library.store, ask=ask)
+    await answer_from_document(entry, "Where?", store=shelf.knowledge_base.store, ask=ask)
 
     assert most == doc_qa.AT_ONCE_MAX
 
@@ -99,7 +99,7 @@ async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
 
     entry = await book(shelf, 12, fact_at=9)
     answer = await answer_from_document(
-        entry, "Where is the walrus?", store=shelf.library.store, ask=Asked(sometimes)
+        entry, "Where is the walrus?", store=shelf.knowledge_base.store, ask=Asked(sometimes)
     )
     assert failed == 2
     assert answer.text.startswith("Hall seven")
@@ -116,7 +116,9 @@ async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
 
     entry = await book(shelf, 12, fact_at=9)
     with pytest.raises(type(error)) as caught:
-        await answer_from_document(entry, "Where?", store=shelf.library.store, ask=Asked(refuse))
+        await answer_from_document(
+            entry, "Where?", store=shelf.knowledge_base.store, ask=Asked(refuse)
+        )
     assert caught.value is error
 
 
@@ -134,7 +136,9 @@ async def test_sources_that_do_not_exist_are_not_cited(
         return reply if "from the sources below" in question else '{"found": false}'
 
     entry = await book(shelf, 1, fact_at=None)
-    answer = await answer_from_document(entry, "What?", store=shelf.library.store, ask=Asked(model))
+    answer = await answer_from_document(
+        entry, "What?", store=shelf.knowledge_base.store, ask=Asked(model)
+    )
 
     assert answer.text == text
     assert answer.sources == (Source("zoo.pdf", "page 1"),) * cites
@@ -152,9 +156,9 @@ async def test_a_document_of_a_million_tokens_is_asked_about(shelf: Shelf) -> No
     ask = Asked(reader)
     began = time.monotonic()
     await shelf.desk(reader).answer("ledger.txt", pieces(content), "Where does the walrus live?")
-    (entry,) = await shelf.library.store.entries([Scope("reading", shelf.thread_id)])
+    (entry,) = await shelf.knowledge_base.store.entries([Scope("reading", shelf.thread_id)])
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.library.store, ask=ask
+        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=ask
     )
 
     assert entry.tokens > 1_000_000

@@ -15,7 +15,7 @@ import pytest
 
 from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import spooled
+from core.knowledge.parsing.parse import spool_to_file
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 
@@ -118,7 +118,7 @@ async def test_an_endless_file_is_refused_while_it_comes_in() -> None:
             yield bytes(1_000_000)
 
     with pytest.raises(DocumentError, match="larger than 3 MB"):
-        async with spooled(endless(), ParseLimits(file_bytes_max=3_000_000)):
+        async with spool_to_file(endless(), ParseLimits(file_bytes_max=3_000_000)):
             pass
     assert taken == 4
 

@@ -5,7 +5,12 @@ import pytest
 from core.context.tokens import count_text
 from core.domain.errors import ModelRejected
 from core.knowledge.model_questions import expand_query, parse_keywords
-from core.knowledge.retrieval import Passage, beginning, fused, retrieve
+from core.knowledge.retrieval import (
+    Passage,
+    reciprocal_rank_fusion,
+    retrieve_passages,
+    truncate_to_tokens,
+)
 from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
 from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
@@ -18,15 +23,17 @@ def seen(passages: tuple[Passage, ...]) -> list[tuple[str, int | None]]:
 
 
 def test_fusion_sums_the_reciprocal_ranks() -> None:
-    assert fused([["a", "b", "c"], ["c", "b"]]) == ["c", "b", "a"]
-    assert fused([["a"], ["b"]]) == ["a", "b"]
-    assert fused([[], []]) == []
+    assert reciprocal_rank_fusion([["a", "b", "c"], ["c", "b"]]) == ["c", "b", "a"]
+    assert reciprocal_rank_fusion([["a"], ["b"]]) == ["a", "b"]
+    assert reciprocal_rank_fusion([[], []]) == []
 
 
 async def test_everything_is_taken_where_it_fits(shelf: Shelf) -> None:
     first = await shelf.put(AGENT, "a.pdf", "one", "two")
     second = await shelf.put(AGENT, "b.pdf", "three")
-    passages = await retrieve([first, second], ["?"], store=shelf.library.store, tokens_max=100)
+    passages = await retrieve_passages(
+        [first, second], ["?"], store=shelf.knowledge_base.store, tokens_max=100
+    )
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 1)]
 
@@ -37,8 +44,8 @@ async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
     pages = [FILLER] * 40
     pages[30], pages[12] = "The walrus sleeps.", "A walrus eats clams. " + FILLER
     entries = [await shelf.put(AGENT, "z.pdf", *pages), await shelf.put(AGENT, "y.pdf", FILLER)]
-    passages = await retrieve(
-        entries, ["where does the walrus live"], store=shelf.library.store, tokens_max=600
+    passages = await retrieve_passages(
+        entries, ["where does the walrus live"], store=shelf.knowledge_base.store, tokens_max=600
     )
 
     assert seen(passages) == [("z.pdf", 13), ("z.pdf", 31)]
@@ -48,7 +55,9 @@ async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
 async def test_the_front_of_a_single_document_is_always_there(shelf: Shelf) -> None:
     pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
     entry = await shelf.put(AGENT, "a.pdf", *pages)
-    passages = await retrieve([entry], ["walrus"], store=shelf.library.store, tokens_max=1000)
+    passages = await retrieve_passages(
+        [entry], ["walrus"], store=shelf.knowledge_base.store, tokens_max=1000
+    )
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
 
@@ -58,7 +67,9 @@ async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(
     shelf: Shelf, question: str
 ) -> None:
     entries = [await shelf.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]
-    passages = await retrieve(entries, [question], store=shelf.library.store, tokens_max=1400)
+    passages = await retrieve_passages(
+        entries, [question], store=shelf.knowledge_base.store, tokens_max=1400
+    )
 
     assert seen(passages) == [
         ("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 3), ("b.pdf", 1), ("b.pdf", 2), ("b.pdf", 3)
@@ -79,8 +90,8 @@ ABSTRACT = (
 @pytest.mark.parametrize("pages", [["".join(ABSTRACT)], list(ABSTRACT)], ids=["whole", "sentences"])
 async def test_a_chinese_question_finds_its_sentence(shelf: Shelf, pages: list[str]) -> None:
     entry = await shelf.put(AGENT, "a.pdf", *pages)
-    passages = await retrieve(
-        [entry], ["这个模型要训练多久？"], store=shelf.library.store, tokens_max=200
+    passages = await retrieve_passages(
+        [entry], ["这个模型要训练多久？"], store=shelf.knowledge_base.store, tokens_max=200
     )
 
     assert any("3.5 天" in passage.chunk.text for passage in passages)
@@ -105,7 +116,7 @@ class Silent:
 async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
     shelf: Shelf, database: object
 ) -> None:
-    store = shelf.library.store
+    store = shelf.knowledge_base.store
     vectors = SqlKnowledgeVectors(database)
     pages = [FILLER] * 10
     pages[6] = "hhhh hhh hhhhh"
@@ -114,7 +125,7 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
     await vectors.put(entry.entry_id, "letters", await Letters().embed(texts))
     other = await shelf.put(AGENT, "b.pdf", FILLER)
 
-    found = await retrieve(
+    found = await retrieve_passages(
         [entry, other],
         ["hh zebra"],
         store=store,
@@ -122,20 +133,22 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
         semantics=SemanticSearch(Letters(), vectors),
     )
     assert ("a.pdf", 7) in seen(found)
-    plain = await retrieve(
+    plain = await retrieve_passages(
         [entry, other], ["hh zebra"], store=store, tokens_max=700,
         semantics=SemanticSearch(Silent(), vectors),
     )  # fmt: skip
-    assert plain == await retrieve([entry, other], ["hh zebra"], store=store, tokens_max=700)
+    assert plain == await retrieve_passages(
+        [entry, other], ["hh zebra"], store=store, tokens_max=700
+    )
 
 
 def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
     text = "words and 数据 " * 5_000
-    cut = beginning(text, 100)
+    cut = truncate_to_tokens(text, 100)
 
     assert text.startswith(cut)
     assert count_text(cut) <= 100 < count_text(text[: len(cut) + 4])
-    assert beginning("short", 100) == "short"
+    assert truncate_to_tokens("short", 100) == "short"
 
 
 @pytest.mark.parametrize(

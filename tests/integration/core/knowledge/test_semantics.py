@@ -117,14 +117,14 @@ async def test_an_entry_added_during_a_failure_gets_its_vectors_when_it_is_added
 ) -> None:
     content = "\n\n".join([FILLER] * 5 + [CAT] + [FILLER] * 5).encode()
     fake.fault, fake.status = "status", 503
-    entry = await meant.library.add(meant.thread, "pets.txt", pieces(content))
+    entry = await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content))
     fake.fault = "none"
     assert CAT not in await asked(meant.desk())
 
-    assert await meant.library.add(meant.thread, "pets.txt", pieces(content)) == entry
+    assert await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content)) == entry
     assert CAT in await asked(meant.desk())
     before = len(fake.seen)
-    await meant.library.add(meant.thread, "pets.txt", pieces(content))
+    await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content))
     assert len(fake.seen) == before
 
 
@@ -143,11 +143,13 @@ async def test_vectors_are_charged_to_whoever_wants_them(
     meant: Shelf, fake: EmbeddingsFake
 ) -> None:
     adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
-    added = Shelf(meant.library.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id)
+    added = Shelf(
+        meant.knowledge_base.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id
+    )
     fake.tokens = 5
     await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
     asking = Shelf(
-        meant.library.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id
+        meant.knowledge_base.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id
     )
     fake.tokens = 3
     assert CAT in await asked(asking.desk())
@@ -161,7 +163,7 @@ async def test_a_failure_for_one_spares_the_others_the_wait(
 ) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
-        payer = Shelf(meant.library.reporting_usage_to(lambda *_: None), meant.thread_id)
+        payer = Shelf(meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id)
         await asked(payer.desk())
 
     assert len(fake.seen) == before + 1
@@ -169,8 +171,8 @@ async def test_a_failure_for_one_spares_the_others_the_wait(
 
 async def _broken_for_an_hour(meant: Shelf, fake: EmbeddingsFake) -> int:
     """How often the model was called before it began to fail."""
-    assert meant.library.semantics is not None
-    meant.library.semantics.pause_seconds = 3600
+    assert meant.knowledge_base.semantics is not None
+    meant.knowledge_base.semantics.pause_seconds = 3600
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
     fake.fault = "garbage"
     return len(fake.seen)

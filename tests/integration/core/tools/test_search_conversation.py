@@ -7,7 +7,7 @@ import pytest
 from core.context.window import ContextPolicy
 from core.domain.errors import ToolError
 from core.domain.messages import Message
-from core.knowledge.knowledge_base import KnowledgeBase, earlier
+from core.knowledge.knowledge_base import KnowledgeBase, messages_before_request
 from core.tools.catalogue import catalogue, toolbox
 from core.tools.search_conversation import (
     SearchConversationParams,
@@ -27,7 +27,7 @@ WANTED = ("search_conversation", '{"query": "What is the number of my locker?"}'
 def looking_back(world: World) -> World:
     """Runs that may look back in their thread, but are shown little of it."""
     return world.with_engine(
-        library=KnowledgeBase(store=SqlKnowledge(world.database)),
+        knowledge_base=KnowledgeBase(store=SqlKnowledge(world.database)),
         toolbox=Toolbox({"search_conversation": search_conversation}),
         context_policy=ContextPolicy(window_tokens=12_000, answer_tokens=1_000, kept_tokens=2_000),
     )
@@ -82,8 +82,8 @@ def test_summaries_and_the_present_request_are_left_out() -> None:
 
     old, answer = said("user", "old"), replace(said("assistant", "answer"))
     history = [old, said("summary", "all of it"), answer, said("user", "now"), said("tool", "x")]
-    assert earlier(history) == (old, answer)
-    assert earlier([]) == ()
+    assert messages_before_request(history) == (old, answer)
+    assert messages_before_request([]) == ()
 
 
 def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:

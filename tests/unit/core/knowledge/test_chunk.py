@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.context.tokens import count_text
-from core.knowledge.chunk import Chunk, chunks
+from core.knowledge.chunk import Chunk, split_into_chunks
 from core.knowledge.document import Document, Page
 
 WORDS = "The quick brown fox jumps over the lazy dog while nobody looks. "
@@ -15,7 +15,7 @@ WORDS = "The quick brown fox jumps over the lazy dog while nobody looks. "
 
 def cut(*pages: Page, tokens_max: int = 500, overlap_tokens: int = 50) -> list[Chunk]:
     document = Document(title="", kind="txt", pages=pages)
-    return list(chunks(document, tokens_max=tokens_max, overlap_tokens=overlap_tokens))
+    return list(split_into_chunks(document, tokens_max=tokens_max, overlap_tokens=overlap_tokens))
 
 
 def test_a_short_document_is_one_chunk() -> None:

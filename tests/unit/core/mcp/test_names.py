@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.mcp.settings import prefix, tool_names
+from core.mcp.settings import tool_name_prefix, tool_names
 
 
 def test_a_plain_name_stays() -> None:
@@ -41,7 +41,7 @@ def test_any_names_are_fit_and_do_not_depend_on_the_order(
     assert len(set(names.values())) == len(tools)
     for name in names.values():
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
-        assert name.startswith(prefix(server))
+        assert name.startswith(tool_name_prefix(server))
     shuffled = [*tools]
     seed.shuffle(shuffled)
     assert tool_names(server, shuffled) == names

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.mcp.arguments import arguments_model, problems
-from core.mcp.schema import UnusableSchema, presentable, usable
+from core.mcp.arguments import arguments_model, find_problems
+from core.mcp.schema import UnusableSchema, clean_schema, split_for_providers
 from core.tools.tool import Tool, Toolbox, ToolContext, prepare
 
 WHOLE: dict[str, Any] = {
@@ -27,7 +27,7 @@ WHOLE: dict[str, Any] = {
 
 
 def test_a_valid_schema_comes_out_as_it_was() -> None:
-    assert usable(WHOLE) == WHOLE
+    assert clean_schema(WHOLE) == WHOLE
 
 
 def test_the_whole_schema_reaches_the_model() -> None:
@@ -83,7 +83,7 @@ def test_the_whole_schema_reaches_the_model() -> None:
 def test_what_breaks_the_rules_goes_and_the_rest_stays(
     raw: dict[str, Any], cleaned: dict[str, Any]
 ) -> None:
-    assert usable(raw) == cleaned
+    assert clean_schema(raw) == cleaned
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -106,18 +106,18 @@ def nested(depth: int) -> dict[str, Any]:
 )
 def test_what_no_model_could_use_is_refused(raw: object, why: str) -> None:
     with pytest.raises(UnusableSchema, match=why):
-        usable(raw)
+        clean_schema(raw)
 
 
 def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
-    schema = usable(
+    schema = clean_schema(
         {"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     )
-    shown, said = presentable(schema)
+    shown, said = split_for_providers(schema)
     assert shown == {"type": "object", "properties": {"a": {}, "b": {}}}
     assert '{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}' in said
-    assert problems(schema, {"b": 1}) == []
-    assert problems(schema, {}) == [
+    assert find_problems(schema, {"b": 1}) == []
+    assert find_problems(schema, {}) == [
         "arguments: fits none of the allowed forms (a: is missing or b: is missing)"
     ]
 
@@ -139,7 +139,7 @@ def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
     ],
 )
 def test_a_wrong_call_is_told_where(arguments: dict[str, Any], said: list[str]) -> None:
-    assert problems(WHOLE, arguments) == said
+    assert find_problems(WHOLE, arguments) == said
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_wrong_call_is_told_where(arguments: dict[str, Any], said: list[str]) 
 )
 def test_a_schema_that_wants_endless_work_gets_little(schema: dict[str, Any]) -> None:
     before = time.process_time()
-    assert problems(schema, {"a": "a" * 40 + "b"}) == []
+    assert find_problems(schema, {"a": "a" * 40 + "b"}) == []
     assert time.process_time() - before < 1
 
 
@@ -223,4 +223,4 @@ def test_no_call_that_fits_is_turned_away(schema: dict[str, Any], value: Any) ->
     whole = {"type": "object", "properties": schema}
     arguments = value if isinstance(value, dict) else {"a": value}
     if _accepts(whole, arguments):
-        assert problems(usable(whole), arguments) == []
+        assert find_problems(clean_schema(whole), arguments) == []
