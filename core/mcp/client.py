@@ -76,7 +76,7 @@ class ReconnectingServer:
                     f"The MCP server {name} cannot be reached: {connection}. Go on without its tools, or try later."
                 )
             try:
-                result = await connection.call(tool, arguments)
+                output = await connection.call(tool, arguments, context)
             except self._sdk.ServerUnreachable as error:
                 log.info("the MCP server %s was lost: %s", name, error)
                 self._failed()
@@ -88,8 +88,6 @@ class ReconnectingServer:
             except self._sdk.CallRefused as error:
                 raise ToolError(f"The MCP server {name} refused the call: {error}") from error
             self._failures = 0
-            output = self._sdk.tool_output(result, server=name, tool=tool, context=context)
-            assert isinstance(output, ToolOutput)  # noqa: S101 - the module is loaded by name
             return output
         raise AssertionError("unreachable")
 
@@ -132,7 +130,7 @@ class ReconnectingServer:
     async def _open(self, wait_seconds: float) -> "Connection | str":
         await asyncio.sleep(wait_seconds)
         if self._sdk is None:
-            self._sdk = await asyncio.to_thread(importlib.import_module, "core.mcp.sdk")
+            self._sdk = await asyncio.to_thread(importlib.import_module, "core.mcp.connection")
         if self._connection is not None:
             await self._connection.close()
             self._connection = None

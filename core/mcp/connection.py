@@ -13,7 +13,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CONNECTION_CLOSED,
     REQUEST_TIMEOUT,
-    CallToolResult,
     Implementation,
     ListToolsResult,
     Tool,
@@ -23,10 +22,12 @@ from pydantic import ValidationError
 from core.context.untrusted_text import clean_json, clean_line
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
+from core.mcp.results import tool_output
 from core.mcp.settings import McpServerConfig, redact, secret_values
 from core.mcp.tools import usable_tools
 from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn
+from core.tools.tool import ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
 
@@ -150,15 +151,15 @@ class Connection:
             ) from error
         return tuple(found[:TOOLS_MAX])
 
-    async def call(self, tool: str, arguments: JsonObject) -> CallToolResult:
-        """Raises ServerUnreachable (nothing was done), CallLost or CallRefused."""
+    async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
+        """Raises ServerUnreachable (the tool was not called), CallLost or CallRefused."""
         client = self._reached()
         seconds = self.config.call_timeout_seconds
         sent = clean_json(arguments)
         try:
             with CALL:
                 async with asyncio.timeout(seconds + CALL_GRACE_SECONDS):
-                    return await client.call_tool(
+                    result = await client.call_tool(
                         tool, sent if isinstance(sent, dict) else {}, read_timeout_seconds=seconds
                     )
         except MCPError as error:
@@ -169,6 +170,7 @@ class Connection:
             raise CallRefused("its answer does not follow the protocol") from error
         except OSError as error:
             raise CallLost(explain_error(error)) from error
+        return tool_output(result, server=self.config.name, tool=tool, context=context)
 
     def _meaning(self, error: MCPError) -> Exception:
         if error.message == SESSION_ENDED:

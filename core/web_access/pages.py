@@ -147,8 +147,8 @@ class _Read(BaseModel):
 async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
     try:
         output = await run_in_child(
-            "core.web_access.page_child",
-            {"url": fetched.url, "charset": fetched.charset},
+            "core.web_access.content_child",
+            {"kind": "page", "url": fetched.url, "charset": fetched.charset},
             fetched.content,
             limits,
             bytes_max=4 * limits.text_characters_max,

@@ -50,10 +50,14 @@ async def prepare_for_model(
         raise ToolError(
             f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first."
         )
-    arguments: dict[str, object] = {"side_max": SIDE_PIXELS_MAX, "bytes_max": SHOWN_BYTES_MAX}
+    arguments: dict[str, object] = {
+        "kind": "picture",
+        "side_max": SIDE_PIXELS_MAX,
+        "bytes_max": SHOWN_BYTES_MAX,
+    }
     try:
         output = await run_in_child(
-            "core.web_access.picture_child",
+            "core.web_access.content_child",
             arguments,
             content,
             _LIMITS,

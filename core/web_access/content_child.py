@@ -1,0 +1,161 @@
+"""The child process that reads one web page or picture: `python -m core.web_access.content_child ARGUMENTS LIMITS`.
+
+Both arguments are JSON; `kind` in the first is `page` or `picture`. The content is standard input. A page comes out as
+JSON with its title and its text as Markdown without menus; a picture as one line of JSON and the bytes after it.
+"""
+
+import io
+import json
+import os
+import sys
+from typing import Protocol, cast
+
+from PIL import Image, ImageOps
+
+from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.child import limit_this_process
+from core.knowledge.parsing.html import read_html
+
+_NICENESS = 5
+_SPARSE_CHARACTERS = 200
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+_PIXELS_MAX = 60_000_000
+_QUALITIES = (85, 70, 50)
+_SHRINK = 0.7
+_LOSSLESS_SHARE = 0.4
+"""A picture that may be drawn stays sharp, as long as it takes no more than this share of the room."""
+
+
+class _Metadata(Protocol):
+    title: str | None
+
+
+class _Trafilatura(Protocol):
+    """What is used of the package."""
+
+    def extract(self, page: str | bytes, **options: object) -> str | None: ...
+    def extract_metadata(self, page: str | bytes) -> _Metadata | None: ...
+
+
+def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits) -> tuple[str, str]:
+    """Title and text. Where hardly any content is found, all of the page's text is taken."""
+    import trafilatura
+
+    reader = cast(_Trafilatura, trafilatura)
+    page = _decoded(content, charset)
+    metadata = reader.extract_metadata(page)
+    text = reader.extract(
+        page,
+        url=url,
+        output_format="markdown",
+        include_links=True,
+        include_tables=True,
+        include_comments=False,
+        favor_recall=True,
+    )
+    title = (metadata.title if metadata else "") or ""
+    if text and len(text) >= _SPARSE_CHARACTERS:
+        return title, text
+    whole = read_html(page.encode() if isinstance(page, str) else page, limits)
+    everything = "\n\n".join(one.text for one in whole.pages).strip()
+    longer = everything if len(everything) > 2 * len(text or "") else text
+    return title or whole.title, longer or ""
+
+
+def _decoded(content: bytes, charset: str) -> str | bytes:
+    """What the server says of the encoding counts, if it is true; else the page is asked."""
+    if not charset:
+        return content
+    try:
+        return content.decode(charset)
+    except (LookupError, UnicodeDecodeError):
+        return content
+
+
+class _PictureRefused(Exception):
+    """`str(error)` is the reason, one word."""
+
+
+def fit_picture(
+    content: bytes, *, side_max: int, bytes_max: int
+) -> tuple[bytes, str, tuple[int, int]]:
+    """Returns the bytes, type and size of the first frame: upright, without metadata, within the limits.
+
+    Raises _PictureRefused.
+    """
+    with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+        if opened.width * opened.height > _PIXELS_MAX:
+            raise _PictureRefused("pixels")
+        is_drawn = opened.format != "JPEG"
+        opened.draft("RGB", (side_max, side_max))
+        picture: Image.Image = ImageOps.exif_transpose(opened)
+        picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
+    picture.thumbnail((side_max, side_max))
+    if is_drawn:
+        sharp = _encoded(picture, "PNG", optimize=True)
+        if len(sharp) <= bytes_max * _LOSSLESS_SHARE:
+            return sharp, "image/png", picture.size
+    return _small(_on_white(picture), bytes_max)
+
+
+def _small(picture: Image.Image, bytes_max: int) -> tuple[bytes, str, tuple[int, int]]:
+    while True:
+        for quality in _QUALITIES:
+            encoded = _encoded(picture, "JPEG", quality=quality)
+            if len(encoded) <= bytes_max:
+                return encoded, "image/jpeg", picture.size
+        picture.thumbnail((int(picture.width * _SHRINK) + 1, int(picture.height * _SHRINK) + 1))
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    if picture.mode != "RGBA":
+        return picture
+    white = Image.new("RGB", picture.size, "white")
+    white.paste(picture, mask=picture.getchannel("A"))
+    return white
+
+
+def _encoded(picture: Image.Image, kind: str, **options: int) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+def main() -> None:
+    arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
+    kind = arguments.pop("kind")
+    if kind == "picture":
+        Image.init()
+        Image.MAX_IMAGE_PIXELS = None  # fit_picture checks the size before anything is unpacked
+    limit_this_process(limits)
+    os.nice(_NICENESS)
+    content = sys.stdin.buffer.read()
+    if kind == "picture":
+        _write_picture(content, arguments)
+    else:
+        title, text = extract_page(content, limits=limits, **arguments)
+        page = json.dumps({"title": title, "text": text}, ensure_ascii=False)
+        sys.stdout.buffer.write(page.encode("utf-8", "replace"))
+
+
+def _write_picture(content: bytes, arguments: dict[str, int]) -> None:
+    try:
+        made, mime_type, (width, height) = fit_picture(content, **arguments)
+    except _PictureRefused as refused:
+        _write_line({"error": str(refused)})
+    except MemoryError:
+        _write_line({"error": "memory"})
+    except Exception:
+        # the edge of this process: the library may raise anything for a broken file
+        _write_line({"error": "broken"})
+    else:
+        _write_line({"mime_type": mime_type, "width": width, "height": height})
+        sys.stdout.buffer.write(made)
+
+
+def _write_line(value: dict[str, object]) -> None:
+    sys.stdout.buffer.write(json.dumps(value).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
