@@ -1,4 +1,4 @@
-"""Cutting a document into chunks of so many tokens that know where they stand."""
+"""Splitting a document into chunks of bounded size that know their page and place."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ _RULE = re.compile(r"\|(?: *:?-+:? *\|)+ *$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """`number` counts from 0 in the document. The first `overlap` characters of the text end the chunk before it."""
+    """`number` counts from 0 in the document. The first `overlap` characters repeat the end of the previous chunk."""
 
     number: int
     page: int | None
@@ -28,13 +28,13 @@ class Chunk:
 
     @property
     def own_text(self) -> str:
-        """What no other chunk holds."""
+        """The text without the overlap."""
         return self.text[self.overlap :].lstrip("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is not divided further, and what joins it to the piece before it."""
+    """Text that is not divided further, and the separator between it and the previous piece."""
 
     text: str
     tokens: int
@@ -54,10 +54,10 @@ class _Open:
 def split_into_chunks(
     document: Document, *, tokens_max: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
 ) -> Iterator[Chunk]:
-    """A chunk never spans two numbered pages, and no table or paragraph is divided that fits into one whole.
+    """Yields chunks. A chunk never spans two numbered pages; tables and paragraphs that fit are not divided.
 
-    A table that does not fit is divided between rows, under its header again. Prose that goes on in the next chunk of
-    the page is repeated there for `overlap_tokens`.
+    A table that does not fit is divided between rows, and each part repeats its header. Prose that continues on the
+    same page overlaps by `overlap_tokens`.
     """
     number, open_chunk = 0, None
     for page in document.pages:
@@ -91,7 +91,7 @@ def _closed(one: _Open, number: int) -> Chunk:
 
 
 def _next(last: _Open, page: Page, piece: _Piece, tokens_max: int, overlap_tokens: int) -> _Open:
-    """Begins with the end of the last chunk where prose goes on on the same page and there is room for it."""
+    """Starts a chunk, with the end of the last one as overlap if prose continues on the page and there is room."""
     fresh = _Open(page)
     room = min(overlap_tokens, tokens_max - piece.tokens)
     is_prose = not _is_table(piece.text) and not _is_table(last.pieces[-1].text)
@@ -102,7 +102,7 @@ def _next(last: _Open, page: Page, piece: _Piece, tokens_max: int, overlap_token
 
 
 def _tail(text: str, tokens_max: int) -> str:
-    """Whole sentences from the end, or its last characters where one sentence is too long."""
+    """Returns whole sentences from the end, or the last characters if a sentence is too long."""
     kept, tokens = list[str](), 0
     for sentence in reversed(_sentences(text)):
         tokens += count_text(sentence)
@@ -123,7 +123,7 @@ def _joined(pieces: list[_Piece]) -> str:
 
 
 def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:
-    """What is divided leaves room for the repeated end of the piece before it."""
+    """Divided text leaves room for the overlap."""
     for block in _blocks(text):
         if not block.strip():
             continue
@@ -137,7 +137,7 @@ def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """One at a time: a text of megabytes must not hold the interpreter for long."""
+    """Yields blocks one at a time, so that a text of megabytes does not block the event loop."""
     start = 0
     for gap in _BLOCKS.finditer(text):
         yield text[start : gap.start()].strip("\n")
@@ -150,7 +150,7 @@ def _is_table(block: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """With what divides them, so that they make up the text again."""
+    """Splits into sentences that keep their separators, so that joining them restores the text."""
     ends = [found.end() for found in _SENTENCE.finditer(text)]
     return [
         text[start:end]
@@ -172,7 +172,7 @@ def _rows(lines: list[str], tokens_max: int) -> Iterator[_Piece]:
 
 
 def _packed(parts: Iterable[str], tokens_max: int, joint: str) -> Iterator[_Piece]:
-    """As many parts together as fit; one that does not fit alone is cut."""
+    """Joins as many parts as fit; a part that is too large by itself is cut."""
     held, tokens, is_first = list[str](), 0, True
     for part, cost in _cut(parts, tokens_max):
         if held and tokens + cost > tokens_max:

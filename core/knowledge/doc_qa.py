@@ -1,4 +1,4 @@
-"""Answering a question from one document, however long: its parts are read in parallel, then it is searched again."""
+"""Answering a question from one document of any length: reads its parts in parallel, then searches it."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Part:
 
 
 def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
-    """Every chunk is in one part; a chunk that is larger alone is a part of its own."""
+    """Groups chunks into parts of bounded size; a chunk that is larger becomes a part of its own."""
     parts, held, tokens = list[Part](), list[Chunk](), 0
     for chunk in chunks:
         if held and tokens + chunk.tokens > tokens_max:
@@ -50,7 +50,7 @@ def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> l
 
 
 def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: int) -> list[Part]:
-    """The parts that hold these chunks, the first chunks' parts first in the choice, in document order."""
+    """Returns at most `parts_max` parts that hold these chunks, preferring earlier numbers, in document order."""
     part_of = {chunk.number: part for part in parts for chunk in part.chunks}
     chosen: dict[int, Part] = {}
     for number in numbers:
@@ -60,7 +60,7 @@ def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: in
 
 
 def chunk_place(chunk: Chunk) -> str:
-    """Where people find it: `page 3`, or the heading or the sheet, or, where nothing is known, which passage it is."""
+    """Returns `page 3`, the heading or the sheet, or else the number of the passage."""
     if chunk.page is not None:
         return f"page {chunk.page}"
     return chunk.place or f"passage {chunk.number + 1}"
@@ -71,7 +71,7 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 PARTS_READ_MAX = 64
-"""Of a longer document the parts that a search finds first are read; the others are only searched."""
+"""Of a longer document, only the parts that a search ranks first are read; the others are only searched."""
 AT_ONCE_MAX = 8
 PASSAGE_TOKENS_MAX = 4_500
 _PARTIAL_CHARACTERS_MAX = 4_000
@@ -97,7 +97,7 @@ Question: {question}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`place` is a page, a heading, or which passage it is."""
+    """`place` is a page, a heading or the number of a passage."""
 
     name: str
     place: str
@@ -105,7 +105,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`sources` are those that the text cites. `parts_read` of `parts_total` were read whole."""
+    """`sources` are the sources that the text cites. `parts_read` of `parts_total` parts were read whole."""
 
     text: str
     sources: tuple[Source, ...]
@@ -113,7 +113,7 @@ class Answer:
     parts_total: int
 
     def told(self) -> str:
-        """The text with its sources, and how much of the document stands behind it."""
+        """Returns the text with its sources and, of a long document, how much of it was read."""
         lines = [self.text]
         if self.sources:
             name = self.sources[0].name
@@ -129,7 +129,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the sources of an answer are made of."""
+    """A text that the answer may cite."""
 
     place: str
     text: str
@@ -144,7 +144,7 @@ async def answer_from_document(
     semantics: SemanticSearch | None = None,
     parts_read_max: int = PARTS_READ_MAX,
 ) -> Answer:
-    """Raises ModelError when no part could be read or the answer not be made; BudgetExceeded passes at once."""
+    """Answers from one entry. Raises ModelError if no part could be read or the answer failed, and BudgetExceeded."""
     parts = await asyncio.to_thread(group_chunks, await store.chunks(entry.entry_id))
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
     partial = await _partial_answers(entry, question, chosen, ask)
@@ -176,7 +176,7 @@ async def _chosen(
     terms = query_terms(*await expand_query(question, ask))
     hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
     found = (hit.chunk.number for hit in hits)
-    # the beginning says what the document is; what room the hits leave goes to places spread over the whole
+    # the beginning says what the document is; the room that hits leave goes to parts spread evenly
     spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_max)])
     return select_parts(parts, [0, *found, *spread], parts_max=parts_max)
 
@@ -208,7 +208,7 @@ async def _partial_answers(
 
 
 def _answer_in(reply: str) -> str:
-    """Empty where the part says nothing; a reply without JSON is taken as it is."""
+    """Returns an empty string if the part does not help; a reply without JSON counts as the answer."""
     said = first_json_object(reply)
     if not said:
         return "" if len(reply) < 8 else reply[:_PARTIAL_CHARACTERS_MAX]
@@ -220,7 +220,7 @@ def _answer_in(reply: str) -> str:
 async def _in_parallel(
     work: Callable[[ItemT], Awaitable[ResultT]], items: Sequence[ItemT]
 ) -> list[ResultT]:
-    """The results in the order of the items, at most so many under way at once. The first error ends all of them."""
+    """Returns the results in the order of the items, with bounded concurrency. The first error cancels the others."""
     places = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def one(item: ItemT) -> ResultT:
@@ -248,13 +248,13 @@ def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found]) -> 
 
 
 def _numbers(text: str, count: int) -> list[int]:
-    """The sources that are cited and exist, in order."""
+    """Returns the numbers of cited sources that exist, in order."""
     cited = (int(found[1]) for found in _CITED.finditer(text))
     return list(dict.fromkeys(number for number in cited if 1 <= number <= count))
 
 
 def _renumbered(text: str, sources: Sequence[_Found]) -> str:
-    """A number means nothing to who reads the answer: its place stands there instead."""
+    """Replaces source numbers, which mean nothing to readers, by places."""
 
     def place(found: re.Match[str]) -> str:
         number = int(found[1])
@@ -268,6 +268,6 @@ def _renumbered(text: str, sources: Sequence[_Found]) -> str:
 def _cited(
     text: str, sources: Sequence[_Found], partial: Sequence[_Found], name: str
 ) -> tuple[Source, ...]:
-    """Where the model cites nothing: the parts that had an answer."""
+    """Returns the cited sources, or all partial answers if the model cites nothing."""
     cited = [sources[number - 1] for number in _numbers(text, len(sources))] or list(partial)
     return tuple(dict.fromkeys(Source(name, one.place) for one in cited))

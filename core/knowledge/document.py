@@ -1,4 +1,4 @@
-"""What a file becomes once it is read: pages of text, tables as Markdown."""
+"""A parsed document: pages of text with tables as Markdown; its limits; why a file cannot be read."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,9 @@ DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A stretch of a document. `number` counts from 1 where the format has pages or slides, else None.
+    """A section of a document. `number` counts from 1 in formats with pages or slides, else None.
 
-    `place` is what people call it there: the heading it stands under, the sheet, the slide's title.
+    `place` is the heading above it, the sheet, or the slide's title.
     """
 
     number: int | None
@@ -20,7 +20,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """`title` is the document's own, empty where it has none. Some page holds text."""
+    """`title` is empty if the document has none. At least one page holds text."""
 
     title: str
     kind: DocumentKind
@@ -29,7 +29,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseLimits:
-    """What one document may cost. `zip_bytes_max` bounds the unpacked parts of an office file all together."""
+    """Limits for parsing one document. `zip_bytes_max` bounds the total unpacked size of an office file."""
 
     file_bytes_max: int = 50_000_000
     text_characters_max: int = 12_000_000
@@ -60,7 +60,7 @@ Reason = Literal[
 
 
 class Unreadable(Exception):
-    """`fact` is a figure for the sentence: the number of pages, of bytes."""
+    """The file cannot be read. `fact` is a number for the message, such as the count of pages."""
 
     def __init__(self, reason: Reason, fact: str = "") -> None:
         super().__init__(reason, fact)

@@ -1,4 +1,4 @@
-"""One run's desk of knowledge: what it may look things up in, and how."""
+"""The knowledge base of a process, and what one run can look up in it."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ language, what its author asks for. Reply with that alone.
 
 
 def dialogue_to_document(messages: Sequence[Message]) -> Document:
-    """One page per message, with who speaks and the message's id; messages that no model sees are left out."""
+    """Converts messages to a document: one page each, with speaker and message id. Skips messages no model sees."""
     pages = (
         Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
         for message in messages
@@ -58,15 +58,15 @@ def _speaker(message: Message) -> str:
 
 
 def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:
-    """What was said before the newest request; summaries are left out, what they stand for is there."""
+    """Returns the messages before the newest request, without summaries, whose originals are included."""
     requests = [at for at, message in enumerate(history) if message.type == "user"]
     before = history[: requests[-1]] if requests else history
     return tuple(message for message in before if message.type != "summary")
 
 
 async def summarise_request(message: str, ask: Ask | None) -> str:
-    """What a message asks for: itself, or where it is long, what a model makes of its first and last thousand
-    characters; these, where the model does not answer."""
+    """Returns a short message itself; of a long one, the model's summary of its first and last thousand characters,
+    or these characters if the model does not answer."""
     if len(message) <= LONG_REQUEST_CHARACTERS:
         return message
     ends = f"{message[:LONG_REQUEST_CHARACTERS]}\n...\n{message[-LONG_REQUEST_CHARACTERS:]}"
@@ -85,26 +85,30 @@ _PARSED_AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeBase:
-    """What all desks of a process share. `places` bounds how many documents are parsed at once."""
+    """The documents of all agents and threads. `parse_slots` bounds how many documents are parsed at once."""
 
     store: KnowledgeStore
     semantics: SemanticSearch | None = None
     limits: ParseLimits = field(default_factory=ParseLimits)
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE))
+    parse_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE)
+    )
 
     def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "KnowledgeBase":
-        """The same, whose vectors somebody pays for."""
+        """Returns a copy that reports the usage of embeddings to `spent`."""
         return replace(self, semantics=self.semantics and self.semantics.reporting_usage_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
-        """Reads the file and keeps it; the same content again costs no second reading, and only fetches the vectors
-        that it lacks. Raises DocumentError."""
+        """Parses and stores a file. If the scope already has this content, only missing embeddings are made.
+
+        Raises DocumentError.
+        """
         async with spool_to_file(pieces, self.limits) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
                     await self._embed(entry)
                     return entry
-            async with self.places:
+            async with self.parse_slots:
                 document = await parse_document(file.file, name=name, limits=self.limits)
         return await self.keep(
             scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes
@@ -120,7 +124,7 @@ class KnowledgeBase:
         size_bytes: int,
         is_embedded: bool = True,
     ) -> KnowledgeEntry:
-        """Cuts and indexes a document that is read already. `is_embedded` False: it is searched by its words alone."""
+        """Splits and indexes a parsed document. `is_embedded` False: it is searched by words only."""
         draft = EntryDraft(
             name=name,
             kind=document.kind,
@@ -135,7 +139,7 @@ class KnowledgeBase:
         return entry
 
     async def remove(self, scope: Scope, name: str) -> KnowledgeEntry | None:
-        """Removes the entry that people mean by the name: written so, else but for its case. None: there is no such."""
+        """Removes the entry with this name, matched exactly or else ignoring case. Returns None if there is none."""
         entries = await self.store.entries([scope])
         meant = [entry for entry in entries if entry.name == name] or [
             entry for entry in entries if entry.name.casefold() == name.strip().casefold()
@@ -145,7 +149,7 @@ class KnowledgeBase:
         return meant[0]
 
     async def _embed(self, entry: KnowledgeEntry) -> None:
-        """Best effort: an entry without vectors is found by its words."""
+        """Makes embeddings if they are missing. Best effort: an entry without them is still found by its words."""
         if self.semantics is None or await self.semantics.knows(entry.entry_id):
             return
         held = await self.store.chunks(entry.entry_id)
@@ -154,7 +158,7 @@ class KnowledgeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKnowledge:
-    """The library as one run sees it. `agent_id` None: the run's agent has no knowledge of its own."""
+    """The knowledge base as one run sees it. `agent_id` None: the run's agent has no knowledge of its own."""
 
     knowledge_base: KnowledgeBase
     thread_id: str
@@ -172,14 +176,14 @@ class RunKnowledge:
         return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
 
     async def has_entries(self) -> bool:
-        """Whether there is anything to look for."""
+        """Returns whether the agent or the thread has any entries."""
         return bool(await self.threads() or await self.agents())
 
     async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
-        """The block for the system prompt: the agent's entries at most half of it, the thread's all that remains.
+        """Returns the block for the system prompt: agent entries get at most half of it, thread entries the rest.
 
-        What fits goes in directly, newest first; of what does not, the passages that the question's own words find
-        (no model is asked), or without a question the newest entries' beginnings. Empty without entries.
+        Entries that fit go in whole, newest first; of the others, the passages that the question's own words find
+        (no model is asked), or the beginnings if there is no question. Empty if there are no entries.
         """
         agents = await self._share(await self.agents(), question, tokens_max // 2)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
@@ -187,13 +191,13 @@ class RunKnowledge:
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
-        """The direct form alone: the first 100 KB of each entry's text, newest first, in the same shares."""
+        """Returns the block with the first 100 KB of each entry's text, newest first, in the same shares."""
         texts, used = await self._heads(await self.agents(), tokens_max // 2)
         more, _ = await self._heads(await self.threads(), tokens_max - used)
         return render_texts([*texts, *more], chinese=chinese)
 
     async def search(self, question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
-        """The passages of all entries for the question, keywords by the model; empty without entries."""
+        """Returns the passages of all entries for the question, with keywords from the model; empty without entries."""
         entries = (*await self.threads(), *await self.agents())
         if not entries:
             return ""
@@ -203,9 +207,9 @@ class RunKnowledge:
         return render_passages(passages, chinese=is_chinese(question))
 
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
-        """Reads a document without making it part of the thread's knowledge, and answers from it.
+        """Answers a question from a document without adding the document to the thread's knowledge.
 
-        Raises DocumentError and ModelError; needs a model to ask.
+        Raises DocumentError, and ModelError, also if there is no model to ask.
         """
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
@@ -221,7 +225,7 @@ class RunKnowledge:
     async def recall(
         self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
     ) -> str:
-        """The passages of a long conversation that the question needs; found by its words alone."""
+        """Returns the passages of a long conversation that the question's words find."""
         document = await asyncio.to_thread(dialogue_to_document, messages)
         if not document.pages:
             return ""
@@ -262,7 +266,7 @@ class RunKnowledge:
     async def _heads(
         self, entries: Sequence[KnowledgeEntry], tokens_max: int
     ) -> tuple[list[tuple[str, str]], int]:
-        """The texts, and the tokens that they use."""
+        """Returns the names and texts, and the tokens that they use."""
         texts, room = list[tuple[str, str]](), tokens_max
         for entry in entries:
             if room <= 0:
@@ -275,6 +279,6 @@ class RunKnowledge:
 
 
 def _head(document: Document) -> str:
-    """Enough of the text to fill the head, whatever a character takes."""
+    """Returns enough characters to fill HEAD_BYTES in any encoding."""
     text = "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))
     return text[:HEAD_BYTES]

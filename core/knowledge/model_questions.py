@@ -1,4 +1,4 @@
-"""Short questions to a model, outside of any conversation."""
+"""Single questions to a model outside any conversation, and search keywords from its answers."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -25,7 +25,7 @@ def model_asker(
     output_tokens_max: int = OUTPUT_TOKENS_MAX,
     on_usage: Callable[[str, Usage], None] = lambda _model, _usage: None,
 ) -> Ask:
-    """A question becomes one user message; `on_usage` is told who gave each answer and what it used."""
+    """Returns a function that asks the model one question. `on_usage` gets the model and usage of each answer."""
 
     async def ask(question: str) -> str:
         request = ModelRequest(
@@ -57,9 +57,9 @@ Question: {question}
 
 
 async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tuple[str, ...]:
-    """The question and, where a model may be asked and gives some, keywords. `found` is what is known so far.
+    """Returns the question and, if there is a model, keywords from it. `found` is what the documents said so far.
 
-    Never fails for the model's sake: a search by the question's own words is better than none.
+    A model error is logged; the search then uses the question's own words only.
     """
     if ask is None or not question.strip():
         return (question,)
@@ -75,7 +75,7 @@ async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tu
 
 
 def parse_keywords(answer: str) -> tuple[str, ...]:
-    """The keywords of an answer that is JSON, or has JSON in it, perhaps cut off; none for anything else."""
+    """Returns the keywords of an answer that is or contains JSON, possibly truncated; else an empty tuple."""
     said = first_json_object(answer)
     lists = [said.get("keywords_zh"), said.get("keywords_en")]
     words = [word for one in lists if isinstance(one, list) for word in cast(list[object], one)]
@@ -88,12 +88,12 @@ def parse_keywords(answer: str) -> tuple[str, ...]:
 
 
 def first_json_object(answer: str) -> dict[str, object]:
-    """The first JSON object in a text, also where it is cut off or wrapped in a code fence; empty where none is."""
+    """Returns the first JSON object in a text, even if truncated or in a code fence; an empty dict if there is none."""
     start = answer.find("{")
     if start < 0:
         return {}
     end = answer.rfind("}")
-    # whole first: what follows the object would make it unreadable
+    # first without the text after the object, which would make it invalid
     for candidate in (answer[start : end + 1], answer[start:]):
         try:
             value: object = jiter.from_json(candidate.encode("utf-8", "replace"), partial_mode=True)

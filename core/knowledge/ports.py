@@ -1,4 +1,4 @@
-"""The ports of knowledge: where entries and their chunks are kept and searched, and who turns text into vectors."""
+"""The ports of the knowledge base: storage and search of entries and chunks, and embeddings."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from core.knowledge.document import DocumentKind
 from core.knowledge.terms import Term
 
 HEAD_BYTES = 100_000
-"""How much of an entry's text is kept as it is, for the direct form."""
+"""How much of an entry's text is stored unsplit, for `render_texts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose knowledge it is: an agent's or a thread's. `reading` holds what was read in a thread without being part of
-    its knowledge: documents asked about, the thread's own dialogue. What hangs on a thread goes when it is forgotten.
+    """The owner of entries: an agent or a thread. `reading` holds documents that a thread asked about without adding
+    them to its knowledge, and its own conversation. Forgetting a thread deletes both of its scopes.
     """
 
     kind: Literal["agent", "thread", "reading"]
@@ -26,7 +26,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """`content_hash` is SHA-256 of the file's bytes: another content is another entry, whatever its name."""
+    """A new entry. `content_hash` is the SHA-256 of the file's bytes and identifies the entry, not its name."""
 
     name: str
     kind: DocumentKind
@@ -65,10 +65,10 @@ class KnowledgeStore(Protocol):
     """Entries with their chunks, and the full-text index over these. Raises StorageUnavailable."""
 
     async def add(self, scope: Scope, draft: EntryDraft, chunks: Iterable[Chunk]) -> KnowledgeEntry:
-        """Keeps and indexes the chunks, numbered from 0; seen by readers only as a whole.
+        """Stores and indexes the chunks, numbered from 0. Readers see all of them or none.
 
-        The same content in the scope again: the entry that is there. Another content under a name that is there: takes
-        the place of that entry. Chunks are taken in batches, so that no writer waits long.
+        Returns the existing entry if the scope has this content; replaces an entry of the same name with other content.
+        Writes in batches, so that no other writer waits long.
         """
         ...
 
@@ -81,43 +81,43 @@ class KnowledgeStore(Protocol):
         ...
 
     async def remove(self, scope: Scope, entry_id: str) -> bool:
-        """With all that hangs on it. False: the scope has no such entry."""
+        """Removes the entry with its chunks and embeddings. Returns False if the scope has no such entry."""
         ...
 
     async def chunks(
         self, entry_id: str, *, first: int = 0, limit: int | None = None
     ) -> tuple[Chunk, ...]:
-        """In document order from the number `first` on."""
+        """Returns chunks in document order, starting at number `first`."""
         ...
 
     async def search(
         self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """The chunks of these entries that hold some of the terms, best first (rare terms count more, long chunks
-        less)."""
+        """Returns the chunks of these entries that hold any of the terms, best first (rare terms count more, long
+        chunks less)."""
         ...
 
 
 class KnowledgeVectors(Protocol):
-    """Vectors of chunks. Those of different models never meet. Raises StorageUnavailable."""
+    """Embeddings of chunks, kept apart by model. Raises StorageUnavailable."""
 
     async def put(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
-        """One vector per chunk of the entry, in order; again changes nothing."""
+        """Stores one vector per chunk of the entry, in order. Idempotent."""
         ...
 
     async def has(self, entry_id: str, model: str) -> bool:
-        """Whether the entry's vectors of this model are there."""
+        """Returns whether the entry has vectors of this model."""
         ...
 
     async def nearest(
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """The chunks with the greatest cosine to the vector, best first. Vectors of another length are left out."""
+        """Returns the chunks with the greatest cosine similarity, best first. Skips vectors of another length."""
         ...
 
 
 class Embedder(Protocol):
-    """A model that turns texts into vectors."""
+    """An embedding model."""
 
     @property
     def model(self) -> str: ...
@@ -125,9 +125,9 @@ class Embedder(Protocol):
     async def embed(
         self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
     ) -> list[list[float]]:
-        """One vector per text, all of one length. `spent` is told the model and what it used. Raises ModelError."""
+        """Returns one vector per text, all of one length. Calls `spent` with the model and usage. Raises ModelError."""
         ...
 
 
 Ask = Callable[[str], Awaitable[str]]
-"""One question to a model, whole answer back. Raises ModelError, BudgetExceeded."""
+"""Asks a model one question and returns the whole answer. Raises ModelError, BudgetExceeded."""

@@ -1,4 +1,4 @@
-"""Picking the passages of some entries that a question needs, within a budget of tokens."""
+"""Retrieval of the passages that a question needs, within a token budget, and their text for a model."""
 
 import asyncio
 import re
@@ -22,12 +22,12 @@ FRONT_CHUNKS = 2
 FRONT_SHARE = 4
 _CHARACTERS_PER_TOKEN_MAX = 16
 CUT_TOKENS_MIN = 30
-"""A passage is not cut shorter than this; it is left out instead."""
+"""A passage that would be cut shorter is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk of an entry, perhaps cut at its end."""
+    """A chunk of an entry, possibly truncated."""
 
     entry: KnowledgeEntry
     chunk: Chunk
@@ -41,10 +41,10 @@ async def retrieve_passages(
     tokens_max: int,
     semantics: SemanticSearch | None = None,
 ) -> tuple[Passage, ...]:
-    """Everything where it fits; else the best chunks for the texts, grouped per entry in document order.
+    """Returns everything if it fits; else the best chunks for the texts, grouped by entry in document order.
 
-    Keyword ranks and ranks by meaning are fused. A single document's beginning is always there, if it is short: it says
-    what the document is. Where nothing is asked or nothing found, the beginnings of the entries in the given order.
+    Fuses the ranks by words and by meaning. Always includes the short beginning of a single document, because it says
+    what the document is. Returns the beginnings of the entries if there is no question or no hit.
     """
     if sum(entry.tokens for entry in entries) <= tokens_max:
         whole = [await store.chunks(entry.entry_id) for entry in entries]
@@ -66,7 +66,7 @@ async def retrieve_passages(
 
 
 def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
-    """Reciprocal rank fusion: the sum of 1 / (rank + 60), ranks counted from 1; equals stay in their first order."""
+    """Merges rankings by the sum of 1 / (rank + 60), with ranks from 1. Ties keep the order of first appearance."""
     scores: dict[KeyT, float] = {}
     for ranking in rankings:
         for rank, key in enumerate(ranking, start=1):
@@ -75,7 +75,7 @@ def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
 
 
 def truncate_to_tokens(text: str, tokens_max: int) -> str:
-    """The text, or as much of its beginning as the tokens allow."""
+    """Returns the longest beginning of the text within the token limit."""
     text = text[: tokens_max * _CHARACTERS_PER_TOKEN_MAX]
     if count_text(text) <= tokens_max:
         return text
@@ -121,7 +121,7 @@ async def _nearest(
 async def _beginnings(
     entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int
 ) -> tuple[Passage, ...]:
-    """Equal shares; what an entry does not need is left to those after it."""
+    """Returns the beginnings in equal shares; later entries get what earlier ones do not need."""
     passages, room = list[Passage](), tokens_max
     for at, entry in enumerate(entries):
         share = room // (len(entries) - at)
@@ -140,7 +140,7 @@ def _different(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
-    """The first that fit; the one that does not fit any more is cut, if enough of it is left."""
+    """Returns the first passages that fit; truncates the next one if enough of it remains."""
     kept, room = list[Passage](), tokens_max
     for passage in passages:
         chunk = passage.chunk
@@ -155,7 +155,7 @@ def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
 
 
 def _in_order(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Entries by their best passage, passages by their place in the document."""
+    """Sorts entries by their best passage, and passages by their place in the document."""
     entry_ids = dict.fromkeys(passage.entry.entry_id for passage in passages)
     rank = {entry_id: at for at, entry_id in enumerate(entry_ids)}
     return tuple(sorted(passages, key=lambda one: (rank[one.entry.entry_id], one.chunk.number)))
@@ -187,7 +187,7 @@ _CHINESE = _Words(
 
 
 def render_passages(passages: Sequence[Passage], *, chinese: bool) -> str:
-    """Empty for no passages."""
+    """Renders passages under their source, in the language of the question, marked as data. Empty for no passages."""
     if not passages:
         return ""
     words = _CHINESE if chinese else _ENGLISH
@@ -201,7 +201,7 @@ def render_passages(passages: Sequence[Passage], *, chinese: bool) -> str:
 
 
 def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
-    """The direct form: names and texts as they are. Empty for none."""
+    """Renders whole texts under their names. Empty for none."""
     if not texts:
         return ""
     words = _CHINESE if chinese else _ENGLISH
@@ -215,12 +215,12 @@ def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
 
 
 def safe_file_name(name: str) -> str:
-    """A file's name in one line that cannot be taken for anything but a name."""
+    """Returns the file's name on one line, without characters that could break the markup around it."""
     return " ".join(re.sub(r"[\[\]<>\x00-\x1f\x7f]", " ", name).split())[:120] or "file"
 
 
 def _body(chunks: Sequence[Chunk], words: _Words) -> str:
-    """Neighbours join without what they repeat; a gap is shown as dots."""
+    """Joins neighbouring chunks without their overlap, and marks gaps with dots."""
     parts: list[str] = []
     before: Chunk | None = None
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""The optional search by meaning: vectors of passages and questions, as long as the embedding model answers."""
+"""Optional semantic search: embeddings of passages and questions, paused while the embedding model fails."""
 
 import asyncio
 import logging
@@ -14,45 +14,45 @@ log = logging.getLogger(__name__)
 EMBEDDED_AT_ONCE = 64
 BATCH_SECONDS = 60.0
 QUESTION_SECONDS = 10.0
-"""A run waits so long at most for the vector of its question; the words alone find enough."""
+"""The longest that a run waits for the embedding of its question before it searches by words only."""
 PAUSE_SECONDS = 60.0
-"""After a failure questions go without meaning for so long, so that a slow service does not slow every run."""
+"""How long questions skip semantic search after a failure, so that a slow service does not slow every run."""
 
 
 @dataclass(slots=True)
 class _Health:
-    """Whether the model has failed of late."""
+    """Recent failures of the model."""
 
     is_failing: bool = False
     paused_until: float = 0.0
 
 
-def _nobody(_model: str, _usage: Usage) -> None:
-    """Where nobody pays."""
+def _ignore_usage(_model: str, _usage: Usage) -> None:
+    """Ignores the usage."""
 
 
 @dataclass(slots=True, eq=False)
 class SemanticSearch:
-    """What a model of embeddings adds to the search by words. `spent` is told what it used.
+    """Search by embeddings, in addition to the search by words. `spent` receives the model and its usage.
 
-    Nothing here raises ModelError: the operator is told at the first failure, and again only if it worked in between.
+    Never raises ModelError; logs the first failure, and the next one only after a success.
     """
 
     embedder: Embedder
     vectors: KnowledgeVectors
     question_seconds: float = QUESTION_SECONDS
     pause_seconds: float = PAUSE_SECONDS
-    spent: Callable[[str, Usage], object] = _nobody
+    spent: Callable[[str, Usage], object] = _ignore_usage
     _health: _Health = field(default_factory=_Health)
 
     def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "SemanticSearch":
-        """The same, at the expense of somebody."""
+        """Returns a copy that reports usage to `spent`."""
         return replace(self, spent=spent)
 
     async def nearest(
         self, question: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """The chunks of these entries that mean something near; nothing where the model does not answer."""
+        """Returns the chunks of these entries closest in meaning; nothing if the model does not answer."""
         if asyncio.get_running_loop().time() < self._health.paused_until:
             return ()
         found = await self._embedded([question], seconds=self.question_seconds)
@@ -61,11 +61,11 @@ class SemanticSearch:
         return await self.vectors.nearest(found[0], self.embedder.model, entry_ids, limit=limit)
 
     async def knows(self, entry_id: str) -> bool:
-        """Whether the entry's vectors are there."""
+        """Returns whether the entry has embeddings."""
         return await self.vectors.has(entry_id, self.embedder.model)
 
     async def keep(self, entry_id: str, texts: Sequence[str]) -> None:
-        """Keeps the vectors of an entry's chunks, given in order. All of them or none."""
+        """Stores the embeddings of an entry's chunks, given in order: all of them or none."""
         kept = list[list[float]]()
         for at in range(0, len(texts), EMBEDDED_AT_ONCE):
             batch = await self._embedded(texts[at : at + EMBEDDED_AT_ONCE], seconds=BATCH_SECONDS)

@@ -1,7 +1,7 @@
-"""From text to the terms that an index holds and a query asks for, by the same rules on both sides.
+"""The terms of the full-text index, made by the same rules from texts and from queries.
 
-Scripts that write no spaces between words are taken two characters at a time; the last character of a run stands alone
-too, so that every single character begins some term. Words of other scripts are folded and lose their endings.
+Scripts without spaces between words are split into pairs of characters; the last character of a run is also a term of
+its own, so that every character begins some term. Words of other scripts are case-folded and stemmed.
 """
 
 import re
@@ -39,14 +39,14 @@ _CHINESE_STOPS = (
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`is_prefix`: any indexed term that begins with it counts."""
+    """`is_prefix`: matches any indexed term that begins with it."""
 
     text: str
     is_prefix: bool = False
 
 
 def index_terms(text: str) -> list[str]:
-    """Every term of the text in its order, repeated as often as it is there."""
+    """Returns the terms of the text in order, with repetitions."""
     terms: list[str] = []
     for run, word in _pieces(text):
         if run:
@@ -57,14 +57,14 @@ def index_terms(text: str) -> list[str]:
 
 
 def query_terms(*texts: str) -> tuple[Term, ...]:
-    """The different terms of what is looked for, in order, words without meaning left out where others are there."""
+    """Returns the distinct terms of the texts in order, without stop words if other terms remain."""
     found = dict.fromkeys(term for text in texts for term in _asked(text))
     telling = [term for term in found if term.text not in _stops()]
     return tuple(telling or found)[:_QUERY_TERMS_MAX]
 
 
 def is_chinese(text: str) -> bool:
-    """Whether there is a Han character in it, and no Japanese syllable."""
+    """Returns whether the text has a Han character and no Japanese kana."""
     return bool(_HAN.search(text)) and not any("\u3040" <= one <= "\u30ff" for one in text)
 
 
@@ -79,7 +79,7 @@ def _asked(text: str) -> Iterator[Term]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Runs of a script without spaces, and words, one of the two each time."""
+    """Yields pairs of a run of a script without spaces and a word; one of the two is empty."""
     if text.isascii():
         for word in _ASCII_WORD.findall(text.lower()):
             yield "", word
@@ -89,14 +89,14 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _folded(text: str) -> str:
-    """One width, no case, no accents."""
+    """Normalises width, case and accents."""
     apart = unicodedata.normalize("NFKD", text.casefold())
     return unicodedata.normalize("NFC", _ACCENT.sub("", apart))
 
 
 @lru_cache(maxsize=_STEMS_KEPT)
 def _stem(word: str) -> str:
-    """Takes the commonest English endings off, roughly; a word of another language loses nothing that matters."""
+    """Removes the most common English endings, roughly."""
     word = word[:_WORD_CHARACTERS_MAX]
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return word

@@ -1,4 +1,4 @@
-"""Checking a call's arguments against the schema of an MCP tool, in bounded time."""
+"""Validation of a call's arguments against the schema of an MCP tool, in bounded time."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ DEPTH_MAX = 60
 
 
 class McpArguments(RootModel[dict[str, JsonValue]]):
-    """The arguments of a tool of an MCP server; each tool has its own subclass with its schema."""
+    """The arguments of an MCP tool. Each tool has a subclass with its own schema."""
 
     validation_schema: ClassVar[JsonObject] = {}
     provider_schema: ClassVar[JsonObject] = {}
@@ -30,14 +30,14 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
 
     @classmethod
     def model_json_schema(cls, *_args: Any, **_options: Any) -> dict[str, Any]:
-        """The server's own schema, instead of one made from the fields."""
+        """Returns the server's own schema instead of one derived from the fields."""
         return cast(dict[str, Any], deepcopy(cls.provider_schema))
 
 
 def arguments_model(
     name: str, description: str, validation_schema: JsonObject, provider_schema: JsonObject
 ) -> type[McpArguments]:
-    """The params model of one tool."""
+    """Returns the params model of one tool."""
     fields = {"__doc__": description, "__module__": __name__}
     made = cast(type[McpArguments], type(name, (McpArguments,), fields))
     made.validation_schema = validation_schema
@@ -46,7 +46,7 @@ def arguments_model(
 
 
 class _Exhausted(Exception):
-    """The schema asks for more work than a call is worth."""
+    """Validation used up its steps or its depth."""
 
 
 @dataclass(slots=True)
@@ -56,10 +56,10 @@ class _Check:
 
 
 def find_problems(schema: JsonObject, value: JsonValue) -> list[str]:
-    """What does not fit, in sentences for the model; empty when all does.
+    """Returns sentences for the model about arguments that do not fit the schema; an empty list if all fit.
 
-    Never says no to what fits: regular expressions, negations and other rules that are costly or rare are left to the
-    server, and so is a schema that takes too long, which is judged by whoever wrote it.
+    Never rejects valid arguments. Leaves regular expressions, negations and other costly or rare rules to the
+    server, and everything if validation takes too long.
     """
     try:
         return _problems(_Check(schema), schema, value, "", 0)[:PROBLEMS_MAX]
@@ -122,7 +122,7 @@ _TYPES: Mapping[str, type] = {
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
-    """Equal as JSON: 1 is 1.0 and not true."""
+    """Compares as JSON does: 1 equals 1.0 but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
@@ -230,7 +230,7 @@ def _parts(schema: JsonObject, word: str) -> list[JsonValue]:
 
 
 def _target(reference: str, root: JsonObject) -> JsonValue:
-    """What a reference points at; anything fits one that points nowhere."""
+    """Resolves a reference. Returns True, which accepts anything, if it points nowhere."""
     place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
     for step in filter(None, reference.removeprefix("#").split("/")):
         if not isinstance(place, dict):

@@ -1,4 +1,4 @@
-"""The tools of all MCP servers, for any run that wants them."""
+"""The configured MCP servers: connections that are made on demand and restored after a loss, and their tools."""
 
 import asyncio
 import fnmatch
@@ -24,19 +24,19 @@ if TYPE_CHECKING:  # the SDK takes a second to import: not before a server is wa
 
 BACKOFF_SECONDS_MAX = 60.0
 RECONNECT_WAIT_SECONDS = 5.0
-"""How long a call waits for the next attempt to connect before it is answered that there is no connection."""
+"""How long a call waits for the next connection attempt before it fails."""
 
 LIST_AGE_SECONDS_MAX = 300.0
-"""A list of tools older than this is read again beside the runs: not every server tells of changes."""
+"""Older tool lists are refreshed in the background, because not every server announces changes."""
 
 PROBE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class ReconnectingServer:
-    """One server. `offers` are its tools as last read; empty while it was never reached.
+    """A server whose connection is made on demand. `tools` are as last listed; empty before the first connection.
 
-    `needing` are the names of the tools that need approval: once one does it stays so, whatever the server says later.
+    `tools_needing_approval` only grows: a tool that needed approval once keeps needing it, whatever the server says.
     """
 
     config: McpServerConfig
@@ -57,7 +57,7 @@ class ReconnectingServer:
     _sdk: Any = field(default=None, repr=False)
 
     async def ready(self) -> tuple[McpTool, ...]:
-        """The server's tools, after connecting and reading them where that is due; empty where it cannot be had."""
+        """Connects and refreshes the tool list if needed. Returns no tools if the server cannot be reached."""
         if isinstance(await self._connected(patience_seconds=0), str):
             return ()
         if self._reading is not None:
@@ -67,7 +67,10 @@ class ReconnectingServer:
         return self.offers
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
-        """Raises ToolError. Asked again, on a new connection, only where the first certainly did nothing."""
+        """Calls a tool. Retries once, on a new connection, only if the first attempt certainly did nothing.
+
+        Raises ToolError.
+        """
         name = self.config.name
         for attempt in (1, 2):
             connection = await self._connected(patience_seconds=RECONNECT_WAIT_SECONDS)
@@ -103,7 +106,7 @@ class ReconnectingServer:
         )
 
     async def _connected(self, *, patience_seconds: float) -> "Connection | str":
-        """A connection that was open a moment ago, or why there is none."""
+        """Returns an open connection, or the reason why there is none."""
         if self._is_closed:
             return "this program is about to end"
         if self._connection is not None and self._is_suspect:
@@ -162,7 +165,7 @@ class ReconnectingServer:
         return connection
 
     def _tell_once(self, why: str) -> None:
-        """One line for the operator, until it was reached again."""
+        """Warns the operator once, until the server is reached again."""
         if not self._is_told:
             log.warning(
                 "the MCP server %s cannot be reached, its tools are left out: %s",
@@ -172,7 +175,7 @@ class ReconnectingServer:
         self._is_told = True
 
     def _failed(self) -> None:
-        """The first attempt after a loss comes at once, the others later and later."""
+        """Schedules the next attempt: immediately after the first failure, then with exponential backoff."""
         self._failures += 1
         delay = (
             0.0 if self._failures == 1 else self.backoff_seconds * 2 ** min(self._failures - 2, 10)
@@ -187,7 +190,7 @@ class ReconnectingServer:
         self._read_at = asyncio.get_running_loop().time()
 
     async def _probe(self, connection: "Connection") -> None:
-        """After a call without an answer: is the server still there? One that is not is started anew."""
+        """Checks a server that did not answer a call, and drops the connection if it still does not answer."""
         self._is_suspect = False
         try:
             async with asyncio.timeout(PROBE_SECONDS):
@@ -200,7 +203,7 @@ class ReconnectingServer:
             await connection.close()
 
     async def _watch(self, connection: "Connection") -> None:
-        """Reads the tools again whenever the server says that they changed, at most once a second."""
+        """Refreshes the tool list whenever the server announces a change, at most once a second."""
         while connection.is_open:
             await connection.tools_changed.wait()
             self._read_beside()
@@ -225,7 +228,7 @@ class ReconnectingServer:
             )
 
     async def close(self) -> None:
-        """Ends the connection; later calls are refused."""
+        """Ends the connection. Later calls are refused."""
         self._is_closed = True
         for task in (self._opening, self._reading, self._watching):
             if task is not None:
@@ -235,16 +238,16 @@ class ReconnectingServer:
 
 
 WAIT_SECONDS = 3.0
-"""How long a run waits for servers that are not connected yet; they go on connecting beside it."""
+"""How long a run waits for servers that are still connecting; connecting continues in the background."""
 
 CONNECT_GRACE_SECONDS = 60.0
-"""Room in a tool's own limit for a connection that is made first."""
+"""Extra time in a tool's limit for connecting before the call."""
 
 
 class McpServers:
-    """The servers of the settings. Made without any I/O; a server is started when its tools are first wanted.
+    """The configured servers. Construction does no I/O; a server is started when its tools are first needed.
 
-    `host_environment` is what servers over stdio may see of ours: only PATH, HOME and LANG are taken from it.
+    Servers over stdio see only PATH, HOME and LANG of `host_environment`.
     """
 
     def __init__(
@@ -263,15 +266,15 @@ class McpServers:
         self._gathering: dict[str, asyncio.Task[tuple[McpTool, ...]]] = {}
 
     def warm(self) -> None:
-        """Starts to connect to every server and returns at once."""
+        """Starts connecting to every server and returns immediately."""
         for link in self._links:
             self._gather(link)
 
     async def tools(self, enabled: frozenset[str] | None = None) -> tuple[Tool[Any], ...]:
-        """The tools of the servers that can be had now. `enabled` None: all; else names of servers, or names of tools
-        as the model sees them, in which * stands for anything.
+        """Returns the tools of the servers that are reachable now.
 
-        Never raises for a server: one that fails or is slow is left out, and told to the operator once.
+        `enabled` holds names of servers and globs of tool names as the model sees them; None enables all tools.
+        A server that fails or is slow is left out and logged once; it never raises.
         """
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
@@ -290,9 +293,9 @@ class McpServers:
         return tuple(found)
 
     def needs_approval(self, tool_name: str) -> bool:
-        """Whether the settings want a person's word before this tool runs; no for a tool that is none of ours.
+        """Returns whether a person must approve a call of this tool; False for tools that are not from MCP servers.
 
-        A tool that its server no longer lists needs it too, where any of that server does.
+        A tool that its server no longer lists needs approval if any tool of that server does.
         """
         for link in self._links:
             if tool_name.startswith(tool_name_prefix(link.config.name)):
@@ -311,14 +314,14 @@ class McpServers:
         return task
 
     async def close(self) -> None:
-        """Leaves every server; no process of one over stdio remains."""
+        """Disconnects from every server and ends the processes of servers over stdio."""
         for task in tuple(self._gathering.values()):
             await cancel(task)
         await asyncio.gather(*(link.close() for link in self._links))
 
 
 def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
-    """Whether any tool of the server may be enabled: a server nobody wants is never started."""
+    """Returns whether any tool of the server can be enabled; a server without enabled tools is never started."""
     if enabled is None:
         return True
     start = tool_name_prefix(server)
@@ -353,7 +356,7 @@ def _title(offer: McpTool, _params: McpArguments) -> str:
 async def _run(
     link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext
 ) -> ToolOutput:
-    """What the server was given in confidence is taken out of what it answers: its errors like to repeat it."""
+    """Runs the call and redacts the server's secrets from its answer, because error messages often repeat them."""
     secrets = secret_values(link.config)
     try:
         output = await link.call(offer.tool, params.root, context)

@@ -1,4 +1,4 @@
-"""One live connection to an MCP server, entered and left in a task of its own, as the SDK demands."""
+"""One live connection to an MCP server, and a check whether a server works. Imports the MCP SDK, so import it late."""
 
 import asyncio
 import logging
@@ -40,27 +40,27 @@ TOOLS_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 CALL_GRACE_SECONDS = 2.0
-"""How much longer than the SDK's own limit a call is waited for, where the SDK itself hangs."""
+"""How much longer than the SDK's own limit a call may take, in case the SDK hangs."""
 
 SESSION_ENDED = "Session terminated"
-"""The SDK's words for an HTTP server that has forgotten us; the request was not carried out."""
+"""The SDK's message if an HTTP server no longer knows the session; the request was not carried out."""
 
 
 class ServerUnreachable(Exception):
-    """There is no connection, and nothing was asked of the server; the text is for the operator and the model."""
+    """There is no connection, and no request was sent. The message is for the operator and the model."""
 
 
 class CallLost(Exception):
-    """The connection ended while the server worked, or it never answered; the text says which."""
+    """The connection ended during the call, or the server did not answer; the message says which."""
 
 
 class CallRefused(Exception):
-    """The server answered with an error of the protocol."""
+    """The server answered with a protocol error."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """A connection from `open` to `close`. `is_open` turns False by itself when the server is gone."""
+    """A connection in a task of its own, as the SDK demands. `is_open` becomes False when the server goes away."""
 
     config: McpServerConfig
     tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,7 +112,7 @@ class Connection:
                     ready.set_result(client)
                 await _first(self._leaving, self._ended)
         except Exception as error:
-            # an edge: whatever the SDK and its transports raise ends in one sentence
+            # an edge: any error of the SDK and its transports becomes one sentence
             if not ready.done():
                 ready.set_exception(ServerUnreachable(explain_error(error)))
             elif not self._leaving.is_set():
@@ -127,7 +127,7 @@ class Connection:
                 ready.cancel()
 
     async def tools(self) -> tuple[Tool, ...]:
-        """All pages of the list, as far as the bounds allow. Raises ServerUnreachable."""
+        """Returns the tools of all pages of the list, within the limits. Raises ServerUnreachable."""
         client = self._reached()
         found: list[Tool] = []
         cursor: str | None = None
@@ -190,7 +190,7 @@ class Connection:
         return self._client
 
     async def close(self) -> None:
-        """Leaves the server; of one over stdio no process remains."""
+        """Disconnects and ends the process of a server over stdio."""
         self._leaving.set()
         owner, self._owner = self._owner, None
         if owner is None:
@@ -203,7 +203,7 @@ class Connection:
 
 @asynccontextmanager
 async def _listening(client: Client) -> AsyncGenerator[None, None]:
-    """Asks to be told of changed tools, where the protocol's version wants that asked for."""
+    """Subscribes to tool list changes if this protocol version requires a subscription."""
     capabilities = client.server_capabilities.tools
     is_asked = client.session.discover_result is not None
     async with AsyncExitStack() as stack:
@@ -216,7 +216,7 @@ async def _listening(client: Client) -> AsyncGenerator[None, None]:
 
 
 async def _first(*events: asyncio.Event) -> None:
-    """Waits until one of them is set."""
+    """Waits until any of the events is set."""
     tasks = [spawn(event.wait(), name="wait for an event") for event in events]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -226,7 +226,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 def explain_error(error: BaseException) -> str:
-    """An error of the SDK or of a transport in a sentence without addresses, keys or content."""
+    """Describes an error of the SDK or a transport without addresses, keys or content."""
     if isinstance(error, BaseExceptionGroup):
         return explain_error(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
     if isinstance(error, ServerUnreachable | CallLost | CallRefused):
@@ -255,8 +255,8 @@ REASON_CHARACTERS_MAX = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCheck:
-    """What came of it. `problem` is empty where the server answered; `tools` are the server's own names of those that
-    a run is given, `listed` how many it has."""
+    """The result of `check_server`. `problem` is empty if the server answered; `tools` are the server's own names of
+    the usable tools, and `listed` counts all of its tools."""
 
     problem: str = ""
     tools: tuple[str, ...] = ()
@@ -264,8 +264,10 @@ class ServerCheck:
 
 
 async def check_server(config: McpServerConfig, host_environment: Mapping[str, str]) -> ServerCheck:
-    """Takes no longer than the server's own limit for connecting and that for a list. No text of it holds a secret, and
-    no process of the server is left."""
+    """Connects to a server, lists its tools and disconnects, within the server's own time limits.
+
+    The result holds no secrets, and no process of the server remains.
+    """
     secrets = secret_values(config)
     connection = Connection(config)
     try:

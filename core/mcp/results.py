@@ -1,4 +1,4 @@
-"""What a tool of an MCP server answered, as a result of ours: text, data, pictures, resources, all within bounds."""
+"""Results of MCP tools, converted to tool outputs: text, data, pictures and resources, within limits."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ RESOURCE_CHARACTERS_MAX = 30_000
 PARTS_MAX = 200
 IMAGES_MAX = 4
 IMAGE_BYTES_MAX = 3_750_000
-"""Five million characters as base64: the most that a picture for a model may have at the strictest provider."""
+"""Five million characters as base64, the limit of the strictest provider for a picture."""
 
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -46,7 +46,7 @@ class _Reading:
     characters_left: int = TEXT_CHARACTERS_MAX
 
     def say(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> None:
-        """Adds a part of the text, as far as there is room."""
+        """Appends text until the character limit is reached."""
         if self.characters_left <= 0:
             return
         said = clean_text(text, min(characters_max, self.characters_left))
@@ -57,7 +57,7 @@ class _Reading:
 def tool_output(
     result: CallToolResult, *, server: str, tool: str, context: ToolContext
 ) -> ToolOutput:
-    """The result for the model and the pictures for the thread. `is_error` makes it a failed one."""
+    """Returns the text for the model and the pictures for the thread; `is_error` makes the output a failure."""
     reading = _Reading(server, tool, context)
     for part in result.content[:PARTS_MAX]:
         _read(part, reading)
@@ -139,7 +139,7 @@ def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message
 
 
 def _kind_of_picture(content: bytes) -> str | None:
-    """By its first bytes: what a server says of the type is not believed."""
+    """Detects the type by the first bytes; the type that the server states is not trusted."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES if content.startswith(start)), None)
@@ -150,7 +150,7 @@ def _size(encoded: str) -> int:
 
 
 def _read_structure(structure: JsonValue, reading: _Reading) -> None:
-    """Adds the structured content, unless the text already is it, as the protocol advises servers to do."""
+    """Appends the structured content unless the text already repeats it, as the protocol advises servers to do."""
     if structure is None or _is_said(structure, "\n".join(reading.lines)):
         return
     reading.say(json.dumps(structure, ensure_ascii=False))
@@ -162,7 +162,7 @@ def _is_said(structure: JsonValue, said: str) -> bool:
         and [*structure] == ["result"]
         and str(structure["result"]) == said
     ):
-        return True  # how servers wrap a plain value
+        return True  # servers wrap a plain value this way
     if not said or len(said) > RESOURCE_CHARACTERS_MAX:
         return False
     try:

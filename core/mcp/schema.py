@@ -1,4 +1,4 @@
-"""Parameter schemas from MCP servers: made safe to send to any model, nothing of what they ask for lost."""
+"""Parameter schemas from MCP servers, made valid for every model provider without losing constraints."""
 
 import json
 import re
@@ -15,11 +15,11 @@ DEPTH_MAX = 24
 TEXT_CHARACTERS_MAX = 1_000
 KINDS = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""The names of parameters that every provider takes; one other refuses the whole request."""
+"""Parameter names that every provider accepts; providers reject the whole request for any other name."""
 
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _LISTED = frozenset((*_COMBINED, "prefixItems", "items"))
-"""A list under `items` is the older spelling of `prefixItems`."""
+"""`items` with a list is the older spelling of `prefixItems`."""
 
 _NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _NESTED = frozenset(
@@ -32,14 +32,14 @@ _BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 
 
 class UnusableSchema(ValueError):
-    """No model could be sent this; the text says why, for the operator."""
+    """The schema cannot be sent to a model; the message tells the operator why."""
 
 
 def clean_schema(raw: object) -> JsonObject:
-    """The schema of a tool's parameters, checked and cleaned: a valid one comes out meaning the same.
+    """Returns a checked copy of a tool's parameter schema; a valid schema keeps its meaning.
 
-    Keywords that break the rules of JSON schema are left out (the tool then accepts more), as are references out of
-    the document. Raises UnusableSchema where too little would remain.
+    Drops invalid keywords, so that the tool accepts more, and references to other documents.
+    Raises UnusableSchema if too little would remain.
     """
     if not isinstance(raw, dict):
         raise UnusableSchema("its schema is no object")
@@ -57,7 +57,7 @@ def clean_schema(raw: object) -> JsonObject:
 
 
 def _with_reference(schema: JsonObject) -> JsonObject:
-    """The top level with what it refers to in place: providers want the properties there."""
+    """Inlines a `$ref` at the top level, because providers expect the properties there."""
     steps = str(schema.get("$ref", "")).split("/")
     target: JsonValue = schema
     for step in steps[1:]:
@@ -68,7 +68,7 @@ def _with_reference(schema: JsonObject) -> JsonObject:
 
 
 def split_for_providers(schema: JsonObject) -> tuple[JsonObject, str]:
-    """The schema as providers take it, and in words what they do not: combinations at the top level."""
+    """Returns the schema without top-level combinations, which providers reject, and a sentence that states them."""
     apart = {key: schema[key] for key in (*_COMBINED, "not", "if", "then", "else") if key in schema}
     if not apart:
         return schema, ""
@@ -95,7 +95,7 @@ def _checked(schema: JsonObject, depth: int) -> JsonObject:
 
 
 def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | None:
-    """One keyword as it stays; None for what is no rule of JSON schema, or breaks its rules."""
+    """Returns one keyword with its cleaned value, or None if it is unknown or its value is invalid."""
     match value:
         case dict() if key in _NAMED:
             parts = ((str(clean_json(name)), _object(one)) for name, one in value.items())
@@ -114,7 +114,7 @@ def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | Non
 
 
 def _object(value: JsonValue) -> JsonObject:
-    """A schema may be `true` or `false` too."""
+    """Converts the boolean schemas `true` and `false` to objects."""
     if isinstance(value, dict):
         return value
     return {"not": {}} if value is False else {}

@@ -1,4 +1,4 @@
-"""The agent's own tools, offered to other MCP clients over stdio and streamable HTTP."""
+"""An MCP server for the agent's own tools, over stdio and streamable HTTP."""
 
 import asyncio
 import contextlib
@@ -36,10 +36,10 @@ STDIN = 0
 
 @asynccontextmanager
 async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, None]:
-    """Its lines; None where reading never waits (a file, the null device), so that the SDK may read it in a thread.
+    """Context manager: yields the lines of standard input, or None if it is a file or device that never blocks.
 
-    A thread that waits for a pipe cannot be cancelled: the program would outlive a signal until its client went.
-    Meanwhile children of the program find nothing on their standard input.
+    The SDK would read in a thread; one that waits for a pipe cannot be cancelled and would keep the program alive
+    after a signal. Inside the block, child processes inherit an empty standard input.
     """
     mode = os.fstat(STDIN).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(STDIN)):
@@ -73,7 +73,7 @@ ContextFactory = Callable[[], ToolContext]
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
 SHUTDOWN_SECONDS = 2
-"""How long calls that are under way may go on once the serving is to end."""
+"""How long running calls may continue after the server is told to stop."""
 
 NOT_ALLOWED = "a person must allow it first, and nobody can be asked here. Find a way without it."
 
@@ -89,8 +89,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
-    """The tools as an MCP server. Those that talk to people in a thread are not among them: there is no thread. A call
-    that a person would have to allow is refused."""
+    """Builds an MCP server with these tools, except those that talk to people in a thread, because there is no thread.
+
+    Calls that need a person's approval are refused.
+    """
     offered = Toolbox(
         {name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS}
     )
@@ -162,10 +164,10 @@ def _picture(message: Message) -> types.ImageContent | None:
 
 
 async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None:
-    """Serves the client at the other end of stdin and stdout until it goes, or until cancelled.
+    """Serves the client on stdin and stdout until it disconnects, or until cancelled.
 
-    Nothing else may write to stdout meanwhile: logs belong on stderr. Each call gets a context of its own from the
-    factory; one thread id in all of them means one machine for the whole session.
+    Nothing else may write to stdout meanwhile; logs go to stderr. The factory makes a context for each call; contexts
+    with the same thread id share one sandbox for the whole session.
     """
     server = build_server(toolbox, context_factory)
     async with standard_input_lines() as lines, stdio_server(stdin=lines) as (incoming, outgoing):
@@ -181,9 +183,9 @@ async def serve_http(
     token: str = "",
     on_ready: Callable[[str], None] = lambda _url: None,
 ) -> None:
-    """Serves clients over streamable HTTP until cancelled; `on_ready` is told the address once it can be used.
+    """Serves clients over streamable HTTP until cancelled; calls `on_ready` with the URL once it accepts requests.
 
-    Raises ConfigurationError for a public address without a token, or one that cannot be listened on.
+    Raises ConfigurationError for a public address without a token, or if the address cannot be bound.
     """
     if host not in LOOPBACK and not token:
         raise ConfigurationError(
@@ -209,7 +211,7 @@ async def serve_http(
 
 
 async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
-    """Serves until cancelled, then lets what is under way end."""
+    """Serves until cancelled, then lets running calls finish."""
     served = _Served(config)
     serving = spawn(served.serve([listener]), name="mcp server")
     try:
@@ -237,7 +239,7 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
 
 
 class _Served(uvicorn.Server):
-    """uvicorn without its own signal handling: the program has one already."""
+    """uvicorn without its own signal handling, because the program handles signals itself."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -245,7 +247,7 @@ class _Served(uvicorn.Server):
 
 
 def _guarded(app: App, token: str) -> App:
-    """Lets only requests with the bearer token through; all of them where there is no token."""
+    """Requires the bearer token, unless no token is set."""
     expected = f"Bearer {token}".encode()
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

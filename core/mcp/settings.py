@@ -1,4 +1,4 @@
-"""Which MCP servers there are: parsed from a file in YAML or JSON, secrets filled in."""
+"""The settings of MCP servers: parsed from YAML or JSON, with secrets filled in; their tools' names; redaction."""
 
 import hashlib
 import re
@@ -28,15 +28,15 @@ _DIGEST_CHARACTERS = 6
 
 
 def tool_name_prefix(server: str) -> str:
-    """The start of the names of all tools of a server."""
+    """Returns the prefix that the names of all tools of a server share."""
     return f"{_tidy(f'mcp_{server}')}_"
 
 
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
-    """The name here of each tool of a server, by the server's own.
+    """Maps the server's own tool names to the names that models see: `mcp_<server>_<tool>`, unique and valid.
 
-    Where several would get the same, the one whose own name needed no change keeps it, and the others carry a digest
-    of theirs; so does a name that had to be cut. No order matters.
+    If several tools would get the same name, the one that needed no change keeps it and the others get a digest
+    of their own names as suffix, as does a name that is too long. The order of the tools does not matter.
     """
     wanted: dict[str, list[str]] = defaultdict(list)
     for tool in dict.fromkeys(tools):
@@ -67,7 +67,7 @@ NAME_CHARACTERS_MAX = 32
 SERVERS_MAX = 50
 SECRET_CHARACTERS_MIN = 4
 WRITES = "writes"
-"""As `needs_approval`: every tool that its server does not mark as read-only."""
+"""A value of `needs_approval`: every tool that its server does not mark as read-only."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -102,7 +102,7 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
 
 
 def _strings(value: object) -> object:
-    """Numbers and truth values as their text: YAML reads `PORT: 8080` as a number."""
+    """Turns numbers and booleans to strings: YAML reads `PORT: 8080` as a number."""
     if not isinstance(value, dict):
         return value
     items = cast(dict[object, object], value).items()
@@ -126,7 +126,7 @@ Headers = Annotated[
 class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
-    `secrets` are the values that came in by reference; they are blotted out of what the server logs.
+    `secrets` are the values that `${NAME}` references were replaced by; they are redacted from the server's log.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -165,7 +165,7 @@ class McpServerConfig(BaseModel):
 
 
 def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
-    """`parse_servers` of a file. Raises ConfigurationError also where it cannot be read."""
+    """Parses a settings file with `parse_servers`. Raises ConfigurationError, also if the file cannot be read."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -177,10 +177,10 @@ def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfi
 
 
 def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
-    """The servers of a settings file: a mapping `servers` (or `mcpServers`) of names to what each one is.
+    """Returns the servers of a settings file: a mapping `servers` (or `mcpServers`) from names to definitions.
 
     `${NAME}` in a command, argument, variable, address or header is filled from `secrets`; `${NAME:-text}` falls back
-    to the text. Raises ConfigurationError; its text holds no values.
+    to the text. Raises ConfigurationError, whose message holds no values.
     """
     entries = _entries(text)
     configs = tuple(_server(name, entry, secrets) for name, entry in entries.items())
@@ -245,7 +245,7 @@ def _problem(problem: ErrorDetails) -> str:
 
 
 def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: str) -> object:
-    """The value with every reference replaced; what was put in is added to `used`."""
+    """Returns the value with every reference replaced, and adds the inserted values to `used`."""
     if isinstance(value, dict):
         items = cast(dict[object, object], value).items()
         return {key: _filled(one, secrets, used, server) for key, one in items}
@@ -268,15 +268,15 @@ def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: s
 
 REDACTED = "[secret]"
 REDACTED_CHARACTERS_MIN = 8
-"""Shorter values stand in ordinary texts too."""
+"""Shorter values also occur in ordinary texts."""
 _SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|auth|cookie|session")
 _PLACE = re.compile(r"[/.~]|https?://[^@]*$")
 
 
 def secret_values(config: McpServerConfig) -> tuple[str, ...]:
-    """Values that came in by reference, headers, and variables with a telling name; longest first.
+    """Returns the values to redact, longest first: referenced values, headers, and variables named like secrets.
 
-    Places (paths, addresses without a password) are none: they stand in good answers.
+    Paths and addresses without a password are not redacted, because useful answers contain them.
     """
     named = [text for name, text in config.env.items() if _SECRET_NAME.search(name)]
     headers = [text for name, text in config.headers.items() if not name.lower().startswith("acc")]
@@ -290,7 +290,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without the secrets."""
+    """Replaces the secrets in the text."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text

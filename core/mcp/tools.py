@@ -1,4 +1,4 @@
-"""What an MCP server offers, checked: its tools as far as a model can be given them."""
+"""The tools that an MCP server lists, checked and converted to tools that a model can be given."""
 
 import asyncio
 import fnmatch
@@ -15,13 +15,13 @@ from core.mcp.settings import WRITES, McpServerConfig, tool_names
 log = logging.getLogger(__name__)
 
 TOOLS_PER_SERVER_MAX = 128
-"""More tools than this from one server would fill a model's window and confuse it: name those you want."""
+"""More tools from one server would fill a model's context window; `enabled_tools` selects some."""
 
 DESCRIPTION_CHARACTERS_MAX = 1_000
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
 TOOLS_BETWEEN_YIELDS = 8
 SCHEMA_KEY = "threadhand/schema"
-"""Where a listed tool carries the schema as its server wrote it, whatever its shape."""
+"""The `_meta` key under which a listed tool carries the schema exactly as its server wrote it."""
 
 
 class ToolHints(Protocol):
@@ -44,7 +44,7 @@ class ListedTool(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """One tool of a server. `name` is what it is called here, `tool` the server's own name."""
+    """One tool of a server. `name` is the name that models see, `tool` the server's own name."""
 
     name: str
     tool: str
@@ -56,7 +56,7 @@ class McpTool:
 async def usable_tools(
     config: McpServerConfig, listed: Sequence[ListedTool]
 ) -> tuple[McpTool, ...]:
-    """The enabled tools in the server's order. What is left out is told to the operator in one line."""
+    """Returns the enabled tools in the server's order. Logs one line that names the tools left out."""
     wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
     found: dict[str, McpTool] = {}
@@ -104,5 +104,5 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the name fits one of the patterns, in which * stands for anything."""
+    """Returns whether the name matches one of the glob patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

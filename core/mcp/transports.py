@@ -1,4 +1,4 @@
-"""The ways to reach an MCP server, with a watch on what comes in."""
+"""Transports to MCP servers: a child process over stdio, SSE and streamable HTTP, with bounded and filtered input."""
 
 import asyncio
 import json
@@ -39,10 +39,10 @@ MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 LOG_LINES_MAX = 200
 LOG_CHARACTERS_MAX = 500
 EXIT_SECONDS = 2.0
-"""How long a server may take to end after its input is closed, and again after it is asked to."""
+"""How long a server may take to exit after its input is closed, and again after SIGTERM."""
 
 PASSED_ON = ("PATH", "HOME", "LANG")
-"""All that a server sees of the host's environment."""
+"""The only variables of the host's environment that a server sees."""
 
 Inbox = MemoryObjectSendStream[SessionMessage | Exception]
 Outbox = MemoryObjectReceiveStream[SessionMessage]
@@ -52,7 +52,7 @@ Streams = tuple[
 
 
 class MessageTooLarge(Exception):
-    """Ends a connection; the text is for the model."""
+    """Ends a connection. The message is for the model."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -64,9 +64,9 @@ class MessageTooLarge(Exception):
 async def stdio_transport(
     config: McpServerConfig, host_environment: Mapping[str, str]
 ) -> AsyncGenerator[Streams, None]:
-    """Starts the server and yields its streams; on leaving, no process of its group is left.
+    """Context manager: starts the server and yields its streams; kills its whole process group at the end.
 
-    Raises OSError where it cannot be started.
+    Raises OSError if the server cannot be started.
     """
     passed = {name: host_environment[name] for name in PASSED_ON if name in host_environment}
     process = await asyncio.create_subprocess_exec(
@@ -96,7 +96,7 @@ async def stdio_transport(
             task.cancel()
         for stream in (inbox, incoming, outgoing, outbox):
             stream.close()
-        # a child that left the group may have inherited the pipes: waiting for their end would be for ever
+        # a child outside the group may have inherited the pipes, so they may never reach their end
         transport = cast(asyncio.SubprocessTransport, getattr(process, "_transport"))  # noqa: B009 - not public
         transport.close()
         gone = spawn(process.wait(), name=f"mcp {config.name} end")
@@ -104,7 +104,7 @@ async def stdio_transport(
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """The protocol's order: close the input, wait, ask, wait. The caller kills what is left."""
+    """Shuts down in the protocol's order: close the input, wait, SIGTERM, wait. The caller kills what remains."""
     if process.stdin is not None:
         process.stdin.close()
     for ask in (None, signal.SIGTERM):
@@ -146,7 +146,7 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
 
 
 def parse_message(raw: bytes) -> JSONRPCMessage | None:
-    """The message of a line. A broken answer to one of our requests becomes its error; other nonsense is None."""
+    """Parses one line. A malformed answer to a request becomes its error; returns None for any other invalid line."""
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(raw, by_name=False)
     try:
@@ -176,7 +176,7 @@ async def _write(process: asyncio.subprocess.Process, outbox: Outbox, inbox: Inb
 
 
 async def _note(process: asyncio.subprocess.Process, config: McpServerConfig) -> None:
-    """Writes what the server says on its error channel to our log, within bounds and without secrets."""
+    """Logs the server's stderr, within limits and without secrets."""
     assert process.stderr is not None  # noqa: S101 - made with a pipe
     rest = b""
     noted = 0
@@ -202,16 +202,16 @@ def _redacted(raw: bytes, config: McpServerConfig) -> str:
 TOOLS_PER_PAGE_MAX = 1_000
 SEND_SECONDS = 30.0
 _PASSED = frozenset(("notifications/cancelled", "notifications/subscriptions/acknowledged"))
-"""The notifications that the SDK needs; progress, logs and floods of others stay outside."""
+"""The notifications that the SDK needs; all others are dropped."""
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    # they write addresses and whole messages, with keys in them; what matters is reported by the caller
+    # they log addresses and whole messages with keys in them; the caller reports what matters
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 @dataclass(slots=True)
 class ConnectionState:
-    """What is known of a connection from its incoming messages. `on_end` is called once it can bring no more."""
+    """The state of a connection, learned from incoming messages. `on_end` is called once when the input ends."""
 
     on_tools_changed: Callable[[], None]
     on_end: Callable[[], None]
@@ -228,7 +228,7 @@ class ConnectionState:
 async def open_transport(
     config: McpServerConfig, host_environment: Mapping[str, str], watch: ConnectionState
 ) -> AsyncGenerator[TransportStreams, None]:
-    """The streams to the server. Raises OSError or the SDK's and HTTP's own errors where it cannot be reached."""
+    """Context manager: yields the streams to the server. Raises OSError, or errors of the SDK or HTTP client."""
     async with _transport(config, host_environment) as (incoming, outgoing):
         yield FilteredStream(incoming, watch), outgoing
 
@@ -259,7 +259,7 @@ def _client_factory(config: McpServerConfig) -> Callable[..., httpx2.AsyncClient
     def make(**_options: object) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
             headers={**config.headers, "accept-encoding": "identity"},
-            # no limit on reading: a server may be quiet for hours; each call has its own limit
+            # no read timeout: a server may be quiet for hours, and each call has its own timeout
             timeout=httpx2.Timeout(SEND_SECONDS, connect=config.connect_timeout_seconds, read=None),
             transport=BoundedTransport(
                 httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=64))
@@ -270,9 +270,9 @@ def _client_factory(config: McpServerConfig) -> Callable[..., httpx2.AsyncClient
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Refuses answers that are compressed (they may unpack to anything) or larger than a message may be.
+    """Refuses compressed responses, which may unpack to any size, and responses larger than a message may be.
 
-    The SDK bounds the events of a stream that it asked for; any other answer it reads whole, whatever it calls itself.
+    The SDK bounds the events of a stream that it requested; it reads every other response whole.
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
@@ -312,7 +312,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 @dataclass(slots=True)
 class FilteredStream:
-    """A read stream of the SDK that tells the watch what passes, and mends what would upset the SDK as a whole."""
+    """A read stream that updates the connection state and repairs messages that would break the SDK."""
 
     inner: ReadStream[SessionMessage | Exception]
     watch: ConnectionState
@@ -369,9 +369,9 @@ class FilteredStream:
 
 
 def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
-    """The tools of one page that have a name and a schema: one that has not would lose all the others.
+    """Returns the tools of one page that have a name and a schema; one invalid tool would make the SDK reject the page.
 
-    Their schemas for outputs go: a hostile one could keep the checker busy for ever.
+    Drops output schemas, because validating a hostile one could take forever.
     """
     found: list[dict[str, Any]] = []
     for one in listed[:TOOLS_PER_PAGE_MAX]:
@@ -397,7 +397,7 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
 
 
 def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema in the shape that the SDK asks for; what the server wrote is judged by us."""
+    """Returns the schema in the shape that the SDK requires; `clean_schema` checks the server's original."""
     properties, required = schema.get("properties"), schema.get("required")
     fit = {key: value for key, value in schema.items() if key not in ("properties", "required")}
     if isinstance(properties, dict):

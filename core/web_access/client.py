@@ -1,4 +1,4 @@
-"""Asking a service outside over HTTP: one request, a checked answer, and errors that tell a model what to do."""
+"""A client for web services: one request, a checked answer, and errors that tell a model what to do."""
 
 import asyncio
 import io
@@ -32,14 +32,14 @@ _WAIT_SECONDS_MAX = 5.0
 _DETAIL_CHARACTERS_MAX = 300
 _PASSING = frozenset((429, 500, 502, 503, 504))
 _USED_UP = frozenset((402, 432, 433))
-"""432 and 433 are Tavily's: the limit of the plan, and that of pay-as-you-go."""
+"""432 and 433 are Tavily's: the limits of the plan and of pay-as-you-go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The HTTP API of a service outside. `name` is what people call it; `url` has no slash at its end.
+    """The HTTP API of a web service. `name` is for messages; `url` has no slash at its end.
 
-    `headers` carry the key. `key_remedy` is what else may be wrong where it is not accepted.
+    `headers` carry the key. `key_remedy` names another possible cause if the key is rejected.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Api:
 
 
 class ApiRefused(ToolError):
-    """The service answered that it will not do it. `status` is that of HTTP."""
+    """The service refused the request. `status` is the HTTP status."""
 
     def __init__(self, text: str, *, status: int) -> None:
         super().__init__(text)
@@ -63,9 +63,7 @@ class ApiRefused(ToolError):
 class Request:
     """One request. At most one of `body` (sent as JSON) and `form` (bytes are sent as files).
 
-    `headers` stand over those of the service.
-
-    `is_repeatable`: to send it again after an unclear failure does no harm.
+    `headers` override those of the service. `is_repeatable`: it is safe to repeat after an unclear failure.
     """
 
     method: str
@@ -78,7 +76,7 @@ class Request:
 
 
 async def request_json(api: Api, request: Request) -> JsonValue:
-    """The answer as JSON. Raises ToolError, and ApiRefused where the service said no."""
+    """Sends a request and returns the answer as JSON. Raises ToolError, and ApiRefused if the service refuses."""
     content = await send_request(api, request)
     try:
         answer: JsonValue = json.loads(content)
@@ -91,7 +89,10 @@ async def request_json(api: Api, request: Request) -> JsonValue:
 
 
 async def send_request(api: Api, request: Request) -> bytes:
-    """The body of the answer. What may pass is tried twice, unless the service asks for a longer wait."""
+    """Sends a request and returns the body. Retries a temporary failure once, unless the service asks to wait longer.
+
+    Raises ToolError.
+    """
     with _REQUEST:
         failure, content = await _tried(api, request)
         if failure is not None and failure.may_pass_soon:
@@ -104,7 +105,7 @@ async def send_request(api: Api, request: Request) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`wait_seconds` is None where the same request will not pass; 0 where the service names no time."""
+    """`wait_seconds` is None if a retry is pointless, 0 if the service names no time."""
 
     error: ToolError
     wait_seconds: float | None = None
@@ -198,13 +199,13 @@ def _failure(
 
 
 def _retry_after(response: ClientResponse) -> float:
-    """Seconds, or 0 where none are named; the form with a date counts as none."""
+    """Returns seconds, or 0 if there is no number; the date form is ignored."""
     text = response.headers.get(hdrs.RETRY_AFTER, "")
     return min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
 
 
 def _detail(content: bytes, api: Api) -> str:
-    """What the service says of the error, in one line, without any part of the key."""
+    """Returns the service's error text on one line, without the key."""
     text = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
     for value in api.headers.values():
         for secret in (value, value.rpartition(" ")[2]):

@@ -1,4 +1,4 @@
-"""Websites on Cloudflare Pages: files uploaded straight, by what they hold, then put together to a deployment."""
+"""Websites on Cloudflare Pages: direct upload of files by content hash, then a deployment."""
 
 import base64
 import hashlib
@@ -17,10 +17,10 @@ from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.search import parse_answer
 
 FILE_BYTES_MAX = 25 * 1024 * 1024
-"""Of one file: the service's own limit."""
+"""The service's own limit for one file."""
 BRANCH = "main"
 RULES = ("_headers", "_redirects")
-"""Files that tell the service how to answer; they are no part of the site."""
+"""Files that configure the service's responses and are not part of the site."""
 _BATCH_BYTES_MAX = 20_000_000
 _BATCH_FILES_MAX = 500
 _HASH_CHARACTERS = 32
@@ -31,14 +31,14 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile:
-    """`path` begins with a slash and is that of the address."""
+    """`path` is the URL path and begins with a slash."""
 
     path: str
     content: bytes
 
     @property
     def key(self) -> str:
-        """What the service knows the content by: the same content with the same ending is uploaded once."""
+        """The content hash that the service uses: equal content with the same ending is uploaded once."""
         ending = PurePosixPath(self.path).suffix.removeprefix(".")
         hashed = hashlib.sha256(base64.b64encode(self.content) + ending.encode())
         return hashed.hexdigest()[:_HASH_CHARACTERS]
@@ -87,7 +87,7 @@ class _DeployedAnswer(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudflarePages:
-    """One account. `api` carries the token."""
+    """One Cloudflare account. `api` carries the token."""
 
     api: Api
     account_id: str
@@ -95,9 +95,9 @@ class CloudflarePages:
     async def deploy(
         self, project: str, files: Sequence[SiteFile], rules: Mapping[str, bytes]
     ) -> Deployment:
-        """Puts the files on the web as the newest version of the project, which is made where there is none.
+        """Deploys the files as the newest version of the project, which is created if it does not exist.
 
-        Raises ToolError, written for the model. Nothing of the site changes before the last step.
+        The site does not change before the last step. Raises ToolError, written for the model.
         """
         projects = f"/accounts/{self.account_id}/pages/projects"
         host = (await self._project(projects, project)).subdomain
@@ -128,7 +128,7 @@ class CloudflarePages:
         return parse_answer(found, _ProjectAnswer, self.api).result
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
-        """Uploads what the service does not have yet; answers how many files that were."""
+        """Uploads the files that the service lacks and returns their number."""
         told = await request_json(
             self.api, Request(method="GET", path=f"{project_path}/upload-token")
         )
@@ -179,7 +179,7 @@ def _asset(file: SiteFile) -> JsonObject:
 
 
 def project_name(name: str) -> str:
-    """The name as the service takes it: small letters, digits and dashes. Raises ToolError where nothing is left."""
+    """Converts a name to lower-case letters, digits and dashes. Raises ToolError if nothing remains."""
     kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in name.strip().lower())
     project = "-".join(part for part in kept.split("-") if part)[:58].strip("-")
     if not project:

@@ -23,7 +23,7 @@ _PIXELS_MAX = 60_000_000
 _QUALITIES = (85, 70, 50)
 _SHRINK = 0.7
 _LOSSLESS_SHARE = 0.4
-"""A picture that may be drawn stays sharp, as long as it takes no more than this share of the room."""
+"""A picture that may be a drawing stays PNG if that takes at most this share of the byte limit."""
 
 
 class _Metadata(Protocol):
@@ -31,14 +31,14 @@ class _Metadata(Protocol):
 
 
 class _Trafilatura(Protocol):
-    """What is used of the package."""
+    """The part of the package that is used."""
 
     def extract(self, page: str | bytes, **options: object) -> str | None: ...
     def extract_metadata(self, page: str | bytes) -> _Metadata | None: ...
 
 
 def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits) -> tuple[str, str]:
-    """Title and text. Where hardly any content is found, all of the page's text is taken."""
+    """Returns title and text. Falls back to all text of the page if hardly any main content is found."""
     import trafilatura
 
     reader = cast(_Trafilatura, trafilatura)
@@ -63,7 +63,7 @@ def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits)
 
 
 def _decoded(content: bytes, charset: str) -> str | bytes:
-    """What the server says of the encoding counts, if it is true; else the page is asked."""
+    """Decodes with the server's charset if that works; else leaves the decision to the parser."""
     if not charset:
         return content
     try:
@@ -73,7 +73,7 @@ def _decoded(content: bytes, charset: str) -> str | bytes:
 
 
 class _PictureRefused(Exception):
-    """`str(error)` is the reason, one word."""
+    """The message is the reason, in one word."""
 
 
 def fit_picture(

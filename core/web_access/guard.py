@@ -1,4 +1,4 @@
-"""The guard of every connection that the host makes for a model: to addresses of the public internet only."""
+"""Restricts the connections that the host makes for a model to addresses of the public internet."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ IPAddress = IPv4Address | IPv6Address
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 
-# what Python's `is_global` lets through, or judges by the tables of its own version
+# addresses that `is_global` accepts, in all or some versions of Python
 _REFUSED_4 = tuple(
     map(
         IPv4Network,
@@ -34,15 +34,15 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class RefusedAddress(OSError):
-    """The guard refused to connect; always the same words, so that nothing is told of where it would have led."""
+    """The guard refused to connect. The message is always the same, so that it reveals nothing about the target."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "not an address of the public internet")
 
 
 def is_refused(address: IPAddress | str) -> bool:
-    """Whether the address is anything but an ordinary one of the public internet: this machine, its network, metadata
-    services, multicast, what is reserved, and IPv6 forms that carry such an IPv4 address. No address is refused too."""
+    """Returns whether the address is not an ordinary public one: this machine, its network, metadata services,
+    multicast, reserved ranges, and IPv6 forms of such IPv4 addresses. Invalid addresses are refused too."""
     try:
         known = ip_address(address)
     except ValueError:
@@ -64,7 +64,7 @@ def _is_refused_6(address: IPv6Address) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """`allowed` are pairs of address and port that are reached although they would be refused: stand-ins of tests."""
+    """`allowed` are pairs of address and port that are exempt, for stand-ins in tests."""
 
     allowed: frozenset[tuple[str, int]] = frozenset()
 
@@ -72,8 +72,7 @@ class AddressGuard:
         return (address, port) in self.allowed or not is_refused(address)
 
     def connector(self) -> TCPConnector:
-        """Connects to what is permitted. Asked about the very address of each connection, so that it makes no
-        difference how a name was resolved, or whether it resolves to something else by now."""
+        """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding."""
         return TCPConnector(socket_factory=self._socket, use_dns_cache=False, force_close=True)
 
     def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
@@ -83,9 +82,9 @@ class AddressGuard:
         return socket.socket(family, kind, protocol)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """The permitted addresses of the host, resolved once: connect to one of them, not to the name again.
+        """Resolves the host to its permitted addresses. Connect to one of them instead of resolving the name again.
 
-        Raises RefusedAddress where there is none, and OSError where the name is not known.
+        Raises RefusedAddress if none is permitted, and OSError if the name is unknown.
         """
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         named = tuple(dict.fromkeys(str(info[4][0]) for info in found))
@@ -96,7 +95,7 @@ class AddressGuard:
 
 
 def web_url(text: str) -> URL:
-    """The address of a page. Raises ToolError for what is no http or https address, or carries a password."""
+    """Parses the URL of a page. Raises ToolError unless it is http or https without credentials."""
     try:
         url = URL(text.strip())
         host, port = url.host, url.port
@@ -114,7 +113,7 @@ def web_url(text: str) -> URL:
 
 
 def is_loopback(url: URL) -> bool:
-    """Whether the address is on this machine."""
+    """Returns whether the URL points to this machine."""
     host = url.host or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-"""Drawing and editing pictures with a model: its answer, checked."""
+"""Generating and editing pictures with a model."""
 
 import asyncio
 import base64
@@ -23,12 +23,12 @@ _UNKNOWN = "The model of pictures answered in a form that is not known. Try it o
 
 
 class ImageModel(Protocol):
-    """How a model of pictures is reached: `core.llm.litellm_client.LiteLLMClient`."""
+    """A client of image models: `core.llm.litellm_client.LiteLLMClient`."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.
+        """Generates a picture, or edits the given one. Returns an answer in the shape of OpenAI's images API.
 
-        An estimate of what it cost may stand beside it as `cost_usd`.
+        The answer may have an estimated `cost_usd`. Raises ModelError.
         """
         ...
 
@@ -63,7 +63,7 @@ class _Cost(BaseModel):
 
 @dataclass(slots=True)
 class ImageGenerator:
-    """One model of pictures. State: what its last picture has cost."""
+    """One image model. Remembers the cost of its last picture."""
 
     source: ImageModel
     model: str
@@ -77,10 +77,10 @@ class ImageGenerator:
         *,
         spent: Callable[[str, Usage], None],
     ) -> bytes:
-        """A new picture, or this one changed as the prompt says. Raises ToolError, written for the model.
+        """Returns a new picture, or the given one edited as the prompt says. Raises ToolError, written for the model.
 
-        `spent` is told the model and what its answer cost, also where no picture can be made of it. An answer that came
-        too late, or that nobody waited for, counts as much as the last picture: it may have been drawn.
+        Calls `spent` with the model and the cost, even if the answer holds no usable picture. A late or cancelled
+        request counts as much as the last picture, because it may have been generated.
         """
         given = picture.content if picture is not None else None
         try:
@@ -102,7 +102,7 @@ class ImageGenerator:
         return await self._content(answer.data[0])
 
     def _likely(self, prompt: str) -> Usage:
-        """No provider tells it. Before the first picture the words that were sent are all that is known."""
+        """Estimates the cost of an unanswered request: that of the last picture, or else the tokens of the prompt."""
         return self._last or Usage(input_tokens=count_text(prompt))
 
     async def _content(self, image: _Image) -> bytes:
@@ -121,7 +121,7 @@ class ImageGenerator:
 
 
 def parse_usage(answer: Mapping[str, object]) -> Usage:
-    """What the answer says that it used. A figure that cannot be one counts as not told."""
+    """Returns the usage that the answer states. Invalid figures count as missing."""
     tokens, cost = _Tokens(), _Cost()
     with suppress(ValidationError):
         tokens = _Tokens.model_validate(answer.get("usage") or {})

@@ -1,4 +1,4 @@
-"""Reading web pages: by Firecrawl with a key, else here, with nothing between us and the page."""
+"""Reading web pages: with Firecrawl if it has a key, else directly."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ _NO_TEXT = re.compile(r"(image|audio|video|font)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page as Markdown. `url` is where it was found."""
+    """A page as Markdown. `url` is its final address."""
 
     url: str
     title: str
@@ -74,8 +74,8 @@ class _FirecrawlAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Firecrawl:
-    """The reader over Firecrawl's API. It opens the pages itself, so the guard is asked before: an installation of
-    one's own could reach one's own network."""
+    """Reads pages with Firecrawl's API. Checks the address first, because a self-hosted Firecrawl could reach private
+    networks."""
 
     api: Api
     guard: AddressGuard
@@ -90,7 +90,7 @@ class Firecrawl:
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
-            # older installations of one's own
+            # older self-hosted versions
             told = await request_json(
                 self.api, Request(method="POST", path="/v1/scrape", body=body)
             )
@@ -115,7 +115,7 @@ async def _check(url: URL, guard: AddressGuard) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LocalReader:
-    """The reader without a service: fetches through the guard, and takes the page apart in a child process."""
+    """Reads pages without a service: fetches through the guard and parses in a child process."""
 
     guard: AddressGuard
     limits: ParseLimits = CHILD_LIMITS

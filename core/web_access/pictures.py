@@ -1,4 +1,4 @@
-"""Pictures from outside, made fit for a model: checked, upright, without metadata, within bounds."""
+"""Foreign pictures, converted for a model: checked, upright, without metadata, within limits."""
 
 import logging
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from core.knowledge.parsing.parse import ChildFailed, run_in_child
 log = logging.getLogger(__name__)
 
 IMAGE_BYTES_MAX = 10_000_000
-"""Of a picture as it comes."""
+"""The limit for a picture before conversion."""
 SHOWN_BYTES_MAX = 3_750_000
-"""Of a picture for a model: five million characters as base64, the most that the strictest provider takes."""
+"""The limit for a picture for a model: five million characters as base64, the limit of the strictest provider."""
 SIDE_PIXELS_MAX = 1920
 _LIMITS = ParseLimits(memory_bytes_max=1_500_000_000, cpu_seconds_max=20, wall_seconds_max=60)
 _SENTENCES = {
@@ -45,7 +45,7 @@ class _Head(BaseModel):
 async def prepare_for_model(
     content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX
 ) -> Picture:
-    """The picture as a model may get it. Raises ToolError, with the picture's name in it."""
+    """Converts a picture for a model. Raises ToolError that names the picture."""
     if len(content) > bytes_max:
         raise ToolError(
             f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first."

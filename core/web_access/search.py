@@ -1,4 +1,4 @@
-"""Searching the web: what a search finds, and Tavily, which finds it with a key."""
+"""Web search: the port and its results, Tavily with a key, and DuckDuckGo's results page without one."""
 
 import html
 import re
@@ -30,7 +30,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """What a search found. `answer` and `images` are empty where the service gives none."""
+    """The results of a search. `answer` and `images` are empty if the service gives none."""
 
     query: str
     answer: str
@@ -80,7 +80,7 @@ class _TavilyAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tavily:
-    """The search port over Tavily's API."""
+    """Search with Tavily's API."""
 
     api: Api
 
@@ -117,7 +117,7 @@ def _urls(images: Sequence[str | _TavilyImage]) -> tuple[str, ...]:
 
 
 def parse_answer(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
-    """The answer in its shape. Raises ToolError for any other."""
+    """Validates an answer. Raises ToolError if it has another shape."""
     try:
         return shape.model_validate(answer)
     except ValidationError as error:
@@ -138,7 +138,7 @@ _NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class KeylessSearch:
-    """The search port over a results page. It gives no answer and no images; scores follow the order."""
+    """Search with DuckDuckGo's page for browsers without scripts. No answer or images; scores follow the order."""
 
     api: Api
 
@@ -175,8 +175,10 @@ class _Found:
 
 
 def _found(page: str) -> list[_Found]:
-    """The links of class `result__a` with the texts of class `result__snippet`; advertisements are left out. Looks for
-    these marks alone, in time that grows with the page's length whatever it holds."""
+    """Returns the links of class `result__a` with the texts of class `result__snippet`, without advertisements.
+
+    Takes time linear in the page's length, whatever the page holds.
+    """
     found: list[_Found] = []
     is_advertisement = False
     for tag in _TAG.finditer(page):
@@ -199,7 +201,7 @@ def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
 
 
 def _element_text(page: str, start: int) -> str:
-    """What stands between here and the end of the element."""
+    """Returns the text up to the end of the element."""
     inside = page[start : start + _TEXT_CHARACTERS_MAX]
     end = _END.search(inside)
     shown = inside[: end.start()] if end else inside
@@ -207,7 +209,7 @@ def _element_text(page: str, start: int) -> str:
 
 
 def _target(href: str) -> str:
-    """Where a result leads: the links go through a counter that names the target as `uddg`."""
+    """Returns the target of a result link, which goes through a counter with the target as `uddg`."""
     try:
         parts = urlsplit(href, scheme="https")
         through = parse_qs(parts.query).get("uddg", [""])[0]

@@ -1,4 +1,4 @@
-"""What of the world outside a program has: the services that its settings name."""
+"""The web services that the settings configure."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from core.web_access.search import Search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebServices:
-    """The services by role. None: not set up; the tools that need it are not offered."""
+    """The configured web services by role. None: not configured, so the tools that need it are disabled."""
 
     guard: AddressGuard = field(default_factory=AddressGuard)
     search: Search | None = None
@@ -22,6 +22,6 @@ class WebServices:
     sites: CloudflarePages | None = None
 
     async def close(self) -> None:
-        """Closes what the services hold open."""
+        """Closes the connections of the services."""
         if self.image_generator is not None:
             await self.image_generator.close()

@@ -1,6 +1,6 @@
-"""The child process that reads one document: `python -m core.knowledge.parsing.child <file name> <limits as JSON>`.
+"""The child process that parses one document: `python -m core.knowledge.parsing.child <file name> <limits as JSON>`.
 
-The file is standard input. Standard output is JSON, one value a line: the head, the pages, an end; or one error.
+Reads the file from stdin. Writes JSON lines to stdout: a head, the pages and an end marker, or one error.
 """
 
 import importlib
@@ -32,7 +32,10 @@ _SHUT_OFF = frozenset(
 
 
 def limit_this_process(limits: ParseLimits) -> None:
-    """For the rest of this process's life. A limit that the system does not know is left to the parent's clock."""
+    """Applies the limits to this process for good, and forbids network, processes and file writes.
+
+    The parent's timeout covers limits that the system does not support.
+    """
     soft = limits.cpu_seconds_max
     for kind, value in (
         (resource.RLIMIT_CPU, (soft, soft + 5)),
@@ -40,7 +43,7 @@ def limit_this_process(limits: ParseLimits) -> None:
         (resource.RLIMIT_FSIZE, (0, 0)),
         (resource.RLIMIT_CORE, (0, 0)),
     ):
-        # macOS refuses RLIMIT_AS; a lower hard limit that holds already is as good
+        # macOS refuses RLIMIT_AS; an existing lower hard limit is enough
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, value)
     sys.addaudithook(_shut_off)
@@ -67,7 +70,7 @@ _READERS: dict[str, tuple[str, str]] = {
     "md": ("plain", "read_markdown"),
     "txt": ("plain", "read_text"),
 }
-"""Kind to module and function: a library is loaded only for the kind that needs it."""
+"""Module and function by kind, so that each library is imported only for the kind that needs it."""
 
 _ENDINGS: dict[str, DocumentKind] = {
     ".csv": "csv",
@@ -80,7 +83,7 @@ _ENDINGS: dict[str, DocumentKind] = {
 }
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
-"""The first record of an Excel file from before there were containers."""
+"""The first record of Excel files from before OLE containers."""
 _NICENESS = 5
 _SLICE_CHARACTERS = 50_000
 _HEADER_CHARACTERS_MAX = 5_000
@@ -90,7 +93,7 @@ _XML_NO_MEMORY = 2
 
 
 def detect_kind(content: bytes, name: str) -> DocumentKind:
-    """By what the content says; only among kinds of text the name decides. Raises Unreadable."""
+    """Detects the kind by content; the name only decides between text formats. Raises Unreadable."""
     if b"%PDF-" in content[:1024]:
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
@@ -110,7 +113,7 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
 
 
 def _old_office(content: bytes) -> DocumentKind:
-    """Excel's old files, and new files with a password, are both kept in this container."""
+    """Detects the kind of an OLE container: old Excel files and password-protected new files both use it."""
     if _named(content, "EncryptedPackage"):
         raise Unreadable("protected")
     if _named(content, "Workbook") or _named(content, "Book"):
@@ -132,7 +135,7 @@ def _is_page(content: bytes) -> bool:
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
-    """Raises Unreadable, or whatever a library does not catch."""
+    """Parses the content. Raises Unreadable, or any error that a library lets through."""
     if not content.strip():
         raise Unreadable("empty")
     kind = detect_kind(content, name)
@@ -166,7 +169,7 @@ def main() -> None:
     except Unreadable as reason:
         _say({"error": reason.reason, "fact": reason.fact})
     except Exception as error:
-        # the edge of this process: whatever a library trips over in a foreign file
+        # the edge of this process: a library may raise anything for a broken file
         _say({"error": _reason_of(error), "fact": type(error).__name__})
     else:
         _tell(document)
@@ -181,7 +184,7 @@ def _tell(document: Document) -> None:
 
 
 def split_long_page(page: Page) -> Iterator[Page]:
-    """A very long page in parts, so that nobody has to hold or search megabytes at once; a table keeps its header."""
+    """Splits a very long page, so that no one handles megabytes at once; parts of a table repeat its header."""
     text, start = page.text, 0
     header = "".join(text.splitlines(keepends=True)[:2]) if text.startswith("|") else ""
     if len(header) > _HEADER_CHARACTERS_MAX:

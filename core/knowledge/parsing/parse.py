@@ -1,4 +1,4 @@
-"""Reading a document of any supported format, in a child process that cannot take more than its limits."""
+"""Parsing a document in a child process with limits for time, memory and output."""
 
 import asyncio
 import hashlib
@@ -47,7 +47,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpooledFile:
-    """A file that came in whole. `content_hash` is SHA-256 in hexadecimal."""
+    """A complete file. `content_hash` is its SHA-256 in hexadecimal."""
 
     file: IO[bytes]
     content_hash: str
@@ -58,7 +58,7 @@ class SpooledFile:
 async def spool_to_file(
     pieces: AsyncIterator[bytes], limits: ParseLimits
 ) -> AsyncGenerator[SpooledFile, None]:
-    """Keeps the pieces in a nameless temporary file while entered. Raises DocumentError for too many bytes."""
+    """Context manager: yields the bytes as an unnamed temporary file. Raises DocumentError if they are too many."""
     digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as file:
         async for piece in pieces:
@@ -74,10 +74,9 @@ async def spool_to_file(
 async def parse_document(
     file: IO[bytes], *, name: str, limits: ParseLimits | None = None
 ) -> Document:
-    """Reads the open file from where it stands. `name` only helps to tell kinds of text apart.
+    """Parses an open file from its current position. `name` only helps to tell text formats apart.
 
-    Raises DocumentError with a sentence for people: broken, protected, empty, too large, hostile. However the call
-    ends, the child is gone.
+    Raises DocumentError with a message for people. The child process has ended when the call returns or raises.
     """
     limits = limits or ParseLimits()
     with _PARSE:
@@ -101,7 +100,7 @@ def _argument(name: str) -> str:
 
 
 def _document(output: bytes, code: int) -> Document:
-    """What the child wrote is untrusted: shapes are checked line by line, and the end must be there."""
+    """Validates the child's untrusted output line by line; the end marker must be there."""
     lines = output.split(b"\n")
     try:
         head: dict[str, object] = json.loads(lines[0])
@@ -117,7 +116,7 @@ def _document(output: bytes, code: int) -> Document:
 
 
 def _cut_off(code: int) -> DocumentError:
-    """The child ended without its last word: a limit of the system, or a library that crashed."""
+    """Explains output without the end marker: the child hit a system limit, or a library crashed."""
     match -code:
         case signal.SIGXCPU:
             return _error("time")
@@ -133,7 +132,7 @@ def _error(reason: str, fact: str = "") -> DocumentError:
 
 
 class ChildFailed(Exception):
-    """The child did not do its work within its limits; `str(error)` says why in a few words."""
+    """The child process failed or exceeded its limits; the message says why in a few words."""
 
 
 async def run_in_child(
@@ -144,7 +143,7 @@ async def run_in_child(
     *,
     bytes_max: int,
 ) -> bytes:
-    """What `python -m module ARGUMENTS LIMITS` writes, given the content on its standard input. Raises ChildFailed."""
+    """Runs `python -m module ARGUMENTS LIMITS` with the content on stdin and returns its output. Raises ChildFailed."""
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(file.write, content)
         file.seek(0)

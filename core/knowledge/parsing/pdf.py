@@ -9,10 +9,10 @@ from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
-    """Page by page. A page that cannot be read is left out as long as others can."""
+    """Reads page by page. Skips unreadable pages if any other page can be read."""
     try:
         reader = PdfReader(io.BytesIO(content))
-        # many are encrypted against editing alone, and open without a password
+        # many are encrypted only against editing, and open without a password
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("protected")
         count = len(reader.pages)
@@ -34,7 +34,7 @@ def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Pag
         except (MemoryError, RecursionError):
             raise
         except Exception:
-            # pypdf raises whatever its code meets in a broken page; the others may be whole
+            # pypdf may raise anything for a broken page; the other pages may be intact
             failed += 1
             continue
         characters += len(text)

@@ -14,7 +14,7 @@ _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
 def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -> Document:
-    """Form feeds, where there are some, divide pages."""
+    """Reads plain text. Form feeds, if any, separate pages."""
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     parts = text.split("\f")
     if len(parts) > limits.pages_max:
@@ -29,13 +29,13 @@ def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -
 
 
 def read_markdown(content: bytes, limits: ParseLimits) -> Document:
-    """One page per heading."""
+    """Reads Markdown, one page per heading."""
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     return Document(title=_first_heading(text), kind="md", pages=split_at_headings(text))
 
 
 def split_at_headings(text: str) -> tuple[Page, ...]:
-    """Markdown divided at its headings; the heading stays with its text. One in a code fence is none."""
+    """Splits Markdown at its headings, outside code fences; each heading stays with its text."""
     pages: list[Page] = []
     place, lines, fence = "", list[str](), ""
     for line in text.split("\n"):
@@ -55,7 +55,7 @@ def _first_heading(text: str) -> str:
 
 
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
-    """A table; commas may be semicolons, where the first lines say so."""
+    """Reads one table. The first lines decide the delimiter of a CSV file."""
     text = decode_text(content)
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
     delimiter = "\t" if kind == "tsv" else _delimiter(text[:10_000])
@@ -70,7 +70,7 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
 
 
 def _delimiter(head: str) -> str:
-    """The one that most evenly divides the first lines."""
+    """Returns the delimiter that occurs most often in each of the first lines."""
     lines = [line for line in head.splitlines()[:20] if line.strip()]
     if not lines:
         return ","

@@ -1,4 +1,4 @@
-"""Text out of bytes of unknown encoding."""
+"""What several formats need: decoding of unknown encodings, Markdown tables, and checks of office zip packages."""
 
 import codecs
 import io
@@ -27,7 +27,7 @@ _SAMPLE_CHARACTERS = 4_000
 
 
 def decode_text(content: bytes, declared: str = "") -> str:
-    """`declared` is what the file itself says. Raises Unreadable for what is no text."""
+    """Decodes text. `declared` is the encoding that the file names. Raises Unreadable for binary content."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
             return content.decode(encoding, errors="replace")
@@ -44,7 +44,7 @@ def decode_text(content: bytes, declared: str = "") -> str:
 
 
 def _wide(content: bytes) -> str | None:
-    """UTF-16 without a mark: in most of its pairs the same half is zero."""
+    """Detects UTF-16 without a byte order mark: in most pairs the same half is zero."""
     head = content[:2000]
     pairs = len(head) // 2
     if pairs < 2:
@@ -57,7 +57,7 @@ def _wide(content: bytes) -> str | None:
 
 
 def _east_asian(content: bytes) -> str | None:
-    """The encoding under which nearly all characters are everyday ones, or None."""
+    """Decodes with the East Asian encoding in which nearly all characters are common, or returns None."""
     best, best_share = None, _EVERYDAY_SHARE_MIN
     for encoding, everyday, leads in _EAST_ASIAN:
         try:
@@ -88,7 +88,7 @@ def _is_everyday(character: str, encoding: str, leads: range) -> bool:
 
 
 def markdown_table(rows: Iterable[Sequence[str]]) -> str:
-    """The first row is the header. Empty rows, and empty columns at the right, are left out."""
+    """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns."""
     kept = [row for row in map(_trimmed, rows) if row]
     width = max(map(len, kept), default=0)
     if width == 0:
@@ -99,7 +99,7 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def limit_cells(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Sequence[str]]:
-    """The rows as they are. Raises Unreadable when their cells become too many."""
+    """Yields the rows unchanged. Raises Unreadable if they have too many cells."""
     cells = 0
     for row in rows:
         cells += len(row) + 1
@@ -138,7 +138,7 @@ _ENCRYPTED = 0x1
 
 
 def package_kind(content: bytes) -> DocumentKind | None:
-    """Which office file a zip is, or None. Raises Unreadable for a zip that cannot be opened."""
+    """Returns which kind of office file a zip is, or None. Raises Unreadable if it cannot be opened."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
             names = package.namelist()
@@ -152,8 +152,8 @@ def package_kind(content: bytes) -> DocumentKind | None:
 def check_package(content: bytes, limits: ParseLimits) -> None:
     """Raises Unreadable for a package that unpacks to too much, or whose XML declares entities.
 
-    The standard (ECMA-376 part 2) forbids document type declarations, so that none is there in good faith.
-    A part cannot unpack to more than it declares: zipfile stops there.
+    ECMA-376 part 2 forbids document type declarations, so any of them is hostile.
+    A part cannot unpack to more than it declares, because zipfile stops there.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as package:
         parts = package.infolist()

@@ -15,7 +15,7 @@ _COLUMNS_MAX = 1_000
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
-    """One page per sheet, with values, not formulas."""
+    """Reads one page per sheet, with values instead of formulas."""
     check_package(content, limits)
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     pages: list[Page] = []

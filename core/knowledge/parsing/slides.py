@@ -16,7 +16,7 @@ _GROUP_DEPTH_MAX = 20
 
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
-    """One page per slide, with its notes."""
+    """Reads one page per slide, with its notes."""
     check_package(content, limits)
     opened = Presentation(io.BytesIO(content))
     if len(opened.slides) > limits.pages_max:

@@ -16,7 +16,7 @@ _TABLE_DEPTH_MAX = 5
 
 
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
-    """Divided at headings: a Word file does not know its pages before it is laid out."""
+    """Splits at headings, because a Word file has no pages before layout."""
     check_package(content, limits)
     opened = docx.Document(io.BytesIO(content))
     text = "\n\n".join(_blocks(opened, limits.cells_max))
@@ -49,11 +49,11 @@ def _paragraph(paragraph: Paragraph) -> str:
 
 
 def _rows(table: Table, depth: int = 1) -> Iterator[list[str]]:
-    """A merged cell is told once."""
+    """Yields rows; a merged cell appears once."""
     for row in table.rows:
         cells, seen = list[str](), set[object]()
         for cell in row.cells:
-            # the element is the only thing that tells the parts of a merged cell
+            # only the element identifies the parts of a merged cell
             element: object = getattr(cell, "_tc")  # noqa: B009 - it is protected, and there is no other way
             is_new = element not in seen
             seen.add(element)

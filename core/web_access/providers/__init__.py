@@ -1,4 +1,4 @@
-"""Data providers of RapidAPI: each a file that names its endpoints, and one client for all of them."""
+"""Data providers of RapidAPI: one YAML file of endpoints each, and one client for all of them."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +17,7 @@ _VALUE_CHARACTERS_MAX = 2_000
 
 
 class Endpoint(BaseModel):
-    """`payload` are the parameters with what they mean: of the query for GET, of the body for POST."""
+    """`payload` maps parameters (of the query for GET, of the body for POST) to descriptions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,14 +39,14 @@ class ProviderFile(BaseModel):
 
 @cache
 def provider_file(name: Provider) -> ProviderFile:
-    """What the package says of the provider."""
+    """Returns the endpoints of a provider."""
     text = (resources.files(__name__) / f"{name}.yaml").read_text("utf-8")
     return ProviderFile.model_validate(yaml.safe_load(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RapidApi:
-    """`url` is one address for all providers; empty: each has its host. The key is sent to no other."""
+    """`url` replaces the hosts of all providers if set. The key is sent nowhere else."""
 
     key: str = field(repr=False)
     url: str = ""
@@ -54,7 +54,7 @@ class RapidApi:
     pause_seconds: float = 1.0
 
     async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
-        """Raises ToolError, written for the model, for an unknown route or parameter, and for whatever goes wrong."""
+        """Calls an endpoint. Raises ToolError, written for the model, also for an unknown route or parameter."""
         known = provider_file(provider)
         endpoint = _endpoint(known, provider, route)
         given = {name: value for name, value in payload.items() if value is not None}
@@ -79,7 +79,7 @@ class RapidApi:
 
 
 def _endpoint(known: ProviderFile, provider: Provider, route: str) -> Endpoint:
-    """By its name, or by its path."""
+    """Finds an endpoint by its name or its path."""
     by_path = {one.path: one for one in known.endpoints.values()}
     endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
     if endpoint is None:
