@@ -191,8 +191,8 @@ def _children() -> list[str]:
 CONFINED = """
 import os, socket, subprocess, sys
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.child import confine
-confine(ParseLimits())
+from core.knowledge.parsing.child import limit_this_process
+limit_this_process(ParseLimits())
 for attempt in (
     lambda: socket.create_connection(("127.0.0.1", 9)),
     lambda: subprocess.run(["true"]),
