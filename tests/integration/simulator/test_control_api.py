@@ -18,7 +18,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve
+from core.llm.scripted.server import serve_scenario
 from tests.paths import REPOSITORY
 
 PATIENCE_SECONDS = 60.0
@@ -220,7 +220,10 @@ conversations:
 
 
 async def test_the_real_program_answers_on_both_platforms(tmp_path: Path) -> None:
-    async with simulator("--slack", "--discord") as made, serve(load_scenario(SCENARIO)) as script:
+    async with (
+        simulator("--slack", "--discord") as made,
+        serve_scenario(load_scenario(SCENARIO)) as script,
+    ):
         environment = {
             **ENVIRONMENT,
             **made.lines["slack"]["environment"],
