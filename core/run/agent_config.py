@@ -68,7 +68,7 @@ async def build_agent_config(
         system_prompt=_prompt(agent, engine),
         dialect=_dialect(agent, model, engine),
         toolbox=await _toolbox(agent, engine),
-        desk=_desk(agent, model, run.thread_id, engine, recorder),
+        desk=_run_knowledge(agent, model, run.thread_id, engine, recorder),
     )
 
 
@@ -110,7 +110,7 @@ async def _learn(agent: AgentDefinition | None, engine: RunDeps) -> None:
         await engine.learn(agent.agent_id)
 
 
-def _desk(
+def _run_knowledge(
     agent: AgentDefinition | None,
     model: str,
     thread_id: str,

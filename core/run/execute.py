@@ -172,7 +172,7 @@ class _Execution:
         config = await load_agent_config(
             self._run, thread, self._engine, self._recorder, self._switch
         )
-        around = await self._surroundings(config)
+        around = await self._build_run_context(config)
         repair_history = self._mended if self._lease.attempt > 1 else None
         while True:
             history = await self._engine.conversations.recent(self._lease.thread_id)
@@ -238,7 +238,7 @@ class _Execution:
         read_inputs = partial(self._engine.journal.inputs, self._lease)
         return await add_knowledge_to_prompt(around, desk, history, read_inputs)
 
-    async def _surroundings(self, config: AgentConfig) -> RunContext:
+    async def _build_run_context(self, config: AgentConfig) -> RunContext:
         engine = self._engine
         return RunContext(
             model=config.model,

@@ -20,7 +20,7 @@ class SearchParams(BaseModel):
 
 
 async def run_search(params: SearchParams, context: ToolContext) -> str:
-    found = await _desk(context).search(params.query)
+    found = await _run_knowledge(context).search(params.query)
     return found or "The knowledge base is empty: no documents were added for this agent or thread."
 
 
@@ -32,7 +32,7 @@ class AskParams(WithPath):
 
 
 async def run_ask(params: AskParams, context: ToolContext) -> str:
-    desk = _desk(context)
+    desk = _run_knowledge(context)
     files = (await context.sandbox()).files
     try:
         answer = await desk.answer(params.file_path, files.read(params.file_path), params.question)
@@ -43,7 +43,7 @@ async def run_ask(params: AskParams, context: ToolContext) -> str:
     return answer.told()
 
 
-def _desk(context: ToolContext) -> RunKnowledge:
+def _run_knowledge(context: ToolContext) -> RunKnowledge:
     if context.knowledge is None:
         raise ToolError("There is no knowledge base in this conversation.")
     return context.knowledge

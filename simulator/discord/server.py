@@ -14,7 +14,7 @@ from simulator.discord.people import actions as people
 from simulator.discord.people import slash_commands
 from simulator.discord.people.view import view_of
 from simulator.discord.rest.call import CallRecord
-from simulator.discord.rest.handler import API_PATH, Door
+from simulator.discord.rest.handler import API_PATH, RestHandler
 from simulator.discord.settings import DiscordSettings
 from simulator.discord.world import Event, Guild, Message, World
 from simulator.serving import HOST, start_listening, stop_server
@@ -49,14 +49,14 @@ class DiscordSimulator:
             settings=self.settings,
         )
         self.gateway = Gateway(self.world)
-        self._door: Door | None = None
+        self._rest_handler: RestHandler | None = None
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "DiscordSimulator":
-        self._door = Door(self.world)
+        self._rest_handler = RestHandler(self.world)
         self.world.publish = self.gateway.publish
         self._runner = web.AppRunner(
-            self._application(self._door),
+            self._application(self._rest_handler),
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=2.0,
@@ -68,12 +68,12 @@ class DiscordSimulator:
 
     async def __aexit__(self, *raised: object) -> None:
         await self.gateway.close()
-        if self._door is not None:
-            self._door.close()
+        if self._rest_handler is not None:
+            self._rest_handler.close()
         if self._runner is not None:
             await stop_server(self._runner)
 
-    def _application(self, door: Door) -> web.Application:
+    def _application(self, handler: RestHandler) -> web.Application:
         async def attachment(request: web.Request) -> web.Response:
             return await serve_attachment(self.world, request)
 
@@ -84,7 +84,7 @@ class DiscordSimulator:
         application.router.add_get("/", self.gateway.serve)
         application.router.add_get("/attachments/{channel}/{attachment}/{name}", attachment)
         application.router.add_get("/files/{attachment}/{name}", page_file)
-        application.router.add_route("*", API_PATH + "/{path:.*}", door.serve)
+        application.router.add_route("*", API_PATH + "/{path:.*}", handler.serve)
         return application
 
     @property
@@ -104,7 +104,7 @@ class DiscordSimulator:
     @property
     def calls(self) -> list[CallRecord]:
         """The calls to the REST API, oldest first; only the last thousands are kept."""
-        return [] if self._door is None else list(self._door.calls)
+        return [] if self._rest_handler is None else list(self._rest_handler.calls)
 
     def add_guild(
         self,

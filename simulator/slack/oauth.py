@@ -173,11 +173,11 @@ class OAuth:
         if organisation is not None:
             bot = self.tenants.workspaces[organisation.team_ids[0]].bot
             organisation.token = ""
-            for event in _farewells(bot.user_id):
+            for event in _closing_tasks(bot.user_id):
                 self._tell(organisation, event)
             return
         workspace = self.tenants.workspaces[owner_id]
-        body = [event_callback(workspace, one) for one in _farewells(workspace.bot.user_id)]
+        body = [event_callback(workspace, one) for one in _closing_tasks(workspace.bot.user_id)]
         self.tenants.withdraw(workspace)
         for told in body:
             self.outbox.tell(told["event"]["type"], told)
@@ -192,6 +192,6 @@ class OAuth:
         self.outbox.tell(event["type"], organisation_callback(organisation, APP_ID, event))
 
 
-def _farewells(bot_user_id: str) -> tuple[Payload, ...]:
+def _closing_tasks(bot_user_id: str) -> tuple[Payload, ...]:
     revoked: Payload = {"oauth": [], "bot": [bot_user_id]}
     return {"type": "tokens_revoked", "tokens": revoked}, {"type": "app_uninstalled"}

@@ -32,7 +32,7 @@ _MAJOR = ("channel", "guild", "token", "application")
 _BROKEN: Json = {"message": "500: Internal Server Error", "code": 0}
 
 
-class Door:
+class RestHandler:
     """`calls` is the access log, oldest first."""
 
     def __init__(self, world: World) -> None:

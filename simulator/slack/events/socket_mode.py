@@ -49,7 +49,7 @@ class SocketMode:
     )
     _turn: int = 0
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    _farewells: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _closing_tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def new_url(self) -> str:
@@ -182,19 +182,19 @@ class SocketMode:
 
     def _say_goodbye(self, connection: Connection, reason: str, *, seconds: float) -> None:
         connection.is_leaving = True
-        task = spawn(_farewell(connection, reason, seconds), name="slack disconnect")
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+        task = spawn(_close_with_reason(connection, reason, seconds), name="slack disconnect")
+        self._closing_tasks.add(task)
+        task.add_done_callback(self._closing_tasks.discard)
 
     async def close(self) -> None:
         """Ends every connection."""
-        for task in list(self._farewells):
+        for task in list(self._closing_tasks):
             await cancel(task)
         for connection in list(self.connections):
             await connection.socket.close()
 
 
-async def _farewell(connection: Connection, reason: str, seconds: float) -> None:
+async def _close_with_reason(connection: Connection, reason: str, seconds: float) -> None:
     try:
         await connection.socket.send_json(
             {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink"}}
