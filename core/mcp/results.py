@@ -104,7 +104,7 @@ def _read_resource(part: EmbeddedResource, reading: _Reading) -> None:
 
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
-    """Keeps the picture for the thread; answers the line that stands for it in the text."""
+    """Keeps the picture for the thread. Returns the line that represents it in the text."""
     what = f"{name}, {clean_line(said_type, 80)}"
     if len(reading.images) >= IMAGES_MAX:
         return f"[{what}; left out: only {IMAGES_MAX} pictures are taken from one result]"

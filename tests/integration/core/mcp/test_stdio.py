@@ -97,7 +97,7 @@ async def test_a_server_that_is_stuck_is_started_anew(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.mcp.client.PROBE_SECONDS", 0.5)
-    monkeypatch.setattr("core.mcp.transports.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("core.mcp.transports.EXIT_SECONDS", 0.2)
     guest = guest_of(stdio(call_timeout_seconds=2))
     await guest.look()
     pid = json.loads(await guest.output("who_am_i"))["pid"]
@@ -175,7 +175,7 @@ async def test_text_that_is_no_text_passes_both_ways(guest: Guest) -> None:
 async def test_closing_leaves_no_process_not_even_of_a_stubborn_server(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.mcp.transports.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("core.mcp.transports.EXIT_SECONDS", 0.2)
     guest = guest_of(stdio(program="mcp_stubborn.py"))
     (tool,) = await guest.look()
     mine, child = map(int, (await guest.output(tool)).split())
