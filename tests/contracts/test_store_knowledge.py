@@ -133,7 +133,7 @@ async def test_a_forgotten_thread_takes_its_knowledge_along(
     assert await stores.count("knowledge_entry") == 0
     assert await stores.count("knowledge_chunk") == 0
     assert await stores.count("knowledge_vector") == 0
-    with pytest.raises(ToolError, match="not there any more"):
+    with pytest.raises(ToolError, match="no longer exists"):
         await knowledge.add(Scope("thread", thread.thread_id), draft(), cut("words"))
 
 

@@ -8,7 +8,8 @@ from statistics import median
 import psutil
 
 from tests.bench.figure import Figure, note
-from tests.bench.program import ENVIRONMENT, ROOT
+from tests.bench.program import ENVIRONMENT
+from tests.paths import REPOSITORY
 
 TIMES = 5
 
@@ -29,7 +30,7 @@ async def help_seconds() -> float:
 def _show_help() -> float:
     started = time.perf_counter()
     command = [sys.executable, "-m", "bots", "--help"]
-    subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=REPOSITORY, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
 
 

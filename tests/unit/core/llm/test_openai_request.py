@@ -55,7 +55,7 @@ def test_messages_that_come_and_go_never_take_the_place_of_others():
 
 
 def test_what_is_kept_stays_small(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(openai_request, "KEPT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(openai_request, "CACHE_BYTES_MAX", 1_000)
     one = writer()
     messages: tuple[JsonObject, ...] = tuple(
         {"role": "user", "content": f"{number} " * 20} for number in range(100)
