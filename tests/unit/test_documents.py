@@ -16,8 +16,8 @@ from bots.web.deps import WebDeps
 from bots.web.links import SignedLinks
 from core.domain.events import FinishReason
 from core.domain.threads import RunStatus
-from core.tools.catalogue import catalogue, tools_of
-from core.tools.tool import Toolbox, prepare
+from core.tools.catalogue import catalogue
+from core.tools.tool import Tool, Toolbox, prepare
 from storage.memory.event_bus import MemoryEventBus
 from tests.paths import REPOSITORY
 
@@ -141,7 +141,7 @@ def test_the_tool_that_is_shown_is_one() -> None:
     assert shown is not None
     module = ModuleType("core.tools.shown")
     exec(compile(shown[1], "docs/developers/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
-    (tool,) = tools_of(module)
+    (tool,) = [value for value in vars(module).values() if isinstance(value, Tool)]
     assert tool.example is not None
     assert prepare(tool.name, tool.example, Toolbox({tool.name: tool})).title.endswith("Oslo")
 
