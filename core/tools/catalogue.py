@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from functools import cache
+from types import ModuleType
 from typing import Any, cast
 
 import core.tools
@@ -16,12 +17,15 @@ def catalogue() -> dict[str, Tool[Any]]:
     tools: dict[str, Tool[Any]] = {}
     modules = pkgutil.walk_packages(core.tools.__path__, prefix="core.tools.")
     for module_name in sorted(info.name for info in modules if not info.ispkg):
-        for value in vars(importlib.import_module(module_name)).values():
-            if isinstance(value, Tool):
-                tool = cast(Tool[Any], value)
-                if tools.setdefault(tool.name, tool) is not tool:
-                    raise ValueError(f"two tools are named {tool.name!r}")
+        for tool in tools_of(importlib.import_module(module_name)):
+            if tools.setdefault(tool.name, tool) is not tool:
+                raise ValueError(f"two tools are named {tool.name!r}")
     return tools
+
+
+def tools_of(module: ModuleType) -> list[Tool[Any]]:
+    """Returns the tools at the top of a module."""
+    return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
 def unserved(outside: WebServices) -> frozenset[str]:

@@ -62,4 +62,4 @@ def test_what_is_kept_stays_small(monkeypatch: pytest.MonkeyPatch):
     )
     request = ModelRequest(model="m", messages=messages)
     assert one.body(request) == writer().body(request) == one.body(request)
-    assert one.kept_bytes <= 1_000
+    assert one.cached_bytes <= 1_000
