@@ -16,7 +16,7 @@ from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import ChatHistory, FileSource
 from core.run.deps import RunDeps
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def build_engine(
 
 
 def _bare_engine(
-    deps: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: Toolbox
+    deps: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: ToolSet
 ) -> RunDeps:
     """The engine with only its required fields."""
     settings, stores = deps.settings, deps.stores

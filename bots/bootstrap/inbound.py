@@ -16,7 +16,7 @@ from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from core.ports import FileSource, SandboxProvider
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles,
 
     `servers` are the names of the tool servers. Raises ConfigurationError.
     """
-    known = KnownNames(tools=frozenset(catalogue()), servers=frozenset(servers))
+    known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
     by_channel = dict(_channel_agent(pair) for pair in settings.channel_agents)

@@ -33,7 +33,7 @@ from core.ports import (
 from core.run.worker import Worker
 from core.stores import Conversations
 from core.tasks import cancel, spawn
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlBacklogs
@@ -201,7 +201,7 @@ async def open_observability(
     """Context manager: measures inside the block. Raises ConfigurationError if tracing is not installed."""
     metrics = Metrics(
         models=(settings.model, *settings.fallback_models, settings.embedding_model),
-        tools=catalogue(),
+        tools=all_tools(),
     )
     checks = {
         "database": database_check(SqlConversations(database)),

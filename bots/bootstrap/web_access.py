@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from bots.settings import Settings
 from bots.settings.validation import parse_endpoint
 from core.llm.litellm_client import LiteLLMClient
-from core.tools.catalogue import toolbox, unserved
-from core.tools.tool import Toolbox
+from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.tool import ToolSet
 from core.web_access.client import Api
 from core.web_access.cloudflare import CloudflarePages
 from core.web_access.guard import AddressGuard
@@ -32,13 +32,13 @@ def build_web_services(settings: Settings) -> WebServices:
     )
 
 
-def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> Toolbox:
+def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> ToolSet:
     """Returns the tools that work with these services."""
-    return toolbox(
-        disabled=unserved(outside),
-        needs_sandbox=has_sandbox,
-        with_knowledge=True,
-        with_browser=has_browser,
+    return build_tool_set(
+        disabled=tools_without_service(outside),
+        has_sandbox=has_sandbox,
+        has_knowledge=True,
+        has_browser=has_browser,
     )
 
 

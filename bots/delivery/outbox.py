@@ -11,7 +11,7 @@ from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
 from core.stores import Delivery, DeliveryDraft
-from core.tools.workspace.files import inside_workspace
+from core.tools.workspace.paths import workspace_path
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Deli
         return
     path = str(file.body.get("path", ""))
     try:
-        path = inside_workspace(path)
+        path = workspace_path(path)
         if showroom.sandboxes is None:
             raise AgentError("There is no sandbox here.")
         sandbox = await showroom.sandboxes.open(run.thread_id, fence=0)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from core.domain.errors import SandboxUnavailable
 from core.mcp.server import serve_stdio
 from core.ports import Sandbox
-from core.tools.tool import Tool, Toolbox, ToolContext
+from core.tools.tool import Tool, ToolContext, ToolSet
 
 
 class PinParams(BaseModel):
@@ -59,4 +59,4 @@ async def _no_sandbox() -> Sandbox:
 
 if __name__ == "__main__":
     context = ToolContext(thread_id="board", run_id="board", sandbox=_no_sandbox)
-    asyncio.run(serve_stdio(Toolbox({pin.name: pin}), lambda: context))
+    asyncio.run(serve_stdio(ToolSet({pin.name: pin}), lambda: context))

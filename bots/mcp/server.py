@@ -19,8 +19,8 @@ from core.knowledge.model_questions import model_asker
 from core.knowledge.ports import Ask
 from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
-from core.tools.knowledge import ask_document
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.lookup import ask_document
+from core.tools.tool import ToolContext, ToolSet
 from storage.sql.database import open_database
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _log_address(address: str) -> None:
 
 
 @asynccontextmanager
-async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolContext], None]:
+async def _session(settings: Settings) -> AsyncGenerator[tuple[ToolSet, ToolContext], None]:
     """Yields the tools and their context: a thread of their own, which is deleted at the end."""
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
@@ -98,7 +98,7 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[Toolbox, ToolCont
             outside=outside,
         )
         yield (
-            Toolbox({name: tool for name, tool in tools.tools.items() if name not in excluded}),
+            ToolSet({name: tool for name, tool in tools.tools.items() if name not in excluded}),
             context,
         )
 

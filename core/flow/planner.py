@@ -34,7 +34,7 @@ from core.flow.steps import (
 )
 from core.loop.loop import RunContext
 from core.tools.planning import PlanningParams, planning
-from core.tools.tool import Tool, Toolbox, ToolContext
+from core.tools.tool import Tool, ToolContext, ToolSet
 
 _PLANS = UUID("5d1c2f0e-6a27-4a6e-9d0c-8f8a4b1f7c35")
 OFFERED = ("ask", "complete")
@@ -197,4 +197,4 @@ def restrict_tools(around: RunContext, names: Sequence[str], *more: Tool[Any]) -
     """Of its tools only those, and these besides."""
     own = around.toolbox.tools
     tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}
-    return replace(around, toolbox=Toolbox(tools))
+    return replace(around, toolbox=ToolSet(tools))

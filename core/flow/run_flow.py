@@ -52,7 +52,7 @@ from core.ports import TextDelta
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
-from core.tools.tool import prepare
+from core.tools.tool import prepare_call
 
 Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
 """The calls of the run on record."""
@@ -111,7 +111,7 @@ async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> Run
 async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
     """These tools only say how a run ends, so asking them again changes nothing."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
-    prepared = prepare(record.name, record.arguments, around.toolbox)
+    prepared = prepare_call(record.name, record.arguments, around.toolbox)
     outcome = await execute_call(call, prepared, around.context)
     if outcome.reply is None:
         return None

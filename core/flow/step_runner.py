@@ -30,7 +30,7 @@ from core.loop.loop import RunContext
 from core.prompt.system_prompt import PromptLayers, add_layers
 from core.stores import UsageEntry
 from core.tools.planning import planning
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 
 _BLOCKED = re.compile(r"^[\W_]*BLOCKED[\W_]*[:\-\u2013\u2014]\W*(.*)", re.DOTALL)
 BLOCKED_CHARACTERS_MAX = 500
@@ -147,7 +147,7 @@ def _around(flow: Flow, step: Step, around: RunContext) -> RunContext:
 
     return replace(
         around,
-        toolbox=Toolbox(tools),
+        toolbox=ToolSet(tools),
         run_log=log,
         context=replace(around.context, emit=log.emit),
         check_budget=check,

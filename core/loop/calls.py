@@ -14,7 +14,7 @@ from core.domain.events import AgentEvent, ToolFinished, ToolStarted
 from core.domain.messages import JsonObject, Message, ToolCall
 from core.domain.threads import Reply, ToolCallRecord
 from core.stores import UsageEntry
-from core.tools.tool import Prepared, Toolbox, ToolContext, ToolOutput, prepare
+from core.tools.tool import PreparedCall, ToolContext, ToolOutput, ToolSet, prepare_call
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class CallRunner:
 
     turn_id: str
     assistant_message_id: str
-    toolbox: Toolbox
+    toolbox: ToolSet
     context: ToolContext
     run_log: RunLog
     is_sequential: bool
@@ -70,7 +70,7 @@ class CallRunner:
     reply: Reply | None = None
     ended_by: str | None = None
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    awaiting: dict[int, Prepared] = field(default_factory=dict[int, Prepared])
+    awaiting: dict[int, PreparedCall] = field(default_factory=dict[int, PreparedCall])
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
     _todo: TodoTracker = field(default_factory=TodoTracker)
     _recorded: set[int] = field(default_factory=set[int])
@@ -119,11 +119,11 @@ class CallRunner:
             reasons=tuple(prepared.approval or "" for prepared in self.awaiting.values()),
         )
 
-    def _must_wait(self, prepared: Prepared) -> bool:
+    def _must_wait(self, prepared: PreparedCall) -> bool:
         is_allowed = prepared.tool.name in self.context.approved_tools
         return prepared.approval is not None and not is_allowed
 
-    def _await_approval(self, index: int, call: ToolCall, prepared: Prepared) -> None:
+    def _await_approval(self, index: int, call: ToolCall, prepared: PreparedCall) -> None:
         record = replace(self._record(index, call), state="awaiting")
         self.awaiting[index] = prepared
         self.run_log.start_call(record, _started(record, f"{prepared.title} (needs approval)"))
@@ -135,12 +135,12 @@ class CallRunner:
             for index, call in enumerate(self.calls)
         )
 
-    def _prepared(self, call: ToolCall) -> Prepared:
+    def _prepared(self, call: ToolCall) -> PreparedCall:
         if self.ended_by is not None:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        prepared = prepare(call.name, call.arguments, self.toolbox)
+        prepared = prepare_call(call.name, call.arguments, self.toolbox)
         is_free = prepared.approval is not None or not self.awaiting
         if not is_free and (self.is_sequential or prepared.tool.name in ENDING_TOOLS):
             raise ToolError("Not run: a call before it waits for an approval. Call it again then.")
@@ -165,7 +165,7 @@ class CallRunner:
         record: ToolCallRecord,
         started: ToolStarted,
         call: ToolCall,
-        prepared: Prepared,
+        prepared: PreparedCall,
         before: asyncio.Task[None] | None,
     ) -> None:
         if before is not None:
@@ -193,7 +193,7 @@ class MetadataOf(Protocol):
 ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover"})
 
 
-async def execute_call(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
+async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
     """Runs a prepared call. Whatever goes wrong in the tool is its own result; only a lost lease is raised."""
     with context.figures.timed("tool", tool=prepared.tool.name) as timing:
         outcome = await _outcome(call, prepared, context)
@@ -201,7 +201,7 @@ async def execute_call(call: ToolCall, prepared: Prepared, context: ToolContext)
     return outcome
 
 
-async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> CallOutcome:
+async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
     tool = prepared.tool
     try:
         output = await _output(prepared, context)
@@ -223,7 +223,7 @@ async def _outcome(call: ToolCall, prepared: Prepared, context: ToolContext) -> 
     return build_outcome(call, output)
 
 
-async def _output(prepared: Prepared, context: ToolContext) -> str | ToolOutput:
+async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOutput:
     """A tool in which something was cancelled has broken; where the call itself is unwanted, that passes."""
     try:
         async with asyncio.timeout(prepared.tool.timeout_seconds):

@@ -24,7 +24,7 @@ from core.model_usage import record_model_usage
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.stores import UsageEntry
 from core.tasks import Stopped, StopSwitch, unwrap_exception_group
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import ToolContext, ToolSet
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RunContext:
     model: str
     system_prompt: str
     dialect: Dialect
-    toolbox: Toolbox
+    toolbox: ToolSet
     context: ToolContext
     policy: LoopPolicy
     run_log: RunLog

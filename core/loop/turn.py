@@ -46,7 +46,7 @@ from core.ports import (
     ToolCallDelta,
 )
 from core.stores import UsageEntry
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import ToolContext, ToolSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Turn:
 
     number: int
     dialect: Dialect
-    toolbox: Toolbox
+    toolbox: ToolSet
     context: ToolContext
     policy: LoopPolicy
     run_log: RunLog

@@ -26,7 +26,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import ENDING_TOOLS, CallOutcome, execute_call
 from core.tasks import cancel, spawn
-from core.tools.tool import Toolbox, ToolContext, prepare
+from core.tools.tool import ToolContext, ToolSet, prepare_call
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +88,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[Any]:
+def build_server(toolbox: ToolSet, context_factory: ContextFactory) -> Server[Any]:
     """Builds an MCP server with these tools, except those that talk to people in a thread, because there is no thread.
 
     Calls that need a person's approval are refused.
     """
-    offered = Toolbox(
+    offered = ToolSet(
         {name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS}
     )
 
@@ -107,7 +107,7 @@ def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[An
     ) -> types.CallToolResult:
         call = ToolCall(name=params.name, arguments=params.arguments or {}, call_id=new_id())
         try:
-            prepared = prepare(call.name, call.arguments, offered)
+            prepared = prepare_call(call.name, call.arguments, offered)
         except ToolError as error:
             return _refused(str(error))
         if prepared.approval is not None:
@@ -124,7 +124,7 @@ def build_server(toolbox: Toolbox, context_factory: ContextFactory) -> Server[An
     )
 
 
-def _listed(offered: Toolbox) -> list[types.Tool]:
+def _listed(offered: ToolSet) -> list[types.Tool]:
     return [
         types.Tool(
             name=spec.name,
@@ -163,7 +163,7 @@ def _picture(message: Message) -> types.ImageContent | None:
     return types.ImageContent(data=encoded, mime_type=kind)
 
 
-async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None:
+async def serve_stdio(toolbox: ToolSet, context_factory: ContextFactory) -> None:
     """Serves the client on stdin and stdout until it disconnects, or until cancelled.
 
     Nothing else may write to stdout meanwhile; logs go to stderr. The factory makes a context for each call; contexts
@@ -175,7 +175,7 @@ async def serve_stdio(toolbox: Toolbox, context_factory: ContextFactory) -> None
 
 
 async def serve_http(
-    toolbox: Toolbox,
+    toolbox: ToolSet,
     context_factory: ContextFactory,
     *,
     host: str = "127.0.0.1",

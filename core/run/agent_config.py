@@ -23,7 +23,7 @@ from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
 from core.stores import UsageEntry
 from core.tasks import Stopped, StopSwitch
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class AgentConfig:
     model: str
     system_prompt: str
     dialect: Dialect
-    toolbox: Toolbox
+    toolbox: ToolSet
     desk: RunKnowledge | None
 
 
@@ -94,7 +94,7 @@ def _dialect(agent: AgentDefinition | None, model: str, engine: RunDeps) -> Dial
     return select_dialect(model, "auto") if is_by_model else engine.dialect
 
 
-async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> Toolbox:
+async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> ToolSet:
     """The tools of this run: ours, and those that tool servers offer just now."""
     box = engine.toolbox
     if agent is not None:
@@ -102,7 +102,7 @@ async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> Toolbox:
     if engine.more_tools is None:
         return box
     servers = agent.mcp_servers if agent else None
-    return box.and_also(await engine.more_tools(None if servers is None else frozenset(servers)))
+    return box.with_tools(await engine.more_tools(None if servers is None else frozenset(servers)))
 
 
 async def _learn(agent: AgentDefinition | None, engine: RunDeps) -> None:

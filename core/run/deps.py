@@ -16,7 +16,7 @@ from core.loop.turn import AskModel
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
 from core.stores import Conversations, RunClaims, RunJournal
-from core.tools.tool import Tool, Toolbox
+from core.tools.tool import Tool, ToolSet
 from core.web_access.services import WebServices
 
 MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
@@ -45,7 +45,7 @@ class RunDeps:
     system_prompt: Callable[[], str]
     dialect: Dialect
     dialect_setting: str = "auto"
-    toolbox: Toolbox
+    toolbox: ToolSet
     more_tools: MoreTools | None = None
     policy: LoopPolicy
     ask_model: AskModel

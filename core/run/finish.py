@@ -14,7 +14,7 @@ from core.run.deps import RunDeps
 from core.run.history_repair import RepairContext, repair_history
 from core.run.recorder import RunRecorder
 from core.stores import DeliveryDraft, RunResult
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import ToolContext, ToolSet
 
 DRAWING_TOOL = "image_edit_or_generate"
 
@@ -99,7 +99,7 @@ async def _make_whole(run: Run, thread: Thread, engine: RunDeps, recorder: RunRe
     """Gives every call a result without running any, so that the thread can go on."""
     repair = RepairContext(
         dialect=await dialect_for_run(run, thread, engine),
-        toolbox=Toolbox({}),
+        toolbox=ToolSet({}),
         context=ToolContext(thread_id=run.thread_id, run_id=run.run_id, sandbox=_no_sandbox),
         run_log=recorder,
         runs_calls=False,

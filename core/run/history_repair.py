@@ -28,7 +28,7 @@ from core.loop.calls import (
     failed_outcome,
     tool_finished_event,
 )
-from core.tools.tool import Prepared, Toolbox, ToolContext, prepare
+from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 INTERRUPTED = (
     "The program was restarted while this ran. It may or may not have done its work: "
@@ -52,7 +52,7 @@ class RepairContext:
     """What a repair needs of the run. With `runs_calls` False no call is run, not even an idempotent one."""
 
     dialect: Dialect
-    toolbox: Toolbox
+    toolbox: ToolSet
     context: ToolContext
     run_log: RunLog
     runs_calls: bool = True
@@ -126,7 +126,7 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     ):
         return False
     try:
-        prepare(record.name, record.arguments, repair.toolbox)
+        prepare_call(record.name, record.arguments, repair.toolbox)
     except ToolError:
         return False
     return True
@@ -143,7 +143,7 @@ def _keep(
 def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
     """Ends the turn for now; all of its results follow once people have answered."""
     turn_id = unasked[0].turn_id
-    prepared = [prepare(record.name, record.arguments, repair.toolbox) for record in unasked]
+    prepared = [prepare_call(record.name, record.arguments, repair.toolbox) for record in unasked]
     repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     return Approval(
         turn_id=turn_id,
@@ -201,7 +201,7 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
     if not repair.runs_calls:
         return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
     try:
-        prepared = prepare(record.name, record.arguments, repair.toolbox)
+        prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     except ToolError as error:
         # a started call had its tool then; its server may not be ready now
         return failed_outcome(
@@ -215,7 +215,7 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
 
 
 async def _after_answer(
-    record: ToolCallRecord, call: ToolCall, prepared: Prepared, repair: RepairContext
+    record: ToolCallRecord, call: ToolCall, prepared: PreparedCall, repair: RepairContext
 ) -> CallOutcome:
     """Runs an approved call. It is recorded as started first, so that a crash does not repeat it."""
     why_not = refusal_reason(repair.answer, record.turn_id)

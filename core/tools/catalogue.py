@@ -7,28 +7,28 @@ from types import ModuleType
 from typing import Any, cast
 
 import core.tools
-from core.tools.tool import Requirement, Tool, Toolbox
+from core.tools.tool import Requirement, Tool, ToolSet
 from core.web_access.services import WebServices
 
 
 @cache
-def catalogue() -> dict[str, Tool[Any]]:
+def all_tools() -> dict[str, Tool[Any]]:
     """Returns every tool by its name. Raises ValueError if two tools have the same name."""
     tools: dict[str, Tool[Any]] = {}
     modules = pkgutil.walk_packages(core.tools.__path__, prefix="core.tools.")
     for module_name in sorted(info.name for info in modules if not info.ispkg):
-        for tool in tools_of(importlib.import_module(module_name)):
+        for tool in module_tools(importlib.import_module(module_name)):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise ValueError(f"two tools are named {tool.name!r}")
     return tools
 
 
-def tools_of(module: ModuleType) -> list[Tool[Any]]:
+def module_tools(module: ModuleType) -> list[Tool[Any]]:
     """Returns the tools at the top of a module."""
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
-def unserved(outside: WebServices) -> frozenset[str]:
+def tools_without_service(outside: WebServices) -> frozenset[str]:
     """Returns the names of the tools whose external service is not set up."""
     services: dict[Requirement, object] = {
         "search": outside.search,
@@ -39,28 +39,28 @@ def unserved(outside: WebServices) -> frozenset[str]:
     }
     missing = {requirement for requirement, service in services.items() if service is None}
     return frozenset(
-        name for name, tool in catalogue().items() if not missing.isdisjoint(tool.requires)
+        name for name, tool in all_tools().items() if not missing.isdisjoint(tool.requires)
     )
 
 
-def toolbox(
+def build_tool_set(
     *,
     disabled: frozenset[str] = frozenset(),
-    needs_sandbox: bool = True,
-    with_knowledge: bool = False,
-    with_browser: bool = True,
-) -> Toolbox:
+    has_sandbox: bool = True,
+    has_knowledge: bool = False,
+    has_browser: bool = True,
+) -> ToolSet:
     """Returns all tools that work in a run with or without a sandbox, a browser in it, and a knowledge base."""
     available: dict[Requirement, bool] = {
-        "sandbox": needs_sandbox,
-        "browser": with_browser,
-        "knowledge": with_knowledge,
+        "sandbox": has_sandbox,
+        "browser": has_browser,
+        "knowledge": has_knowledge,
     }
     missing = {requirement for requirement, is_there in available.items() if not is_there}
-    return Toolbox(
+    return ToolSet(
         {
             name: tool
-            for name, tool in catalogue().items()
+            for name, tool in all_tools().items()
             if name not in disabled and missing.isdisjoint(tool.requires)
         }
     )

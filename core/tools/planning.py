@@ -12,7 +12,7 @@ from core.tools.tool import Tool, ToolContext
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
 Status = Literal["not_started", "in_progress", "completed", "blocked"]
 ValueT = TypeVar("ValueT")
-Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+ShortText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 
 
 class PlanningParams(BaseModel):
@@ -23,12 +23,12 @@ class PlanningParams(BaseModel):
         description="create (title, steps), update (title, steps), list, get, set_active, "
         "mark_step (step_index, step_status, step_notes) or delete."
     )
-    plan_id: Words | None = Field(
+    plan_id: ShortText | None = Field(
         default=None,
         description="Which plan. Needed for create, set_active and delete; else the active plan.",
     )
-    title: Words | None = Field(default=None, description="What the plan is for.")
-    steps: list[Words] | None = Field(
+    title: ShortText | None = Field(default=None, description="What the plan is for.")
+    steps: list[ShortText] | None = Field(
         default=None, min_length=1, max_length=100, description="The steps, in order."
     )
     step_index: int | None = Field(default=None, ge=0, description="Which step, counted from 0.")
@@ -41,7 +41,9 @@ class PlanningParams(BaseModel):
 async def run_planning(params: PlanningParams, context: ToolContext) -> str:
     if context.plans is None:
         raise ToolError("There is no place to keep plans here.")
-    after = await context.plans.change(context.thread_id, lambda known: changed(known, params))
+    after = await context.plans.change(
+        context.thread_id, lambda known: apply_command(known, params)
+    )
     if params.command == "list":
         return plans.format_plan_list(after)
     if params.command == "delete":
@@ -52,7 +54,7 @@ async def run_planning(params: PlanningParams, context: ToolContext) -> str:
     return plans.format_plan(plan)
 
 
-def changed(known: Plans, params: PlanningParams) -> Plans:
+def apply_command(known: Plans, params: PlanningParams) -> Plans:
     """The plans after the command. Raises ToolError for one that lacks something."""
     steps = tuple(params.steps) if params.steps is not None else None
     match params.command:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 from core.domain.errors import ToolError
 from core.ports import CommandOutput, Shell
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import relative
+from core.tools.workspace.paths import validated_workspace_path
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
@@ -45,7 +45,7 @@ class ExecuteParams(BaseModel):
     @field_validator("folder")
     @classmethod
     def _relative(cls, value: str | None) -> str | None:
-        return relative(value) if value and value.strip() else None
+        return validated_workspace_path(value) if value and value.strip() else None
 
 
 async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput:
@@ -129,11 +129,11 @@ async def run_terminate(params: TerminateParams, context: ToolContext) -> str:
     return f"The session {params.session_name} and all that it started were killed."
 
 
-class ListParams(BaseModel):
+class ListCommandsParams(BaseModel):
     """List the shell sessions with their newest commands."""
 
 
-async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
+async def run_list_commands(params: ListCommandsParams, context: ToolContext) -> ToolOutput:
     del params
     sandbox = await context.sandbox()
     return ToolOutput(
@@ -200,8 +200,8 @@ terminate_command = Tool(
 )
 list_commands = Tool(
     name="list_commands",
-    params=ListParams,
-    run=run_list,
+    params=ListCommandsParams,
+    run=run_list_commands,
     title=lambda params: "Listing the running commands",
     example={},
     is_idempotent=True,

@@ -125,7 +125,7 @@ class Tool(Generic[ParamsT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Toolbox:
+class ToolSet:
     """The tools that a run may use, by name."""
 
     tools: Mapping[str, Tool[Any]]
@@ -134,19 +134,19 @@ class Toolbox:
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
 
-    def only(self, has: Callable[[str], bool]) -> "Toolbox":
+    def only(self, has: Callable[[str], bool]) -> "ToolSet":
         """Those whose names are wanted."""
         kept = {name: tool for name, tool in self.tools.items() if has(name)}
-        return self if len(kept) == len(self.tools) else Toolbox(kept)
+        return self if len(kept) == len(self.tools) else ToolSet(kept)
 
-    def and_also(self, more: Iterable[Tool[Any]]) -> "Toolbox":
+    def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
         """With these tools too; none of them takes the place of one that is there."""
         added = {tool.name: tool for tool in more}
-        return Toolbox({**added, **self.tools})
+        return ToolSet({**added, **self.tools})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedCall:
     """A call that may run: the tool is known and the arguments fit it."""
 
     tool: Tool[Any]
@@ -155,7 +155,7 @@ class Prepared:
     approval: str | None = None
 
 
-def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
+def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
     """Raises ToolError, written for the model, for an unknown tool or arguments that do not fit."""
     tool = toolbox.tools.get(name)
     if tool is None:
@@ -172,7 +172,7 @@ def prepare(name: str, arguments: JsonObject, toolbox: Toolbox) -> Prepared:
         ) from error
     title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
     approval = tool.needs_approval(params) if tool.needs_approval else None
-    return Prepared(tool=tool, params=params, title=title, approval=approval)
+    return PreparedCall(tool=tool, params=params, title=title, approval=approval)
 
 
 def _problem(problem: ErrorDetails) -> str:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from core.domain.messages import Message
 from core.mcp.server import serve_stdio
 from core.ports import Sandbox
-from core.tools.message import ask
-from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
+from core.tools.replies import ask
+from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -76,4 +76,4 @@ async def no_sandbox() -> Sandbox:
 
 if __name__ == "__main__":
     shared = ToolContext(thread_id="stdio", run_id="stdio", sandbox=no_sandbox)
-    asyncio.run(serve_stdio(Toolbox(ALL), lambda: shared))
+    asyncio.run(serve_stdio(ToolSet(ALL), lambda: shared))

@@ -16,8 +16,8 @@ from bots.web.deps import WebDeps
 from bots.web.links import SignedLinks
 from core.domain.events import FinishReason
 from core.domain.threads import RunStatus
-from core.tools.catalogue import catalogue
-from core.tools.tool import Tool, Toolbox, prepare
+from core.tools.catalogue import all_tools
+from core.tools.tool import Tool, ToolSet, prepare_call
 from storage.memory.event_bus import MemoryEventBus
 from tests.paths import REPOSITORY
 
@@ -132,7 +132,7 @@ def test_every_tool_is_named_with_when_it_is_offered() -> None:
     table = (
         text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
     )
-    assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(catalogue())
+    assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(all_tools())
 
 
 def test_the_tool_that_is_shown_is_one() -> None:
@@ -143,7 +143,7 @@ def test_the_tool_that_is_shown_is_one() -> None:
     exec(compile(shown[1], "docs/developers/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
     (tool,) = [value for value in vars(module).values() if isinstance(value, Tool)]
     assert tool.example is not None
-    assert prepare(tool.name, tool.example, Toolbox({tool.name: tool})).title.endswith("Oslo")
+    assert prepare_call(tool.name, tool.example, ToolSet({tool.name: tool})).title.endswith("Oslo")
 
 
 def test_every_feature_has_one_row() -> None:

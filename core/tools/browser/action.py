@@ -10,22 +10,30 @@ from core.domain.messages import JsonObject, Message
 from core.ports import BrowserResult, PageState
 from core.tools.tool import ToolContext, ToolOutput
 
-ACT_SECONDS = 75.0
+ACTION_SECONDS = 75.0
 NAME_SECONDS = 3.0
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
 
 
-async def browse(
-    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
+async def run_browser_action(
+    context: ToolContext,
+    action: str,
+    *,
+    within_seconds: float = ACTION_SECONDS,
+    **arguments: object,
 ) -> ToolOutput:
     """Does it and shows what the page is then, also where it was refused. Raises ToolError without a page to show."""
-    seen = await act(context, action, within_seconds=within_seconds, **arguments)
-    return shown(seen, context)
+    seen = await perform_action(context, action, within_seconds=within_seconds, **arguments)
+    return page_output(seen, context)
 
 
-async def act(
-    context: ToolContext, action: str, *, within_seconds: float = ACT_SECONDS, **arguments: object
+async def perform_action(
+    context: ToolContext,
+    action: str,
+    *,
+    within_seconds: float = ACTION_SECONDS,
+    **arguments: object,
 ) -> BrowserResult:
     """Raises ToolError where the browser has nothing to show."""
     browser = (await context.sandbox()).browser
@@ -36,7 +44,9 @@ async def act(
     return seen
 
 
-def shown(seen: BrowserResult, context: ToolContext, *, message: str | None = None) -> ToolOutput:
+def page_output(
+    seen: BrowserResult, context: ToolContext, *, message: str | None = None
+) -> ToolOutput:
     """The result for the model, with the state as a message of its own before it."""
     state = seen.state
     if state is None:
@@ -61,7 +71,7 @@ def shown(seen: BrowserResult, context: ToolContext, *, message: str | None = No
     return ToolOutput(output=output, messages=messages)
 
 
-async def tell(context: ToolContext, doing: str, index: int) -> None:
+async def announce_element(context: ToolContext, doing: str, index: int) -> None:
     """Names the element on the screen of the people, by what it is called on the page."""
     if context.emit is None:
         return

@@ -1,25 +1,134 @@
 """Reading and writing files of the workspace. Paths are relative to /workspace."""
 
-from collections.abc import AsyncIterator
+import codecs
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from itertools import islice
 
 from pydantic import BaseModel, Field, model_validator
 
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Files
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import PATH_NOTE, WithPath, about, inside_workspace, on_one_line
-from core.tools.workspace.text import encoded, line_like, numbered_lines, places_of, whole_text
+from core.tools.workspace.paths import (
+    PATH_DESCRIPTION,
+    FilePathParams,
+    escape_line_breaks,
+    with_path_in_error,
+    workspace_path,
+)
+
+HEAD_BYTES = 8192
+_WORD = re.compile(r"\S+")
+
+
+async def read_numbered_lines(
+    files: Files, path: str, *, start_line: int, line_characters_max: int
+) -> AsyncGenerator[tuple[int, str], None]:
+    """Line by line, counted from 1, with their ends; a line longer than the limit comes in pieces of the same number.
+
+    What lies before `start_line` is passed over in heaps; then the number of the last line passed comes, without text.
+    Raises ToolError for a binary file.
+    """
+    decoder: codecs.IncrementalDecoder | None = None
+    number, rest = 1, ""
+    async for piece in files.read(path):
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder(detect_encoding(piece, path))(errors="replace")
+        *lines, rest = (rest + decoder.decode(piece)).split("\n")
+        if lines and number + len(lines) < start_line:
+            number += len(lines)
+            yield number - 1, ""
+            lines.clear()
+        for line in lines:
+            yield number, line + "\n"
+            number += 1
+        if len(rest) > line_characters_max:
+            yield number, rest
+            rest = ""
+    if decoder is not None:
+        rest += decoder.decode(b"", final=True)
+    if rest:
+        yield number, rest
+
+
+async def read_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, str]:
+    """The text and its encoding. Raises ToolError for a file that is binary, too large, or not valid text."""
+    content = bytearray()
+    async for piece in files.read(path, length=bytes_max + 1):
+        content += piece
+    if len(content) > bytes_max:
+        raise ToolError(
+            f"{path} is larger than {bytes_max} bytes; edit it with a command such as sed."
+        )
+    encoding = detect_encoding(bytes(content), path)
+    try:
+        return content.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{path} is not valid {encoding} text; edit it with a program.") from error
+
+
+def encode_text(text: str, encoding: str, path: str) -> bytes:
+    """Raises ToolError for a character that the encoding does not have: nothing is put in its place."""
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        character = ascii(text[error.start])
+        raise ToolError(
+            f"{path} is {encoding} text, which cannot hold the character {character}. Nothing was written. Leave the"
+            " character out, or convert the file to UTF-8 first."
+        ) from error
+
+
+def detect_encoding(head: bytes, path: str) -> str:
+    """The encoding that the first bytes speak for. Raises ToolError for a binary file."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if head.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    if b"\x00" in head[:HEAD_BYTES]:
+        raise ToolError(
+            f"{path} is a binary file, not text. Use a program that knows its format, or attach it for the people."
+        )
+    try:
+        # not final: the head may end inside a character
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def find_occurrences(text: str, piece: str, *, places_max: int) -> list[int]:
+    """Where the piece begins in the text; places that overlap count each."""
+    places: list[int] = []
+    at = text.find(piece)
+    while at >= 0 and len(places) < places_max:
+        places.append(at)
+        at = text.find(piece, at + 1)
+    return places
+
+
+def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
+    """The line, counted from 1, that begins a place which differs from the piece in white space alone."""
+    words, heard = " ".join(piece.split()), " ".join(text.split())
+    at = heard.find(words) if words else -1
+    if at < 0:
+        return None
+    words_before = heard.count(" ", 0, at)
+    first = next(islice(_WORD.finditer(text), words_before, None))
+    return text.count("\n", 0, first.start()) + 1
+
 
 READ_CHARACTERS_MAX = 50_000
 """Under what a result may hold at all, so that nothing is cut out of the middle of a file unseen."""
 EDIT_BYTES_MAX = 5_000_000
-PLACES_NAMED_MAX = 10
-PLACES_COUNTED_MAX = 1000
-LISTED_MAX = 500
+OCCURRENCES_NAMED_MAX = 10
+OCCURRENCES_COUNTED_MAX = 1000
+LISTED_ENTRIES_MAX = 500
 
 
-class CreateParams(WithPath):
+class CreateParams(FilePathParams):
     """Create a new file with the given contents. An existing file is not touched: use full_file_rewrite or
     str_replace for that."""
 
@@ -41,7 +150,7 @@ async def run_create(params: CreateParams, context: ToolContext) -> str:
     return f"Created {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
 
 
-class RewriteParams(WithPath):
+class RewriteParams(FilePathParams):
     """Replace a file as a whole with new contents; it is made where there is none."""
 
     file_contents: str = Field(description="The whole new contents.")
@@ -57,7 +166,7 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
     return f"Wrote {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
 
 
-class ReplaceParams(WithPath):
+class ReplaceParams(FilePathParams):
     """Replace one piece of a text file. old_str must be in the file exactly once, to the letter, with its spaces."""
 
     old_str: str = Field(min_length=1, description="The text to replace.")
@@ -67,9 +176,9 @@ class ReplaceParams(WithPath):
 async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
     try:
-        text, encoding = await whole_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
+        text, encoding = await read_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
     except ToolError as error:
-        raise about(params.file_path, error) from error
+        raise with_path_in_error(params.file_path, error) from error
     line = _only_place(text, params)
     edited = text.replace(params.old_str, params.new_str)
     await write_text(files, params.file_path, edited, mode=None, encoding=encoding)
@@ -78,11 +187,14 @@ async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
 
 def _only_place(text: str, params: ReplaceParams) -> int:
     """The line of the one place of old_str. Raises ToolError where there is none, or more than one."""
-    path, places = params.file_path, places_of(text, params.old_str, places_max=PLACES_COUNTED_MAX)
+    path, places = (
+        params.file_path,
+        find_occurrences(text, params.old_str, places_max=OCCURRENCES_COUNTED_MAX),
+    )
     if len(places) > 1:
-        lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:PLACES_NAMED_MAX])
-        more = " and more" if len(places) > PLACES_NAMED_MAX else ""
-        count = f"{len(places)}{' or more' if len(places) == PLACES_COUNTED_MAX else ''}"
+        lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:OCCURRENCES_NAMED_MAX])
+        more = " and more" if len(places) > OCCURRENCES_NAMED_MAX else ""
+        count = f"{len(places)}{' or more' if len(places) == OCCURRENCES_COUNTED_MAX else ''}"
         raise ToolError(
             f"old_str is in {path} {count} times, at the lines {lines}{more}. Nothing was changed. Take more of the"
             " text around the place you mean."
@@ -94,7 +206,7 @@ def _only_place(text: str, params: ReplaceParams) -> int:
             f"old_str is not in {path}: its lines end in \\r\\n, yours in \\n. Nothing was changed. Replace a part of"
             " one line at a time, or convert the file first."
         )
-    near = line_like(text, params.old_str)
+    near = find_line_ignoring_spaces(text, params.old_str)
     hint = f" Line {near} differs from it in its spaces only." if near else ""
     raise ToolError(
         f"old_str is not in {path}. Nothing was changed.{hint} Read the file and copy the text exactly, spaces"
@@ -102,7 +214,7 @@ def _only_place(text: str, params: ReplaceParams) -> int:
     )
 
 
-class DeleteParams(WithPath):
+class DeleteParams(FilePathParams):
     """Delete a file, or a folder with all that is in it."""
 
 
@@ -112,11 +224,11 @@ async def run_delete(params: DeleteParams, context: ToolContext) -> str:
     try:
         await (await context.sandbox()).files.delete(params.file_path)
     except ToolError as error:
-        raise about(params.file_path, error) from error
+        raise with_path_in_error(params.file_path, error) from error
     return f"Deleted {params.file_path}."
 
 
-class ReadParams(WithPath):
+class ReadParams(FilePathParams):
     """Read a text file, whole or from start_line to end_line (both counted from 1 and included). Long files come cut;
     ask for ranges then."""
 
@@ -133,7 +245,7 @@ class ReadParams(WithPath):
 async def run_read(params: ReadParams, context: ToolContext) -> str:
     files = (await context.sandbox()).files
     reading = _Reading(params)
-    lines = numbered_lines(
+    lines = read_numbered_lines(
         files,
         params.file_path,
         start_line=params.start_line,
@@ -145,7 +257,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str:
                 if not reading.takes(number, text):
                     break
     except ToolError as error:
-        raise about(params.file_path, error) from error
+        raise with_path_in_error(params.file_path, error) from error
     return reading.shown()
 
 
@@ -187,25 +299,25 @@ class _Reading:
         return f"[{path} is empty]" if self._last == 0 else f"[{path} has only {self._last} lines]"
 
 
-class ListParams(BaseModel):
+class ListFilesParams(BaseModel):
     """List the files and folders in a folder of the workspace, with their sizes."""
 
-    path: str = Field(default=".", max_length=4096, description=PATH_NOTE)
+    path: str = Field(default=".", max_length=4096, description=PATH_DESCRIPTION)
 
 
-async def run_list(params: ListParams, context: ToolContext) -> ToolOutput:
+async def run_list_files(params: ListFilesParams, context: ToolContext) -> ToolOutput:
     try:
-        entries = await (await context.sandbox()).files.list(inside_workspace(params.path))
+        entries = await (await context.sandbox()).files.list(workspace_path(params.path))
     except ToolError as error:
-        raise about(params.path, error) from error
-    lines = [_listed(entry) for entry in entries[:LISTED_MAX]]
-    if len(entries) > LISTED_MAX:
-        lines.append(f"[and {len(entries) - LISTED_MAX} more; list them with a command]")
+        raise with_path_in_error(params.path, error) from error
+    lines = [_listed(entry) for entry in entries[:LISTED_ENTRIES_MAX]]
+    if len(entries) > LISTED_ENTRIES_MAX:
+        lines.append(f"[and {len(entries) - LISTED_ENTRIES_MAX} more; list them with a command]")
     return ToolOutput(output="\n".join(lines) or "[the folder is empty]")
 
 
 def _listed(entry: FileEntry) -> str:
-    path = on_one_line(entry.path)
+    path = escape_line_breaks(entry.path)
     if entry.kind == "folder":
         return f"{path}/"
     return (
@@ -224,7 +336,7 @@ async def _exists(files: Files, path: str) -> bool:
 async def write_text(
     files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
 ) -> int:
-    content = encoded(text, encoding, path)
+    content = encode_text(text, encoding, path)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield content
@@ -232,7 +344,7 @@ async def write_text(
     try:
         return await files.write(path, pieces(), mode=mode)
     except ToolError as error:
-        raise about(path, error) from error
+        raise with_path_in_error(path, error) from error
 
 
 def _preview(path: str, context: ToolContext) -> str:
@@ -288,8 +400,8 @@ read_file = Tool(
 )
 list_files = Tool(
     name="list_files",
-    params=ListParams,
-    run=run_list,
+    params=ListFilesParams,
+    run=run_list_files,
     title=lambda params: f"Looking into {params.path if params.path != '.' else 'the workspace'}",
     example={"path": "src"},
     is_idempotent=True,

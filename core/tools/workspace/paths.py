@@ -6,10 +6,10 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.domain.errors import ToolError
 
-PATH_NOTE = "Path relative to /workspace."
+PATH_DESCRIPTION = "Path relative to /workspace."
 
 
-def inside_workspace(path: str) -> str:
+def workspace_path(path: str) -> str:
     """The path relative to /workspace. Raises ToolError for one that leads out of it, or is none."""
     cleaned = path.strip()
     if cleaned == "/workspace":
@@ -26,7 +26,7 @@ def inside_workspace(path: str) -> str:
     return "/".join(parts) or "."
 
 
-def on_one_line(path: str) -> str:
+def escape_line_breaks(path: str) -> str:
     """A name as it may stand in a list: whoever chose it cannot add lines to that."""
     return "".join(one.encode("unicode_escape").decode() if _breaks(one) else one for one in path)
 
@@ -39,7 +39,7 @@ def _is_control(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs")
 
 
-def about(path: str, error: ToolError) -> ToolError:
+def with_path_in_error(path: str, error: ToolError) -> ToolError:
     """The sandbox's own sentence, with the file that it is about."""
     if str(error).startswith(f"{path} "):
         return error
@@ -47,18 +47,18 @@ def about(path: str, error: ToolError) -> ToolError:
     return ToolError(f"{path}: {error}{missing}")
 
 
-class WithPath(BaseModel):
-    file_path: str = Field(min_length=1, max_length=4096, description=PATH_NOTE)
+class FilePathParams(BaseModel):
+    file_path: str = Field(min_length=1, max_length=4096, description=PATH_DESCRIPTION)
 
     @field_validator("file_path")
     @classmethod
     def _relative(cls, value: str) -> str:
-        return relative(value)
+        return validated_workspace_path(value)
 
 
-def relative(path: str) -> str:
-    """`inside_workspace` for validators, which may raise ValueError only."""
+def validated_workspace_path(path: str) -> str:
+    """`workspace_path` for validators, which may raise ValueError only."""
     try:
-        return inside_workspace(path)
+        return workspace_path(path)
     except ToolError as error:
         raise ValueError(str(error)) from error

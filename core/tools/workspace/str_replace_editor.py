@@ -1,5 +1,8 @@
 """One tool for looking at and editing text files, with a way back."""
 
+import hashlib
+import re
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Literal
 
@@ -8,18 +11,106 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Files
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace import undo
 from core.tools.workspace.files import (
     EDIT_BYTES_MAX,
     READ_CHARACTERS_MAX,
     CreateParams,
     ReplaceParams,
+    read_numbered_lines,
+    read_text,
     run_create,
     run_replace,
     write_text,
 )
-from core.tools.workspace.paths import PATH_NOTE, about, on_one_line, relative
-from core.tools.workspace.text import numbered_lines, whole_text
+from core.tools.workspace.paths import (
+    PATH_DESCRIPTION,
+    escape_line_breaks,
+    validated_workspace_path,
+    with_path_in_error,
+)
+
+UNDO_FOLDER = ".undo"
+UNDO_STEPS_MAX = 10
+_ABSENT = "absent"
+_STEP = re.compile(rf"[0-9]{{6,9}}\.[0-9a-f]{{16}}(\.{_ABSENT})?")
+"""Its number, and what the file was after it."""
+
+
+async def read_editable_bytes(files: Files, path: str) -> bytes:
+    """The bytes of a file that may be edited. Raises ToolError."""
+    content = bytearray()
+    async for piece in files.read(path, length=EDIT_BYTES_MAX + 1):
+        content += piece
+    return bytes(content)
+
+
+async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
+    """Keeps what the file was before its newest edit; None: there was none. Only the newest steps are kept."""
+    steps = await _steps(files, path)
+    number = 1 + (_number(steps[-1]) if steps else 0)
+    after = _digest(await read_editable_bytes(files, path))
+    name = f"{number:06}.{after}{f'.{_ABSENT}' if before is None else ''}"
+    await files.write(f"{_undo_folder(path)}/{name}", _pieces(before or b""))
+    for old in steps[: max(0, len(steps) + 1 - UNDO_STEPS_MAX)]:
+        await files.delete(f"{_undo_folder(path)}/{old}")
+
+
+async def undo_newest_edit(files: Files, path: str) -> bool:
+    """Makes the file what it was before; False: it is gone, as it was. Raises ToolError where nothing is remembered, or
+    where it would take back what something else wrote since."""
+    steps = await _steps(files, path)
+    if not steps:
+        raise ToolError(f"There is no edit of {path} by this tool that could be taken back.")
+    step = f"{_undo_folder(path)}/{steps[-1]}"
+    is_there = not steps[-1].endswith(_ABSENT)
+    if await _is_changed(files, path, steps[-1]):
+        way = f"What it was before is in {step}, should you want it back."
+        raise ToolError(
+            f"{path} was changed by something else since that edit, which would be lost. Nothing was taken back."
+            f" {way if is_there else 'The edit had made the file: delete it if nobody wants it.'}"
+        )
+    if is_there:
+        await files.write(path, _pieces(await read_editable_bytes(files, step)), mode=None)
+    else:
+        await files.delete(path)
+    await files.delete(step)
+    return is_there
+
+
+async def _is_changed(files: Files, path: str, step: str) -> bool:
+    """Whether the file is there and is not what the edit made of it."""
+    try:
+        content = await read_editable_bytes(files, path)
+    except ToolError:
+        return False
+    return _digest(content) != step.split(".")[1]
+
+
+async def _steps(files: Files, path: str) -> list[str]:
+    """The names of the steps, the oldest first. What somebody else has put there is passed over."""
+    try:
+        entries = await files.list(_undo_folder(path))
+    except ToolError:
+        return []
+    names = (entry.path.rpartition("/")[2] for entry in entries if entry.kind == "file")
+    return sorted((name for name in names if _STEP.fullmatch(name)), key=_number)
+
+
+def _number(step: str) -> int:
+    return int(step.partition(".")[0])
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _undo_folder(path: str) -> str:
+    return f"{UNDO_FOLDER}/{hashlib.sha256(path.encode()).hexdigest()[:24]}"
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
 
 Command = Literal["view", "create", "str_replace", "insert", "undo_edit"]
 SNIPPET_LINES = 4
@@ -34,7 +125,7 @@ class EditorParams(BaseModel):
     line insert_line; undo_edit takes back the newest edit that this tool made to the file."""
 
     command: Command = Field(description="What to do.")
-    path: str = Field(min_length=1, max_length=4096, description=PATH_NOTE)
+    path: str = Field(min_length=1, max_length=4096, description=PATH_DESCRIPTION)
     file_text: str | None = Field(default=None, description="For create: the whole contents.")
     old_str: str | None = Field(default=None, description="For str_replace: the text to replace.")
     new_str: str | None = Field(
@@ -51,7 +142,7 @@ class EditorParams(BaseModel):
     @field_validator("path")
     @classmethod
     def _relative(cls, value: str) -> str:
-        return relative(value)
+        return validated_workspace_path(value)
 
     @model_validator(mode="after")
     def _is_complete(self) -> "EditorParams":
@@ -82,7 +173,7 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
             case "undo_edit":
                 return await _undo(params, files)
     except ToolError as error:
-        raise about(params.path, error) from error
+        raise with_path_in_error(params.path, error) from error
 
 
 async def _view(params: EditorParams, files: Files) -> str:
@@ -93,7 +184,7 @@ async def _view(params: EditorParams, files: Files) -> str:
         return await _folder(params.path, entries, files)
     if entries[0].size_bytes > EDIT_BYTES_MAX:
         return await _ranged(params, files)
-    text, _ = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    text, _ = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
     lines = text.split("\n")
     first, last = _range(params.view_range, len(lines))
     return _numbered(lines, first, last)
@@ -108,7 +199,7 @@ async def _ranged(params: EditorParams, files: Files) -> str:
         raise ToolError(f"view_range ends at {last}; give {first} or more, or -1 for the end.")
     shown: list[str] = []
     room = READ_CHARACTERS_MAX
-    lines = numbered_lines(
+    lines = read_numbered_lines(
         files, params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
     )
     async with aclosing(lines):
@@ -179,32 +270,32 @@ def _is_hidden(entry: FileEntry) -> bool:
 
 
 def _named(entry: FileEntry) -> str:
-    path = on_one_line(entry.path)
+    path = escape_line_breaks(entry.path)
     return f"{path}/" if entry.kind == "folder" else path
 
 
 async def _create(params: EditorParams, context: ToolContext, files: Files) -> str:
     made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
     said = await run_create(made, context)
-    await undo.remember(files, params.path, None)
+    await save_undo_step(files, params.path, None)
     return said
 
 
 async def _replace(params: EditorParams, context: ToolContext, files: Files) -> str:
-    before = await undo.content_of(files, params.path)
-    text, _ = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    before = await read_editable_bytes(files, params.path)
+    text, _ = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
     old, new = params.old_str or "", params.new_str or ""
     said = await run_replace(
         ReplaceParams(file_path=params.path, old_str=old, new_str=new), context
     )
-    await undo.remember(files, params.path, before)
+    await save_undo_step(files, params.path, before)
     line = text.count("\n", 0, text.find(old)) + 1
     return f"{said}\n{_snippet(text.replace(old, new), line, line + new.count(chr(10)))}"
 
 
 async def _insert(params: EditorParams, files: Files) -> str:
-    before = await undo.content_of(files, params.path)
-    text, encoding = await whole_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    before = await read_editable_bytes(files, params.path)
+    text, encoding = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
     lines = text.split("\n")
     count = len(lines) - (lines[-1] == "")
     at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
@@ -214,13 +305,13 @@ async def _insert(params: EditorParams, files: Files) -> str:
     added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
     edited = "\n".join([*lines[:at], *added, *lines[at:]])
     await write_text(files, params.path, edited, mode=None, encoding=encoding)
-    await undo.remember(files, params.path, before)
+    await save_undo_step(files, params.path, before)
     shown = _snippet(edited, at + 1, at + len(added))
     return f"Edited {params.path} after line {at}.\n{shown}"
 
 
 async def _undo(params: EditorParams, files: Files) -> str:
-    if await undo.take_back(files, params.path):
+    if await undo_newest_edit(files, params.path):
         return f"Took back the newest edit of {params.path}."
     return f"Took back the creation of {params.path}: it is gone."
 

@@ -15,7 +15,7 @@ from core.domain.errors import (
     SurfaceUnclear,
 )
 from core.run.execute import execute
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from tests.fakes.played_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage, until
@@ -45,7 +45,7 @@ def guarded(stage: Stage) -> Stage:
     """`echo` needs an approval."""
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
-    stage.world.with_engine(toolbox=Toolbox(tools))
+    stage.world.with_engine(toolbox=ToolSet(tools))
     return stage
 
 

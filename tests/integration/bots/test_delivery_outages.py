@@ -7,7 +7,7 @@ from bots.delivery.content import AskPrompt, RunStatus
 from core.domain.errors import StorageUnavailable
 from core.run.execute import execute
 from core.stores import Delivery, DeliveryLease
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.played_model import calls
 from tests.integration.bots.delivery_stage import Stage, until
@@ -31,7 +31,7 @@ class Flickering(SqlDeliveries):
 async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(stage: Stage) -> None:
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
-    stage.world.with_engine(toolbox=Toolbox(tools))
+    stage.world.with_engine(toolbox=ToolSet(tools))
     stage.world.model.turns = [calls(("wait", '{"text": "w"}')), calls(("echo", '{"text": "a"}'))]
     deliveries = Flickering(stage.world.database)
     await stage.delivery.close()

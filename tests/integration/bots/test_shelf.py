@@ -20,8 +20,8 @@ from core.llm.openai_client import OpenAIEmbeddingClient
 from core.model_usage import build_usage_pricer
 from core.observability import NO_METRICS
 from core.run.execute import execute
-from core.tools.catalogue import catalogue
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.tables import usages
@@ -51,7 +51,7 @@ def desk(world: World) -> CommandDeps:
     knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
     world.with_engine(
         knowledge_base=knowledge_base,
-        toolbox=Toolbox({"search_knowledge": catalogue()["search_knowledge"]}),
+        toolbox=ToolSet({"search_knowledge": all_tools()["search_knowledge"]}),
     )
     return CommandDeps(
         conversations=world.engine.conversations,

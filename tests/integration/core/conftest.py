@@ -19,8 +19,8 @@ from core.domain.threads import Address, InboxItem, IncomingFile, Person
 from core.loop.run_context import LoopPolicy
 from core.run.deps import RunDeps
 from core.run.execute import execute
-from core.tools.catalogue import catalogue
-from core.tools.tool import Tool, Toolbox, ToolContext, ToolOutput
+from core.tools.catalogue import all_tools
+from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from storage.memory.event_bus import MemoryEventBus
 from storage.memory.run_queue import MemoryStopSignals
 from storage.sql.database import Database, open_database
@@ -69,7 +69,7 @@ class Bench:
     async def flood(self, params: EchoParams, context: ToolContext) -> str:
         return "x" * 50_000_000
 
-    def toolbox(self) -> Toolbox:
+    def toolbox(self) -> ToolSet:
         made = {
             name: Tool(
                 name=name,
@@ -85,8 +85,8 @@ class Bench:
                 "flood": self.flood,
             }.items()
         }
-        talk = {name: catalogue()[name] for name in ("ask", "complete")}
-        return Toolbox({**made, **talk})
+        talk = {name: all_tools()[name] for name in ("ask", "complete")}
+        return ToolSet({**made, **talk})
 
 
 @dataclass

@@ -15,7 +15,7 @@ from core.domain.events import AgentEvent, ApprovalAsked, RunFinished
 from core.domain.threads import Lease
 from core.run.execute import execute
 from core.stores import JournalEntry
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from storage.sql.database import Database
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.played_model import calls, text
@@ -26,7 +26,7 @@ def guarded(world: World) -> World:
     """`echo` needs an approval, `wait` and the rest do not."""
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    return world.with_engine(toolbox=Toolbox(tools))
+    return world.with_engine(toolbox=ToolSet(tools))
 
 
 async def suspended(world: World) -> str:

@@ -15,8 +15,8 @@ from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.messages import Message
 from core.domain.threads import Address, ChatMessage, Person
 from core.run.execute import execute
-from core.tools.catalogue import catalogue
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
 from tests.fakes.played_model import calls, text
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.conftest import World
@@ -54,8 +54,8 @@ async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expand
     assert stored.message_id in result
     assert len(str(stored.content["content"])) > 25_000
 
-    tools = {**world.bench.toolbox().tools, "expand_message": catalogue()["expand_message"]}
-    world.with_engine(toolbox=Toolbox(tools), context_policy=policy(90_000))
+    tools = {**world.bench.toolbox().tools, "expand_message": all_tools()["expand_message"]}
+    world.with_engine(toolbox=ToolSet(tools), context_policy=policy(90_000))
     wanted = json.dumps({"message_id": stored.message_id, "page": 2})
     world.model.turns = [calls(("expand_message", wanted)), text("done")]
     await world.run("look again")
@@ -181,8 +181,8 @@ async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world
 
 
 async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:
-    tools = {name: catalogue()[name] for name in ("create_file", "str_replace", "complete")}
-    world.with_engine(toolbox=Toolbox(tools), sandboxes=MemorySandboxes())
+    tools = {name: all_tools()[name] for name in ("create_file", "str_replace", "complete")}
+    world.with_engine(toolbox=ToolSet(tools), sandboxes=MemorySandboxes())
     made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
     ticked = json.dumps({"file_path": "todo.md", "old_str": "[ ] a", "new_str": "[x] a"})
     world.model.turns = [calls(("create_file", made)), calls(("str_replace", ticked)), text("ok")]

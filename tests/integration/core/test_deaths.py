@@ -19,7 +19,7 @@ from core.run.execute import execute
 from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.run.history_repair import INTERRUPTED
 from core.stores import RunJournal
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.played_model import calls, invokes, text
@@ -155,7 +155,7 @@ async def test_the_next_run_of_the_thread_finds_every_call_answered(
 async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: World) -> None:
     tools = dict(world.bench.toolbox().tools)
     tools["wait"] = replace(tools["wait"], is_idempotent=True)
-    world.with_engine(toolbox=Toolbox(tools))
+    world.with_engine(toolbox=ToolSet(tools))
     run_id = await died(world, WORKER_DEATHS_MAX + 1)
     assert len(world.model.requests) == 1, "it died over the same call each time"
     await execute(run_id, world.engine)

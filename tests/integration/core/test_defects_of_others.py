@@ -21,7 +21,7 @@ from core.domain.messages import Message
 from core.domain.wire_format import suna_objects
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import ToolContext, ToolSet
 from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.played_model import calls, invokes, pieces, text
@@ -195,7 +195,7 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
 
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], run=silent)
-    world.with_engine(toolbox=Toolbox(tools)).model.turns = [
+    world.with_engine(toolbox=ToolSet(tools)).model.turns = [
         calls(("echo", '{"text": "a"}')),
         text("done"),
     ]

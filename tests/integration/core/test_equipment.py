@@ -15,8 +15,8 @@ from core.agents.roster import Roster
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.run.execute import execute
-from core.tools.catalogue import catalogue
-from core.tools.tool import Tool, Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import Tool, ToolSet
 from storage.sql.stores.agents import SqlAgentVersions
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.played_model import text
@@ -59,19 +59,19 @@ class Bench:
 async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     folder = tmp_path / "agents"
     folder.mkdir()
-    known = KnownNames(tools=frozenset(catalogue()), servers=frozenset({"tickets"}))
+    known = KnownNames(tools=frozenset(all_tools()), servers=frozenset({"tickets"}))
     files = AgentFiles(known=known, folder=folder)
     files.load()
     knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
     knowledge = AgentKnowledgeSync(files, knowledge_base)
     bench = Bench(world, folder, knowledge_base)
-    own = {name: catalogue()[name] for name in ("search_knowledge",)}
+    own = {name: all_tools()[name] for name in ("search_knowledge",)}
     world.with_engine(
         roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
         knowledge_base=knowledge_base,
         learn=knowledge.wait_until_read,
         more_tools=bench.more_tools,
-        toolbox=Toolbox({**world.bench.toolbox().tools, **own}),
+        toolbox=ToolSet({**world.bench.toolbox().tools, **own}),
     )
     yield bench
     await knowledge.close()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from core.domain.errors import ModelRejected
 from core.domain.messages import Message
-from core.tools.tool import Toolbox, ToolContext, ToolOutput
+from core.tools.tool import ToolContext, ToolOutput, ToolSet
 from tests.fakes.made_pictures import picture
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import EchoParams, World
@@ -27,7 +27,7 @@ async def look(params: EchoParams, context: ToolContext) -> ToolOutput:
 def with_look(world: World) -> World:
     tools = dict(world.bench.toolbox().tools)
     tools["look"] = replace(tools["echo"], name="look", run=look)
-    return world.with_engine(toolbox=Toolbox(tools))
+    return world.with_engine(toolbox=ToolSet(tools))
 
 
 def shows(world: World) -> list[bool]:

@@ -8,7 +8,7 @@ import pytest
 
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.tool import ToolContext, ToolSet
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import EchoParams, World
 
@@ -24,7 +24,7 @@ async def slow(params: EchoParams, context: ToolContext) -> str:
 async def seconds(world: World, *, is_sequential: bool) -> float:
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], run=slow)
-    world.with_engine(toolbox=Toolbox(tools), policy=LoopPolicy(is_sequential=is_sequential))
+    world.with_engine(toolbox=ToolSet(tools), policy=LoopPolicy(is_sequential=is_sequential))
     world.model.turns = [calls(*[("echo", '{"text": "a"}')] * CALLS), text("done")]
     run_id = await world.say("go")
     begun = time.monotonic()

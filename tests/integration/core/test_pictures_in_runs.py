@@ -10,8 +10,8 @@ from core.domain.budget import Budget, Limit
 from core.domain.events import RunFinished
 from core.domain.threads import Reply, ToolCallRecord
 from core.run.finish import attach_drawn_pictures
-from core.tools.catalogue import catalogue
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import ImageGenerator
 from core.web_access.services import WebServices
@@ -38,7 +38,7 @@ DRAW = ("image_edit_or_generate", json.dumps({"mode": "generate", "prompt": "a f
 def studio(world: World) -> World:
     names = ("image_edit_or_generate", "complete", "ask", "see_image")
     return world.with_engine(
-        toolbox=Toolbox({name: catalogue()[name] for name in names}),
+        toolbox=ToolSet({name: all_tools()[name] for name in names}),
         sandboxes=MemorySandboxes(),
         outside=WebServices(image_generator=ImageGenerator(Painter(), "painter", AddressGuard())),
     )

@@ -7,9 +7,9 @@ import pytest
 from core.domain import plans
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistChanged
-from core.tools.catalogue import catalogue
-from core.tools.planning import PlanningParams, changed
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.planning import PlanningParams, apply_command
+from core.tools.tool import ToolSet
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -17,7 +17,7 @@ from tests.integration.core.conftest import World
 def after(*commands: dict[str, object]) -> plans.Plans:
     known: plans.Plans = ()
     for command in commands:
-        known = changed(known, PlanningParams.model_validate(command))
+        known = apply_command(known, PlanningParams.model_validate(command))
     return known
 
 
@@ -59,11 +59,11 @@ def test_steps_that_stay_keep_their_states_wherever_they_stand() -> None:
 def test_a_new_plan_becomes_active_and_another_can_be_made_so() -> None:
     known = after(CREATE, {**CREATE, "plan_id": "q"})
     assert [plan.is_active for plan in known] == [False, True]
-    known = changed(known, PlanningParams(command="set_active", plan_id="p"))
+    known = apply_command(known, PlanningParams(command="set_active", plan_id="p"))
     assert [plan.is_active for plan in known] == [True, False]
     assert plans.format_plan_list(known) == "* p: Trip, 0/3 done\n- q: Trip, 0/3 done"
     assert [
-        plan.plan_id for plan in changed(known, PlanningParams(command="delete", plan_id="p"))
+        plan.plan_id for plan in apply_command(known, PlanningParams(command="delete", plan_id="p"))
     ] == ["q"]
 
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_told(command: dict[str, object], sentence: str) -> Non
 
 
 async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(world: World) -> None:
-    world.with_engine(toolbox=Toolbox({"planning": catalogue()["planning"]}))
+    world.with_engine(toolbox=ToolSet({"planning": all_tools()["planning"]}))
     mark = {"command": "mark_step", "step_index": 0, "step_status": "in_progress"}
     world.model.turns = [calls(("planning", json.dumps(CREATE))), text("made")]
     first = await world.run("plan it")

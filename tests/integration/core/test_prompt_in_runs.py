@@ -7,8 +7,8 @@ from datetime import date
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.prompt.system_prompt import system_prompt
-from core.tools.catalogue import catalogue
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
 from tests.fakes.played_model import calls, text
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.conftest import World
@@ -22,8 +22,8 @@ def systems(world: World) -> list[str]:
 
 
 def with_files(world: World) -> World:
-    tools = {name: catalogue()[name] for name in ("create_file", "str_replace", "complete")}
-    return world.with_engine(toolbox=Toolbox(tools), sandboxes=MemorySandboxes())
+    tools = {name: all_tools()[name] for name in ("create_file", "str_replace", "complete")}
+    return world.with_engine(toolbox=ToolSet(tools), sandboxes=MemorySandboxes())
 
 
 def todo(contents: str) -> str:
@@ -34,7 +34,7 @@ def test_every_tool_that_the_base_names_is_there() -> None:
     base = system_prompt(today=date(2026, 1, 2), sandbox="A machine.")
     named = set(re.findall(r"`([a-z_]+)`", base)) - WORDS
     assert {"ask", "complete", "expand_message"} <= named
-    assert named <= set(catalogue())
+    assert named <= set(all_tools())
 
 
 def test_the_base_leaves_most_of_the_smallest_window_free() -> None:

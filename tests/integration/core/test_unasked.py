@@ -17,7 +17,7 @@ from core.domain.threads import Ask, Lease
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.stores import JournalEntry
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
@@ -49,7 +49,7 @@ class Vanishing(SqlRunClaims):
 def guarded(world: World) -> World:
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    return world.with_engine(toolbox=Toolbox(tools))
+    return world.with_engine(toolbox=ToolSet(tools))
 
 
 async def killed_before_asking(world: World, journal: Dying) -> str:

@@ -10,8 +10,8 @@ from yarl import URL
 
 from core.domain.errors import ToolError
 from core.ports import Sandbox
+from core.tools.publishing import expose_port
 from core.tools.tool import ThreadLinks, ToolContext
-from core.tools.web.expose_port import expose_port
 from tests.fakes import web_inside
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import pieces

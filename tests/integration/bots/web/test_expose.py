@@ -26,8 +26,8 @@ from bots.web.links import (
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
+from core.tools.publishing import expose_port
 from core.tools.tool import ThreadLinks, ToolContext
-from core.tools.web.expose_port import expose_port
 from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes import web_inside

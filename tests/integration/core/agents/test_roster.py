@@ -12,7 +12,7 @@ from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed, TurnStarted
 from core.run.execute import execute
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
@@ -44,7 +44,7 @@ class Office:
 def office(world: World, tmp_path: Path) -> Office:
     folder = tmp_path / "agents"
     folder.mkdir()
-    files = AgentFiles(known=KnownNames(tools=frozenset(catalogue())), folder=folder)
+    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())), folder=folder)
     files.load()
     channels: dict[str, str] = {}
     roster = Roster(files=files, versions=SqlAgentVersions(world.database), by_channel=channels)

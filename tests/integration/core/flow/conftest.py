@@ -12,8 +12,8 @@ from core.agents.roster import Roster
 from core.domain.events import ChecklistChanged, RunFinished
 from core.domain.plans import Plan
 from core.ports import ModelDelta
-from core.tools.catalogue import catalogue
-from core.tools.tool import Toolbox
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
 from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.played_model import calls
 from tests.integration.core.conftest import World
@@ -48,8 +48,8 @@ def flow_world(world: World, tmp_path: Path) -> World:
     folder.mkdir()
     for name, text in AGENTS.items():
         (folder / f"{name}.yaml").write_text(text)
-    box = Toolbox({**world.bench.toolbox().tools, "planning": catalogue()["planning"]})
-    files = AgentFiles(known=KnownNames(tools=frozenset({*catalogue(), *box.tools})), folder=folder)
+    box = ToolSet({**world.bench.toolbox().tools, "planning": all_tools()["planning"]})
+    files = AgentFiles(known=KnownNames(tools=frozenset({*all_tools(), *box.tools})), folder=folder)
     files.load()
     roster = Roster(files=files, versions=SqlAgentVersions(world.database))
     return world.with_engine(toolbox=box, roster=roster)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from core.domain.budget import Budget, Limit
 from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
 from core.flow.step_runner import StepRunLog
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import last, plan_of, planned, said, shown
@@ -15,7 +15,7 @@ async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_wor
     world = flow_world
     tools = dict(world.engine.toolbox.tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    world.with_engine(toolbox=Toolbox(tools))
+    world.with_engine(toolbox=ToolSet(tools))
     world.model.turns = [
         planned("[research] Say it", "Rest"),
         calls(("echo", '{"text": "a"}')),

@@ -5,9 +5,9 @@ import pytest
 from core.domain.errors import ToolError
 from core.knowledge.knowledge_base import RunKnowledge
 from core.ports import Sandbox
-from core.tools.catalogue import catalogue, toolbox
-from core.tools.knowledge import ask_document, search_knowledge
-from core.tools.tool import Toolbox, ToolContext, prepare
+from core.tools.catalogue import all_tools, build_tool_set
+from core.tools.lookup import ask_document, search_knowledge
+from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import Shelf
@@ -23,8 +23,8 @@ def context(desk: RunKnowledge | None, sandbox: Sandbox | None = None) -> ToolCo
 
 
 async def call(name: str, arguments: dict[str, str], within: ToolContext) -> str:
-    tools = Toolbox({tool.name: tool for tool in (search_knowledge, ask_document)})
-    prepared = prepare(name, arguments, tools)
+    tools = ToolSet({tool.name: tool for tool in (search_knowledge, ask_document)})
+    prepared = prepare_call(name, arguments, tools)
     answer = await prepared.tool.run(prepared.params, within)
     assert isinstance(answer, str)
     return answer
@@ -76,9 +76,9 @@ async def test_a_file_that_cannot_be_read_is_told_to_the_model(
 def test_the_tools_are_offered_only_where_there_is_a_knowledge_base() -> None:
     names = {"search_knowledge", "ask_document"}
 
-    assert names <= set(catalogue())
-    assert not names & set(toolbox().tools)
-    assert names <= set(toolbox(with_knowledge=True).tools)
-    assert names & set(toolbox(with_knowledge=True, needs_sandbox=False).tools) == {
+    assert names <= set(all_tools())
+    assert not names & set(build_tool_set().tools)
+    assert names <= set(build_tool_set(has_knowledge=True).tools)
+    assert names & set(build_tool_set(has_knowledge=True, has_sandbox=False).tools) == {
         "search_knowledge"
     }

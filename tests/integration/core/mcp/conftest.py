@@ -15,7 +15,7 @@ from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
-from core.tools.tool import Toolbox, ToolContext, prepare
+from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.paths import FAKES
 
 
@@ -44,11 +44,11 @@ class Guest:
     """The servers of one test."""
 
     servers: McpServers
-    toolbox: Toolbox = field(default_factory=lambda: Toolbox({}))
+    toolbox: ToolSet = field(default_factory=lambda: ToolSet({}))
 
     async def look(self, enabled: frozenset[str] | None = None) -> list[str]:
         """Takes the tools as a run would; answers their names."""
-        self.toolbox = Toolbox({tool.name: tool for tool in await self.servers.tools(enabled)})
+        self.toolbox = ToolSet({tool.name: tool for tool in await self.servers.tools(enabled)})
         return list(self.toolbox.tools)
 
     async def call(self, tool: str, **arguments: JsonValue) -> CallOutcome:
@@ -56,7 +56,7 @@ class Guest:
         name = tool if tool.startswith("mcp_") else f"mcp_fake_{tool}"
         call = ToolCall(call_id="c1", name=name, arguments=arguments)
         try:
-            prepared = prepare(name, arguments, self.toolbox)
+            prepared = prepare_call(name, arguments, self.toolbox)
         except ToolError as error:
             return failed_outcome(call, str(error))
         return await execute_call(call, prepared, CONTEXT)

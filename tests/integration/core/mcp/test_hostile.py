@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from core.mcp.settings import McpServerConfig
-from core.tools.catalogue import toolbox
+from core.tools.catalogue import build_tool_set
 from tests.integration.core.mcp.conftest import FAKES, Guest, MakeGuest, stdio
 
 
@@ -62,7 +62,7 @@ async def test_names_take_no_place_of_ours_nor_of_each_other(guest_of: MakeGuest
     names = set((await guest_with(guest_of, "talk")).toolbox.tools)
     assert {"mcp_fake_ask", "mcp_fake_a_b"} < names
     assert len(names) == 4
-    assert not names & set(toolbox().tools)
+    assert not names & set(build_tool_set().tools)
 
 
 async def test_noise_between_the_messages_is_passed_over(guest_of: MakeGuest) -> None:

@@ -12,7 +12,7 @@ from core.domain.errors import ConfigurationError
 from core.mcp.server import serve_http
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
-from core.tools.tool import Toolbox
+from core.tools.tool import ToolSet
 from tests.fakes.mcp_own import ALL
 from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest
 from tests.paths import REPOSITORY
@@ -32,7 +32,7 @@ def own_stdio() -> McpServerConfig:
 async def served() -> AsyncIterator[str]:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = spawn(
-        serve_http(Toolbox(ALL), lambda: CONTEXT, token="s3cret", on_ready=ready.set_result),
+        serve_http(ToolSet(ALL), lambda: CONTEXT, token="s3cret", on_ready=ready.set_result),
         name="own",
     )
     try:
@@ -114,4 +114,4 @@ async def test_nobody_comes_in_over_http_without_the_token(
 
 async def test_a_public_address_needs_a_token() -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        await serve_http(Toolbox(ALL), lambda: CONTEXT, host="0.0.0.0")  # noqa: S104 - refused
+        await serve_http(ToolSet(ALL), lambda: CONTEXT, host="0.0.0.0")  # noqa: S104 - refused

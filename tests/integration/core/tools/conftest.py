@@ -11,8 +11,8 @@ from core.domain.errors import ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
-from core.tools.catalogue import toolbox
-from core.tools.tool import ThreadLinks, ToolContext, prepare
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import ThreadLinks, ToolContext, prepare_call
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder
 
@@ -28,7 +28,7 @@ class Bench:
         """Prepares and executes the call; whatever is wrong with it is its outcome."""
         call = ToolCall(call_id="c1", name=name, arguments=arguments)
         try:
-            prepared = prepare(name, arguments, toolbox())
+            prepared = prepare_call(name, arguments, build_tool_set())
         except ToolError as error:
             return failed_outcome(call, str(error))
         return await execute_call(call, prepared, self.context)

@@ -13,8 +13,8 @@ from core.domain.errors import ToolError
 from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import toolbox, unserved
-from core.tools.tool import ToolContext, prepare
+from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.tool import ToolContext, prepare_call
 from core.web_access.providers import Provider, RapidApi, provider_file
 from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
@@ -43,7 +43,7 @@ async def call(
     context = ToolContext(
         thread_id="t", run_id="r", sandbox=opened, outside=WebServices(providers=api)
     )
-    prepared = prepare(name, arguments, toolbox())
+    prepared = prepare_call(name, arguments, build_tool_set())
     return await execute_call(
         ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
     )
@@ -195,11 +195,11 @@ async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: StandIn) ->
 def test_they_are_offered_with_a_key_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
     both = {"get_data_provider_endpoints", "execute_data_provider_call"}
-    assert both <= unserved(build_web_services(load_settings(plain, None)))
+    assert both <= tools_without_service(build_web_services(load_settings(plain, None)))
     keyed = build_web_services(load_settings({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
-    assert not both & unserved(keyed)
+    assert not both & tools_without_service(keyed)
 
 
 def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
     with pytest.raises(ToolError, match="yahoo_finance"):
-        prepare("get_data_provider_endpoints", {"service_name": "facebook"}, toolbox())
+        prepare_call("get_data_provider_endpoints", {"service_name": "facebook"}, build_tool_set())

@@ -10,8 +10,8 @@ from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Sandbox
-from core.tools.catalogue import toolbox, unserved
-from core.tools.tool import prepare
+from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.tool import prepare_call
 from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
@@ -184,19 +184,21 @@ async def test_a_deployment_that_may_have_happened_is_not_sent_again(
 
 
 def test_people_are_asked_first() -> None:
-    prepared = prepare("deploy", {"name": "My Site", "directory_path": "out"}, toolbox())
+    prepared = prepare_call(
+        "deploy", {"name": "My Site", "directory_path": "out"}, build_tool_set()
+    )
     assert prepared.title == "Deploying out as my-site"
     assert prepared.approval == "Put the folder out on the public web as my-site"
 
 
 def test_it_is_offered_with_token_and_account_only() -> None:
-    assert "deploy" in unserved(build_web_services(load_settings(PLAIN, None)))
+    assert "deploy" in tools_without_service(build_web_services(load_settings(PLAIN, None)))
     half = {**PLAIN, "THREADHAND_CLOUDFLARE_API_TOKEN": "t"}
-    assert "deploy" in unserved(build_web_services(load_settings(half, None)))
+    assert "deploy" in tools_without_service(build_web_services(load_settings(half, None)))
     both = {**half, "THREADHAND_CLOUDFLARE_ACCOUNT_ID": "a"}
-    assert "deploy" not in unserved(build_web_services(load_settings(both, None)))
+    assert "deploy" not in tools_without_service(build_web_services(load_settings(both, None)))
 
 
 def test_a_name_without_letters_is_refused() -> None:
     with pytest.raises(ToolError, match="letters or digits"):
-        prepare("deploy", {"name": "---", "directory_path": "out"}, toolbox())
+        prepare_call("deploy", {"name": "---", "directory_path": "out"}, build_tool_set())

@@ -16,8 +16,8 @@ from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
-from core.tools.catalogue import toolbox, unserved
-from core.tools.tool import prepare
+from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.tool import prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
@@ -243,13 +243,17 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
 
 def test_it_is_offered_with_a_model_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "image_edit_or_generate" in unserved(build_web_services(load_settings(plain, None)))
+    assert "image_edit_or_generate" in tools_without_service(
+        build_web_services(load_settings(plain, None))
+    )
     drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
-    assert "image_edit_or_generate" not in unserved(
+    assert "image_edit_or_generate" not in tools_without_service(
         build_web_services(load_settings(drawing, None))
     )
 
 
 def test_the_title_says_what_is_drawn() -> None:
-    prepared = prepare("image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, toolbox())
+    prepared = prepare_call(
+        "image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, build_tool_set()
+    )
     assert prepared.title == "Drawing a picture: a cat"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.errors import ToolError
-from core.tools.workspace.paths import inside_workspace
+from core.tools.workspace.paths import workspace_path
 from tests.integration.core.tools.conftest import Bench
 
 
@@ -255,13 +255,13 @@ async def test_a_link_that_leads_out_is_not_followed(bench: Bench, target: str) 
 @given(st.text(max_size=60))
 def test_no_path_leads_out_whatever_is_written(path: str) -> None:
     try:
-        inside = inside_workspace(path)
+        inside = workspace_path(path)
     except ToolError:
         return
     assert not inside.startswith("/")
     assert ".." not in inside.split("/")
-    assert inside_workspace(inside) == inside
-    assert inside_workspace(f"/workspace/{inside}") == inside
+    assert workspace_path(inside) == inside
+    assert workspace_path(f"/workspace/{inside}") == inside
 
 
 async def test_a_folder_is_no_file(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from core.dialects.arguments import convert_argument
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 from core.tools.tool import ToolContext
 from tests.integration.core.tools.conftest import Bench
 
@@ -115,6 +115,6 @@ async def test_wrong_arguments_end_nothing(
 
 @pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
 def test_an_xml_value_may_take_both_forms(tool: str) -> None:
-    parameters = catalogue()[tool].spec().parameters
+    parameters = all_tools()[tool].spec().parameters
     assert convert_argument('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
     assert convert_argument("a.md, b", "attachments", parameters) == "a.md, b"

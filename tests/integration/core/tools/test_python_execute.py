@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from core.tools.catalogue import toolbox
-from core.tools.tool import prepare
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import prepare_call
 from tests.integration.core.tools.browser.desk import with_browser
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.sandbox.providers import local_jails, run
@@ -104,7 +104,9 @@ async def test_long_code_and_long_output_arrive(bench: Bench, size: int) -> None
 
 
 def test_the_title_is_the_first_line() -> None:
-    prepared = prepare("python_execute", {"code": "\n\nimport math\nprint(1)"}, toolbox())
+    prepared = prepare_call(
+        "python_execute", {"code": "\n\nimport math\nprint(1)"}, build_tool_set()
+    )
     assert prepared.title == "Running Python: import math"
 
 

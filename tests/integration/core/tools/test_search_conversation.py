@@ -8,13 +8,9 @@ from core.context.window import ContextPolicy
 from core.domain.errors import ToolError
 from core.domain.messages import Message
 from core.knowledge.knowledge_base import KnowledgeBase, messages_before_request
-from core.tools.catalogue import catalogue, toolbox
-from core.tools.search_conversation import (
-    SearchConversationParams,
-    run_search_conversation,
-    search_conversation,
-)
-from core.tools.tool import Toolbox, ToolContext
+from core.tools.catalogue import all_tools, build_tool_set
+from core.tools.lookup import SearchConversationParams, run_search_conversation, search_conversation
+from core.tools.tool import ToolContext, ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World
@@ -28,7 +24,7 @@ def looking_back(world: World) -> World:
     """Runs that may look back in their thread, but are shown little of it."""
     return world.with_engine(
         knowledge_base=KnowledgeBase(store=SqlKnowledge(world.database)),
-        toolbox=Toolbox({"search_conversation": search_conversation}),
+        toolbox=ToolSet({"search_conversation": search_conversation}),
         context_policy=ContextPolicy(window_tokens=12_000, answer_tokens=1_000, kept_tokens=2_000),
     )
 
@@ -88,6 +84,6 @@ def test_summaries_and_the_present_request_are_left_out() -> None:
 
 def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
     assert search_conversation.is_idempotent
-    assert "search_conversation" in catalogue()
-    assert "search_conversation" not in toolbox().tools
-    assert "search_conversation" in toolbox(with_knowledge=True, needs_sandbox=False).tools
+    assert "search_conversation" in all_tools()
+    assert "search_conversation" not in build_tool_set().tools
+    assert "search_conversation" in build_tool_set(has_knowledge=True, has_sandbox=False).tools

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from core.context.ephemeral_messages import ephemeral_contents
-from core.tools.catalogue import toolbox
-from core.tools.tool import prepare
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.services import WebServices
 from tests.fakes.made_pictures import noise, picture
@@ -81,4 +81,7 @@ async def test_a_large_picture_arrives_small(bench: Bench) -> None:
 
 @pytest.mark.parametrize("place", ["charts/a.png", "https://a.example/b.png"])
 def test_the_title_names_the_picture(place: str) -> None:
-    assert prepare("see_image", {"file_path": place}, toolbox()).title == f"Looking at {place}"
+    assert (
+        prepare_call("see_image", {"file_path": place}, build_tool_set()).title
+        == f"Looking at {place}"
+    )

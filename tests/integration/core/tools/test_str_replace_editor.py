@@ -2,9 +2,9 @@
 
 from pydantic import JsonValue
 
-from core.tools.catalogue import toolbox
-from core.tools.tool import prepare
-from core.tools.workspace import undo
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import prepare_call
+from core.tools.workspace import str_replace_editor
 from tests.integration.core.tools.conftest import Bench
 
 TEN = "".join(f"line {number}\n" for number in range(1, 11))
@@ -189,7 +189,7 @@ async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -
     await bench.put("b.txt", b"b\n")
     for number in range(13):
         await editor.does("str_replace", "a.txt", old_str=f"{number}\n", new_str=f"{number + 1}\n")
-    for _ in range(undo.STEPS_MAX):
+    for _ in range(str_replace_editor.UNDO_STEPS_MAX):
         await editor.does("undo_edit", "a.txt")
     assert await bench.get("a.txt") == b"3\n"
     assert "no edit" in await editor.refuses("undo_edit", "a.txt")
@@ -236,7 +236,7 @@ async def test_what_is_no_text_or_not_there_is_told(bench: Bench) -> None:
 
 
 def test_the_title_says_what_is_done() -> None:
-    prepared = prepare(
-        "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, toolbox()
+    prepared = prepare_call(
+        "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, build_tool_set()
     )
     assert prepared.title == "Looking into a.txt"

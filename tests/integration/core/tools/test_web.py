@@ -15,9 +15,9 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import unserved
-from core.tools.tool import ToolContext, prepare
-from core.tools.web.scrape_webpage import addresses
+from core.tools.catalogue import tools_without_service
+from core.tools.tool import ToolContext, prepare_call
+from core.tools.web_research import split_urls
 from core.web_access.services import WebServices
 from tests.fakes import pages, search_engines
 from tests.fakes.pages import ARTICLE
@@ -52,7 +52,7 @@ class Web:
             return await self.sandboxes.open("t", fence=1)
 
         context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
-        prepared = prepare(
+        prepared = prepare_call(
             name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False)
         )
         return await execute_call(
@@ -160,7 +160,7 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(
     web: Web, urls: str
 ) -> None:
     with pytest.raises(ToolError, match="do not fit"):
-        prepare(
+        prepare_call(
             "scrape_webpage",
             {"urls": urls},
             build_toolbox(web.outside, has_sandbox=False, has_browser=False),
@@ -168,9 +168,9 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
-    assert {"web_search", "scrape_webpage"} <= unserved(WebServices())
+    assert {"web_search", "scrape_webpage"} <= tools_without_service(WebServices())
     program = build_web_services(load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
-    assert not {"web_search", "scrape_webpage"} & unserved(program)
+    assert not {"web_search", "scrape_webpage"} & tools_without_service(program)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_title_says_what_is_read(
     web: Web, name: str, arguments: dict[str, JsonValue], title: str
 ) -> None:
     assert (
-        prepare(
+        prepare_call(
             name, arguments, build_toolbox(web.outside, has_sandbox=False, has_browser=False)
         ).title
         == title
@@ -199,6 +199,6 @@ async def test_a_title_says_what_is_read(
 def test_addresses_with_much_room_in_them_are_read_in_linear_time() -> None:
     began = time.process_time()
     odd = f"https://example.net/{' ' * 50_000}b"
-    assert addresses(f"{odd}, https://example.org/") == [odd, "https://example.org/"]
+    assert split_urls(f"{odd}, https://example.org/") == [odd, "https://example.org/"]
     # from each space the search went on to the last: eight seconds in which nothing else was done
     assert time.process_time() - began < 2

@@ -8,9 +8,9 @@ import pytest
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles, load_shipped_definitions
 from core.domain.errors import ConfigurationError
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 
-KNOWN = KnownNames(tools=frozenset(catalogue()))
+KNOWN = KnownNames(tools=frozenset(all_tools()))
 
 
 def text(prompt: str, more: str = "") -> str:

@@ -11,7 +11,7 @@ from core.dialects.xml import XmlDialect, example_arguments
 from core.domain.errors import ConfigurationError
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
-from core.tools.catalogue import catalogue
+from core.tools.catalogue import all_tools
 
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 BOOLEAN, ARRAY, OBJECT = {"type": "boolean"}, {"type": "array"}, {"type": "object"}
@@ -79,9 +79,9 @@ def test_text_stays_text_where_the_schema_says_so(text: str):
     assert convert_argument(text, "y", parameters) == text
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(all_tools()))
 def test_the_prompt_shows_an_example_of_every_tool_that_parses_and_fits(name: str):
-    tool = catalogue()[name]
+    tool = all_tools()[name]
     spec = tool.spec()
     schemas, prompt = XmlDialect().request_parts([spec])
     assert schemas == ()

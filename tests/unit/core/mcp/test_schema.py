@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.mcp.arguments import arguments_model, find_problems
 from core.mcp.schema import UnusableSchema, clean_schema, split_for_providers
-from core.tools.tool import Tool, Toolbox, ToolContext, prepare
+from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 
 WHOLE: dict[str, Any] = {
     "type": "object",
@@ -39,7 +39,7 @@ def test_the_whole_schema_reaches_the_model() -> None:
     spec = tool.spec()
     assert (spec.parameters, spec.description) == (WHOLE, "Does it.")
     arguments: dict[str, Any] = {"kind": "a", "at": {"x": 1}}
-    prepared = prepare("t", arguments, Toolbox({"t": tool}))
+    prepared = prepare_call("t", arguments, ToolSet({"t": tool}))
     assert prepared.params.model_dump() == arguments
 
 

@@ -8,8 +8,8 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect, describe_tools, format_call
 from core.domain.messages import JsonObject
 from core.ports import TextDelta
-from core.tools.catalogue import catalogue, toolbox
-from core.tools.tool import TITLE_CHARACTERS_MAX, prepare
+from core.tools.catalogue import all_tools, build_tool_set
+from core.tools.tool import TITLE_CHARACTERS_MAX, prepare_call
 
 # name: parameters, those that are required with a star, those with a default with it
 PARAMETERS = {
@@ -79,20 +79,20 @@ def written(parameters: JsonObject) -> str:
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_a_tool_has_its_exact_parameters(name: str) -> None:
-    assert written(catalogue()[name].spec().parameters) == PARAMETERS[name]
+    assert written(all_tools()[name].spec().parameters) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(all_tools()))
 def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
-    tool = catalogue()[name]
+    tool = all_tools()[name]
     assert tool.example is not None
-    prepared = prepare(name, tool.example, toolbox(with_knowledge=True))
+    prepared = prepare_call(name, tool.example, build_tool_set(has_knowledge=True))
     assert 0 < len(prepared.title) <= TITLE_CHARACTERS_MAX
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(all_tools()))
 def test_a_tool_and_its_parameters_are_described(name: str) -> None:
-    spec = catalogue()[name].spec()
+    spec = all_tools()[name].spec()
     assert spec.description.endswith(".")
     properties = spec.parameters["properties"]
     assert isinstance(properties, dict)
@@ -101,11 +101,11 @@ def test_a_tool_and_its_parameters_are_described(name: str) -> None:
         assert str(schema["description"]).endswith(".")
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(all_tools()))
 def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
-    example = catalogue()[name].example
+    example = all_tools()[name].example
     assert example is not None
-    parser = XmlDialect().parser(toolbox().specs)
+    parser = XmlDialect().parser(build_tool_set().specs)
     text = format_call(name, example)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
     (complete,) = [one for one in parsed if isinstance(one, CallComplete)]
@@ -113,7 +113,7 @@ def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
 
 
 def test_one_definition_gives_the_native_schema() -> None:
-    spec = catalogue()["str_replace"].spec()
+    spec = all_tools()["str_replace"].spec()
     ((schema,), prompt) = NativeDialect().request_parts([spec])
     assert prompt == ""
     function = schema["function"]
@@ -142,7 +142,7 @@ def test_one_definition_gives_the_native_schema() -> None:
 
 
 def test_one_definition_gives_the_xml_prompt() -> None:
-    schemas, prompt = XmlDialect().request_parts([catalogue()["str_replace"].spec()])
+    schemas, prompt = XmlDialect().request_parts([all_tools()["str_replace"].spec()])
     assert schemas == ()
     assert prompt[prompt.index("## ") :] == snapshot("""\
 ## str_replace
@@ -158,17 +158,17 @@ Replace one piece of a text file. old_str must be in the file exactly once, to t
 </invoke>
 </function_calls>\
 """)
-    assert prompt == describe_tools([catalogue()["str_replace"].spec()])
+    assert prompt == describe_tools([all_tools()["str_replace"].spec()])
 
 
 def test_a_disabled_tool_is_unknown_to_a_model() -> None:
-    box = toolbox(disabled=frozenset({"ask"}))
+    box = build_tool_set(disabled=frozenset({"ask"}))
     assert "ask" not in box.specs
-    assert "ask" in toolbox().specs
+    assert "ask" in build_tool_set().specs
 
 
 def test_without_a_sandbox_its_tools_are_left_out() -> None:
-    left = set(toolbox(needs_sandbox=False).tools)
+    left = set(build_tool_set(has_sandbox=False).tools)
     assert {"ask", "complete", "web_browser_takeover"} <= left
     assert not left & {name for name in PARAMETERS if "file" in name or "command" in name}
     assert "str_replace" not in left
@@ -189,4 +189,4 @@ TITLES: list[tuple[str, JsonObject, str]] = [
 
 @pytest.mark.parametrize(("name", "arguments", "title"), TITLES)
 def test_a_title_is_one_readable_line(name: str, arguments: JsonObject, title: str) -> None:
-    assert prepare(name, arguments, toolbox()).title == title
+    assert prepare_call(name, arguments, build_tool_set()).title == title

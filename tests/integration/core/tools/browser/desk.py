@@ -11,8 +11,8 @@ from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import JsonObject, Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
-from core.tools.catalogue import toolbox
-from core.tools.tool import ToolContext, prepare
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import ToolContext, prepare_call
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.core.tools.browser.site import PAGES, SERVER
 from tests.integration.sandbox.providers import content, pieces
@@ -34,7 +34,7 @@ class Desk:
     async def call(self, name: str, **arguments: JsonValue) -> CallOutcome:
         call = ToolCall(call_id="c1", name=name, arguments=arguments)
         try:
-            prepared = prepare(name, arguments, toolbox())
+            prepared = prepare_call(name, arguments, build_tool_set())
         except ToolError as error:
             return failed_outcome(call, str(error))
         outcome = await execute_call(call, prepared, self.context())

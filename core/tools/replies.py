@@ -10,7 +10,7 @@ from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Reply
 from core.ports import Files
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import inside_workspace
+from core.tools.workspace.paths import workspace_path
 
 
 def _as_tuple(value: object) -> object:
@@ -25,7 +25,7 @@ def _as_tuple(value: object) -> object:
     return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
 
 
-Several = Annotated[
+StringList = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=4096)], ...],
     BeforeValidator(_as_tuple, json_schema_input_type=list[str] | str),
 ]
@@ -54,11 +54,11 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
 
 async def _problem(files: Files, path: str) -> str:
     try:
-        entries = await files.list(inside_workspace(path))
+        entries = await files.list(workspace_path(path))
     except ToolError as error:
         said = str(error).rstrip(".")
         return said if said.startswith(path) else f"{path}: {said}"
-    is_file = len(entries) == 1 and entries[0].path == inside_workspace(path)
+    is_file = len(entries) == 1 and entries[0].path == workspace_path(path)
     return "" if is_file and entries[0].kind == "file" else f"{path} is not a file"
 
 
@@ -69,12 +69,12 @@ class AskParams(BaseModel):
     text: str = Field(
         min_length=1, description="The question, in Markdown, with what is needed to answer it."
     )
-    attachments: Several = Field(
+    attachments: StringList = Field(
         default=(),
         max_length=ATTACHMENTS_MAX,
         description="Files of the workspace or URLs to show: a list, or one string separated by commas.",
     )
-    options: Several = Field(
+    options: StringList = Field(
         default=(),
         max_length=25,
         description="Answers to choose from, shown as buttons. Other answers stay possible.",
@@ -98,7 +98,7 @@ class CompleteParams(BaseModel):
         default="",
         description="The final answer, in Markdown. Empty: what you wrote before counts.",
     )
-    attachments: Several = Field(
+    attachments: StringList = Field(
         default=(),
         max_length=ATTACHMENTS_MAX,
         description="Files of the workspace or URLs to hand over: a list, or one string separated by commas.",
@@ -116,7 +116,7 @@ class TakeoverParams(BaseModel):
     The run waits until they hand it back."""
 
     text: str = Field(min_length=1, description="What the person should do, step by step.")
-    attachments: Several = Field(
+    attachments: StringList = Field(
         default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs that help."
     )
 

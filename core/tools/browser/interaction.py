@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, model_validator
 
 from core.context.untrusted_text import clean_line
-from core.tools.browser.action import browse, tell
+from core.tools.browser.action import announce_element, run_browser_action
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import WithPath
+from core.tools.workspace.paths import FilePathParams
 
 TEXT_CHARACTERS_MAX = 100_000
 DOWNLOAD_SECONDS = 700.0
@@ -27,8 +27,8 @@ class ClickParams(BaseModel):
 
 
 async def run_click(params: ClickParams, context: ToolContext) -> ToolOutput:
-    await tell(context, "Clicking", params.index)
-    return await browse(context, "click_element", index=params.index)
+    await announce_element(context, "Clicking", params.index)
+    return await run_browser_action(context, "click_element", index=params.index)
 
 
 class ClickCoordinatesParams(BaseModel):
@@ -39,7 +39,7 @@ class ClickCoordinatesParams(BaseModel):
 
 
 async def run_click_coordinates(params: ClickCoordinatesParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "click_coordinates", x=params.x, y=params.y)
+    return await run_browser_action(context, "click_coordinates", x=params.x, y=params.y)
 
 
 class InputTextParams(BaseModel):
@@ -53,8 +53,8 @@ class InputTextParams(BaseModel):
 
 
 async def run_input_text(params: InputTextParams, context: ToolContext) -> ToolOutput:
-    await tell(context, "Typing into", params.index)
-    return await browse(context, "input_text", index=params.index, text=params.text)
+    await announce_element(context, "Typing into", params.index)
+    return await run_browser_action(context, "input_text", index=params.index, text=params.text)
 
 
 class SendKeysParams(BaseModel):
@@ -64,7 +64,7 @@ class SendKeysParams(BaseModel):
 
 
 async def run_send_keys(params: SendKeysParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "send_keys", keys=params.keys)
+    return await run_browser_action(context, "send_keys", keys=params.keys)
 
 
 class DropdownParams(BaseModel):
@@ -74,7 +74,7 @@ class DropdownParams(BaseModel):
 
 
 async def run_options(params: DropdownParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "get_dropdown_options", index=params.index)
+    return await run_browser_action(context, "get_dropdown_options", index=params.index)
 
 
 class SelectParams(BaseModel):
@@ -87,8 +87,10 @@ class SelectParams(BaseModel):
 
 
 async def run_select(params: SelectParams, context: ToolContext) -> ToolOutput:
-    await tell(context, "Selecting in", params.index)
-    return await browse(context, "select_dropdown_option", index=params.index, text=params.text)
+    await announce_element(context, "Selecting in", params.index)
+    return await run_browser_action(
+        context, "select_dropdown_option", index=params.index, text=params.text
+    )
 
 
 class DragDropParams(BaseModel):
@@ -115,7 +117,7 @@ class DragDropParams(BaseModel):
 
 
 async def run_drag_drop(params: DragDropParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "drag_drop", **params.model_dump())
+    return await run_browser_action(context, "drag_drop", **params.model_dump())
 
 
 class DialogParams(BaseModel):
@@ -127,18 +129,22 @@ class DialogParams(BaseModel):
 
 
 async def run_dialog(params: DialogParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "answer_dialog", accept=params.accept, text=params.text)
+    return await run_browser_action(
+        context, "answer_dialog", accept=params.accept, text=params.text
+    )
 
 
-class UploadParams(WithPath):
+class UploadParams(FilePathParams):
     """Give a file of the workspace to the page: to a file field, or to a button that asks for a file."""
 
     index: Index
 
 
 async def run_upload(params: UploadParams, context: ToolContext) -> ToolOutput:
-    await tell(context, "Uploading to", params.index)
-    return await browse(context, "upload_file", index=params.index, file_path=params.file_path)
+    await announce_element(context, "Uploading to", params.index)
+    return await run_browser_action(
+        context, "upload_file", index=params.index, file_path=params.file_path
+    )
 
 
 class DownloadParams(BaseModel):
@@ -160,7 +166,7 @@ class DownloadParams(BaseModel):
 
 
 async def run_download(params: DownloadParams, context: ToolContext) -> ToolOutput:
-    return await browse(
+    return await run_browser_action(
         context, "download", within_seconds=DOWNLOAD_SECONDS, index=params.index, url=params.url
     )
 

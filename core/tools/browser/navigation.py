@@ -6,9 +6,14 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, field_validator
 
 from core.context.untrusted_text import clean_line, wrap_untrusted
-from core.tools.browser.action import ACT_SECONDS, act, browse, shown
+from core.tools.browser.action import (
+    ACTION_SECONDS,
+    page_output,
+    perform_action,
+    run_browser_action,
+)
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import WithPath
+from core.tools.workspace.paths import FilePathParams
 
 WAIT_SECONDS_MAX = 60
 SCROLL_PIXELS_MAX = 100_000
@@ -26,7 +31,7 @@ class NavigateParams(BaseModel):
 
 
 async def run_navigate(params: NavigateParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "navigate_to", url=params.url)
+    return await run_browser_action(context, "navigate_to", url=params.url)
 
 
 class BackParams(BaseModel):
@@ -35,7 +40,7 @@ class BackParams(BaseModel):
 
 async def run_back(params: BackParams, context: ToolContext) -> ToolOutput:
     del params
-    return await browse(context, "go_back")
+    return await run_browser_action(context, "go_back")
 
 
 class WaitParams(BaseModel):
@@ -47,8 +52,8 @@ class WaitParams(BaseModel):
 
 
 async def run_wait(params: WaitParams, context: ToolContext) -> ToolOutput:
-    seconds = ACT_SECONDS + params.seconds
-    return await browse(context, "wait", within_seconds=seconds, seconds=params.seconds)
+    seconds = ACTION_SECONDS + params.seconds
+    return await run_browser_action(context, "wait", within_seconds=seconds, seconds=params.seconds)
 
 
 class SwitchParams(BaseModel):
@@ -58,7 +63,7 @@ class SwitchParams(BaseModel):
 
 
 async def run_switch(params: SwitchParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "switch_tab", page_id=params.page_id)
+    return await run_browser_action(context, "switch_tab", page_id=params.page_id)
 
 
 class CloseParams(BaseModel):
@@ -68,7 +73,7 @@ class CloseParams(BaseModel):
 
 
 async def run_close(params: CloseParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "close_tab", page_id=params.page_id)
+    return await run_browser_action(context, "close_tab", page_id=params.page_id)
 
 
 class ScrollParams(BaseModel):
@@ -85,7 +90,7 @@ class ScrollDownParams(ScrollParams):
 
 
 async def run_scroll_down(params: ScrollDownParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "scroll_down", amount=params.amount)
+    return await run_browser_action(context, "scroll_down", amount=params.amount)
 
 
 class ScrollUpParams(ScrollParams):
@@ -93,7 +98,7 @@ class ScrollUpParams(ScrollParams):
 
 
 async def run_scroll_up(params: ScrollUpParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "scroll_up", amount=params.amount)
+    return await run_browser_action(context, "scroll_up", amount=params.amount)
 
 
 class ScrollToTextParams(BaseModel):
@@ -103,7 +108,7 @@ class ScrollToTextParams(BaseModel):
 
 
 async def run_scroll_to_text(params: ScrollToTextParams, context: ToolContext) -> ToolOutput:
-    return await browse(context, "scroll_to_text", text=params.text)
+    return await run_browser_action(context, "scroll_to_text", text=params.text)
 
 
 class ReadPageParams(BaseModel):
@@ -115,19 +120,19 @@ class ReadPageParams(BaseModel):
 
 
 async def run_read_page(params: ReadPageParams, context: ToolContext) -> ToolOutput:
-    seen = await act(context, "read_page")
+    seen = await perform_action(context, "read_page")
     if seen.error is not None or seen.state is None:
-        return shown(seen, context)
+        return page_output(seen, context)
     text, end = seen.said, params.start + READ_CHARACTERS_MAX
     piece = text[params.start : end]
     source = clean_line(seen.state.url, 300)
     told = wrap_untrusted(piece, source=source) if piece else "[there is no text at this place]"
     if len(text) > end:
         told += f"\n[{len(text) - end} characters more; read on with start={end}]"
-    return shown(seen, context, message=told)
+    return page_output(seen, context, message=told)
 
 
-class ScreenshotParams(WithPath):
+class ScreenshotParams(FilePathParams):
     """Save a picture of the page in front as a file of the workspace, to attach to an answer or to put into a
     document. To look at a page yourself you need none: every browser tool shows you one."""
 
@@ -144,7 +149,7 @@ class ScreenshotParams(WithPath):
 
 
 async def run_screenshot(params: ScreenshotParams, context: ToolContext) -> ToolOutput:
-    return await browse(
+    return await run_browser_action(
         context, "screenshot", file_path=params.file_path, full_page=params.full_page
     )
 

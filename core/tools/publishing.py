@@ -7,12 +7,12 @@ from pydantic import BaseModel, Field, field_validator
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Files
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace.paths import about, relative
+from core.tools.workspace.paths import validated_workspace_path, with_path_in_error
 from core.web_access.cloudflare import FILE_BYTES_MAX, RULES, SiteFile, project_name
 
-FILES_MAX = 2_000
-BYTES_MAX = 60_000_000
-FOLDERS_MAX = 500
+SITE_FILES_MAX = 2_000
+SITE_BYTES_MAX = 60_000_000
+SITE_FOLDERS_MAX = 500
 
 
 class DeployParams(BaseModel):
@@ -40,7 +40,7 @@ class DeployParams(BaseModel):
     @field_validator("directory_path")
     @classmethod
     def _relative(cls, value: str) -> str:
-        return relative(value)
+        return validated_workspace_path(value)
 
 
 async def run_deploy(params: DeployParams, context: ToolContext) -> str:
@@ -66,8 +66,10 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
     """The files of the folder and those below it. What is hidden stays here, and so do links."""
     folders = [folder]
     for visited, one in enumerate(folders):
-        if visited >= FOLDERS_MAX:
-            raise ToolError(f"{folder} has more than {FOLDERS_MAX} folders. Nothing was deployed.")
+        if visited >= SITE_FOLDERS_MAX:
+            raise ToolError(
+                f"{folder} has more than {SITE_FOLDERS_MAX} folders. Nothing was deployed."
+            )
         for entry in await _listed(files, one):
             name = entry.path.rpartition("/")[2]
             if name.startswith(".") and name != ".well-known":
@@ -82,7 +84,7 @@ async def _listed(files: Files, folder: str) -> tuple[FileEntry, ...]:
     try:
         entries = await files.list(folder)
     except ToolError as error:
-        raise about(folder, error) from error
+        raise with_path_in_error(folder, error) from error
     if len(entries) == 1 and entries[0].path == folder:
         raise ToolError(f"{folder} is not a folder. Name the folder that the file is in.")
     return entries
@@ -92,7 +94,7 @@ async def _contents(files: Files, folder: str) -> list[SiteFile]:
     entries = await _fitting(files, folder)
     start = "" if folder == "." else f"{folder}/"
     found: list[SiteFile] = []
-    left = BYTES_MAX
+    left = SITE_BYTES_MAX
     for entry in entries:
         content = await _content(files, entry, min(left, FILE_BYTES_MAX))
         left -= len(content)
@@ -105,17 +107,17 @@ async def _fitting(files: Files, folder: str) -> list[FileEntry]:
     entries: list[FileEntry] = []
     async for entry in _below(files, folder):
         entries.append(entry)
-        if len(entries) > FILES_MAX:
+        if len(entries) > SITE_FILES_MAX:
             break
     too_large = [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]
     if too_large:
         raise ToolError(
             f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was."
         )
-    if len(entries) > FILES_MAX or sum(entry.size_bytes for entry in entries) > BYTES_MAX:
+    if len(entries) > SITE_FILES_MAX or sum(entry.size_bytes for entry in entries) > SITE_BYTES_MAX:
         raise ToolError(
-            f"{folder} holds more than {FILES_MAX} files or {BYTES_MAX // 1_000_000} MB. Nothing was deployed; leave"
-            " out what the site does not need."
+            f"{folder} holds more than {SITE_FILES_MAX} files or {SITE_BYTES_MAX // 1_000_000} MB. Nothing was"
+            " deployed; leave out what the site does not need."
         )
     return entries
 
@@ -144,4 +146,39 @@ deploy = Tool(
     ),
     timeout_seconds=600,
     requires=("sandbox", "site_hosting"),
+)
+
+
+class ExposeParams(BaseModel):
+    """Make a program that listens on a port of the sandbox reachable for people by a link. Start the program first, in
+    the background, listening on all addresses (0.0.0.0). The link works as long as the program runs and this
+    conversation exists; whoever has it may use it. Plain HTML files need no program: they have preview links."""
+
+    port: int = Field(ge=1, le=65_535, description="The port that the program listens on.")
+
+
+async def run_expose(params: ExposeParams, context: ToolContext) -> str:
+    sandbox = await context.sandbox()
+    try:
+        stream = await sandbox.connect(params.port)
+    except ToolError as error:
+        raise ToolError(
+            f"{error} Start the program in the background, see with check_command_output that it listens, and call"
+            " expose_port again."
+        ) from error
+    stream.close()
+    url = await sandbox.link(params.port) or context.links.port_url(params.port)
+    if url is None:
+        raise ToolError("Ports cannot be exposed here. Hand over files or screenshots instead.")
+    return f"Port {params.port} is reachable at {url} as long as the program runs."
+
+
+expose_port = Tool(
+    name="expose_port",
+    params=ExposeParams,
+    run=run_expose,
+    title=lambda params: f"Making port {params.port} reachable",
+    example={"port": 8000},
+    is_idempotent=True,
+    requires=("sandbox",),
 )

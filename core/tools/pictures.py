@@ -1,0 +1,197 @@
+"""Getting pictures for tools, and putting one before the model's eyes."""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from core.context.untrusted_text import clean_line
+from core.domain.errors import ToolError
+from core.domain.ids import new_id
+from core.domain.messages import Message
+from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace.paths import validated_workspace_path, with_path_in_error, workspace_path
+from core.web_access.fetch import FetchLimits, fetch
+from core.web_access.image_generation import GENERATED_BYTES_MAX
+from core.web_access.pictures import IMAGE_BYTES_MAX, Picture, prepare_for_model
+
+_ACCEPT = "image/png,image/jpeg,image/webp,image/gif;q=0.9"
+_LIMITS = FetchLimits(bytes_max=IMAGE_BYTES_MAX)
+
+
+def is_web_url(place: str) -> bool:
+    return place.lower().startswith(("http://", "https://"))
+
+
+async def load_picture(place: str, context: ToolContext) -> bytes:
+    """The bytes of a picture of the workspace or the web. Raises ToolError."""
+    if is_web_url(place):
+        return (await fetch(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)).content
+    path = workspace_path(place)
+    files = (await context.sandbox()).files
+    content = bytearray()
+    try:
+        async for piece in files.read(path, length=IMAGE_BYTES_MAX + 1):
+            content += piece
+    except ToolError as error:
+        raise with_path_in_error(path, error) from error
+    return bytes(content)
+
+
+def image_context_message(
+    picture: Picture, *, place: str, original_size: int, context: ToolContext
+) -> Message:
+    """The message that goes along with the next calls of the model, until another picture takes its place."""
+    return Message(
+        type="image_context",
+        content={
+            "mime_type": picture.mime_type,
+            "base64": base64.b64encode(picture.content).decode("ascii"),
+            "file_path": place,
+            "original_size": original_size,
+            "compressed_size": len(picture.content),
+        },
+        is_llm_message=False,
+        thread_id=context.thread_id,
+        run_id=context.run_id,
+    )
+
+
+class SeeParams(BaseModel):
+    """Look at a picture (JPEG, PNG, GIF or WebP, up to 10 MB). You see it from the next turn on, until you look at
+    another one: say what matters about it in words before that."""
+
+    file_path: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="Path relative to /workspace, or the address of a picture on the web.",
+    )
+
+    @field_validator("file_path")
+    @classmethod
+    def _relative(cls, value: str) -> str:
+        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+
+
+async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
+    content = await load_picture(params.file_path, context)
+    picture = await prepare_for_model(content, name=params.file_path)
+    message = image_context_message(
+        picture, place=params.file_path, original_size=len(content), context=context
+    )
+    size = f"{picture.width} x {picture.height} pixels"
+    return ToolOutput(
+        output=f"{clean_line(params.file_path, 300)} is shown to you as an image ({size}).",
+        messages=(message,),
+    )
+
+
+see_image = Tool(
+    name="see_image",
+    params=SeeParams,
+    run=run_see,
+    title=lambda params: f"Looking at {params.file_path}",
+    example={"file_path": "charts/sales.png"},
+    is_idempotent=True,
+    timeout_seconds=180,
+)
+
+
+PICTURES_FOLDER = "images"
+_ENDINGS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp"}
+
+
+class DrawParams(BaseModel):
+    """Draw a picture from words, or change one. The result is saved in the workspace, shown to you, and handed to the
+    people with your answer. Describe the whole picture that you want, also when you change one."""
+
+    mode: Literal["generate", "edit"] = Field(
+        description="generate draws a new picture; edit changes the one at image_path."
+    )
+    prompt: str = Field(
+        min_length=1,
+        max_length=8000,
+        description="What the picture should show, and in which style.",
+    )
+    image_path: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="For edit: path relative to /workspace, or the address of a picture on the web.",
+    )
+
+    @field_validator("image_path")
+    @classmethod
+    def _relative(cls, value: str | None) -> str | None:
+        if value is None or not value.strip():
+            return None
+        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+
+    @model_validator(mode="after")
+    def _has_picture(self) -> "DrawParams":
+        if self.mode == "edit" and self.image_path is None:
+            raise ValueError("edit needs image_path, the picture to change")
+        return self
+
+
+async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
+    image_generator = context.outside.image_generator
+    if image_generator is None:
+        raise ToolError("Pictures cannot be drawn here. Go on without them.")
+    given = await _given(params, context)
+    content = await image_generator.draw(params.prompt, given, spent=context.spent)
+    picture = await _seen(content)
+    path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
+    await _save(path, content, context)
+    message = image_context_message(
+        picture, place=path, original_size=len(content), context=context
+    )
+    return ToolOutput(
+        output={
+            "file_path": path,
+            "message": f"The picture is in {path} and shown to you as an image. People get it with your answer.",
+        },
+        messages=(message,),
+    )
+
+
+async def _given(params: DrawParams, context: ToolContext) -> Picture | None:
+    """The picture to change, within bounds."""
+    if params.mode == "generate" or params.image_path is None:
+        return None
+    content = await load_picture(params.image_path, context)
+    return await prepare_for_model(content, name=params.image_path)
+
+
+async def _seen(content: bytes) -> Picture:
+    try:
+        return await prepare_for_model(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
+    except ToolError as error:
+        raise ToolError(f"The model of pictures made none that can be used. {error}") from error
+
+
+def _ending(content: bytes) -> str:
+    return next((kind for start, kind in _ENDINGS.items() if content.startswith(start)), "png")
+
+
+async def _save(path: str, content: bytes, context: ToolContext) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    try:
+        await (await context.sandbox()).files.write(path, pieces())
+    except ToolError as error:
+        raise with_path_in_error(path, error) from error
+
+
+image_edit_or_generate = Tool(
+    name="image_edit_or_generate",
+    params=DrawParams,
+    run=run_draw,
+    title=lambda params: (
+        f"{'Drawing' if params.mode == 'generate' else 'Editing'} a picture: {params.prompt}"
+    ),
+    example={"mode": "generate", "prompt": "A lighthouse at dusk, in water colours"},
+    timeout_seconds=420,
+    requires=("sandbox", "image_model"),
+)

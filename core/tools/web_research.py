@@ -1,0 +1,259 @@
+"""Searching the web."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from pydantic import BaseModel, Field, JsonValue, field_validator
+from yarl import URL
+
+from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
+from core.domain.errors import AgentError, ToolError
+from core.domain.ids import new_id
+from core.domain.messages import JsonObject
+from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.web_access.pages import Page, PageReader
+from core.web_access.providers import Provider, provider_file
+from core.web_access.search import SearchResults
+
+
+async def fence_long_text(
+    text: str, *, source: str, room: int, path: str, context: ToolContext
+) -> str:
+    """The text as data. What has no room goes to the file, where there is a sandbox."""
+    if len(text) <= room:
+        return wrap_untrusted(text, source=source)
+    note = f"[{len(text) - room} characters more are left out"
+    with suppress(AgentError, ToolError):
+        files = (await context.sandbox()).files
+        await files.write(path, _pieces(text))
+        note += f"; all of it is in {path}"
+    return f"{wrap_untrusted(text[:room], source=source)}\n{note}]"
+
+
+async def _pieces(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
+
+
+RESULTS_MAX = 20
+CONTENT_CHARACTERS_MAX = 2_000
+ANSWER_CHARACTERS_MAX = 4_000
+QUERY_CHARACTERS_MAX = 400
+URL_CHARACTERS_MAX = 2_000
+
+
+class WebSearchParams(BaseModel):
+    """Search the web. Gives titles, addresses and excerpts, the best first, sometimes with a short answer and pictures.
+    Excerpts are not enough for facts that matter: read the pages with scrape_webpage and name them as sources."""
+
+    query: str = Field(
+        min_length=1,
+        max_length=QUERY_CHARACTERS_MAX,
+        description="What to look for, in the words of a search box; with the year where it matters.",
+    )
+    num_results: int = Field(
+        default=20, ge=1, le=RESULTS_MAX, description="How many results at most."
+    )
+
+
+async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolOutput:
+    search = context.outside.search
+    if search is None:
+        raise ToolError("There is no web search here. Go on without it.")
+    findings = await search.search(params.query, results_max=params.num_results)
+    return ToolOutput(output=_format_findings(findings))
+
+
+def _format_findings(findings: SearchResults) -> JsonValue:
+    answer = clean_text(findings.answer, ANSWER_CHARACTERS_MAX)
+    return {
+        "query": findings.query,
+        "answer": wrap_untrusted(answer, source="the search's own answer") if answer else "",
+        "images": [url for one in findings.images if (url := clean_line(one, URL_CHARACTERS_MAX))],
+        "results": [
+            {
+                "title": clean_line(hit.title, 200),
+                "url": clean_line(hit.url, URL_CHARACTERS_MAX),
+                "content": wrap_untrusted(
+                    clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url
+                ),
+                "score": round(hit.score, 4),
+            }
+            for hit in findings.hits
+        ],
+        "response_time": round(findings.response_seconds, 2),
+    }
+
+
+web_search = Tool(
+    name="web_search",
+    params=WebSearchParams,
+    run=run_web_search,
+    title=lambda params: f"Searching for {params.query}",
+    example={"query": "population of Oslo 2025", "num_results": 5},
+    is_idempotent=True,
+    timeout_seconds=180,
+    requires=("search",),
+)
+
+
+URLS_MAX = 10
+PAGES_CHARACTERS_MAX = 50_000
+"""For all pages of one call together; what is longer goes to a file of the workspace."""
+PAGES_FOLDER = "scrape"
+_WHOLE_CHARACTERS_MAX = 2_000_000
+_BETWEEN = re.compile(r"(?<![\s,])[\s,]+(?=https?://)|,\s*$")
+
+
+class ScrapeParams(BaseModel):
+    """Read web pages, PDFs and other documents on the web as text. Several addresses are read at once. What is too
+    long to be shown is kept whole in a file of the workspace, for grep and read_file."""
+
+    urls: str = Field(min_length=1, description="One address, or several separated by commas.")
+
+    @field_validator("urls")
+    @classmethod
+    def _some(cls, value: str) -> str:
+        count = len(split_urls(value))
+        if not 1 <= count <= URLS_MAX:
+            raise ValueError(f"give 1 to {URLS_MAX} addresses, not {count}")
+        return value
+
+
+def split_urls(urls: str) -> list[str]:
+    """The addresses between the commas, each once; a comma inside an address stays in it."""
+    parts = (part.strip() for part in _BETWEEN.split(urls.strip()))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
+    reader = context.outside.pages
+    if reader is None:
+        raise ToolError("Web pages cannot be read here. Go on without it.")
+    asked = split_urls(params.urls)
+    read = await asyncio.gather(*(_read(reader, address) for address in asked))
+    room = PAGES_CHARACTERS_MAX // len(asked)
+    parts = [
+        one if isinstance(one, str) else await _format_page(one, room, number, context)
+        for number, one in enumerate(read, start=1)
+    ]
+    if all(isinstance(one, str) for one in read):
+        raise ToolError("\n".join(parts))
+    return ToolOutput(output="\n\n".join(parts))
+
+
+async def _read(reader: PageReader, address: str) -> Page | str:
+    """The page, or why there is none: one that fails keeps no other back."""
+    try:
+        return await reader.read(address)
+    except ToolError as error:
+        return str(error)
+
+
+async def _format_page(page: Page, room: int, number: int, context: ToolContext) -> str:
+    head = f"{clean_line(page.url, 2000)}\n{clean_line(page.title, 300)}".rstrip()
+    text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
+    path = f"{PAGES_FOLDER}/{_name(page.url)}-{number}.md"
+    return f"{head}\n{await fence_long_text(text, source=page.url, room=room, path=path, context=context)}"
+
+
+def _name(url: str) -> str:
+    parts = URL(url)
+    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{parts.host or ''}{parts.path}")
+    return words.strip("-")[:80] or "page"
+
+
+def _scrape_title(params: ScrapeParams) -> str:
+    asked = split_urls(params.urls)
+    first = re.sub(r"^https?://(www\.)?", "", asked[0]).rstrip("/")
+    return f"Reading {first[:80]}{f' and {len(asked) - 1} more' if len(asked) > 1 else ''}"
+
+
+scrape_webpage = Tool(
+    name="scrape_webpage",
+    params=ScrapeParams,
+    run=run_scrape,
+    title=_scrape_title,
+    example={"urls": "https://example.com/report,https://example.com/figures.pdf"},
+    is_idempotent=True,
+    timeout_seconds=300,
+    requires=("page_reader",),
+)
+
+
+PROVIDER_CHARACTERS_MAX = 50_000
+PROVIDER_FOLDER = "data"
+
+
+class EndpointsParams(BaseModel):
+    """List what a data provider can be asked: its routes with their parameters. Call it before
+    execute_data_provider_call. Prefer a data provider to search and browser where it has what you need."""
+
+    service_name: Provider = Field(description="The provider.")
+
+
+async def run_endpoints(params: EndpointsParams, context: ToolContext) -> ToolOutput:
+    if context.outside.providers is None:
+        raise ToolError("There are no data providers here. Go on without them.")
+    known = provider_file(params.service_name)
+    routes: dict[str, JsonValue] = {
+        name: {
+            "route": name,
+            "method": one.method,
+            "name": name.replace("_", " "),
+            "description": one.about,
+            "payload": {**one.payload},
+        }
+        for name, one in known.endpoints.items()
+    }
+    return ToolOutput(output={"service_name": params.service_name, "endpoints": routes})
+
+
+class CallParams(BaseModel):
+    """Ask a data provider. Its routes and their parameters are listed by get_data_provider_endpoints."""
+
+    service_name: Provider = Field(description="The provider.")
+    route: str = Field(min_length=1, max_length=200, description="The route, such as user_info.")
+    payload: JsonObject = Field(
+        default_factory=dict, description="The parameters of the route with their values."
+    )
+
+
+async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
+    providers = context.outside.providers
+    if providers is None:
+        raise ToolError("There are no data providers here. Go on without them.")
+    answer = await providers.call(params.service_name, params.route, params.payload)
+    text = json.dumps(clean_json(answer), ensure_ascii=False, indent=1)
+    path = f"{PROVIDER_FOLDER}/{params.service_name}-{new_id()[-8:]}.json"
+    output = await fence_long_text(
+        text, source=params.service_name, room=PROVIDER_CHARACTERS_MAX, path=path, context=context
+    )
+    return ToolOutput(output=output)
+
+
+get_data_provider_endpoints = Tool(
+    name="get_data_provider_endpoints",
+    params=EndpointsParams,
+    run=run_endpoints,
+    title=lambda params: f"Looking at what {params.service_name} offers",
+    example={"service_name": "twitter"},
+    is_idempotent=True,
+    requires=("data_providers",),
+)
+execute_data_provider_call = Tool(
+    name="execute_data_provider_call",
+    params=CallParams,
+    run=run_call,
+    title=lambda params: f"Asking {params.service_name} for {params.route}",
+    example={
+        "service_name": "twitter",
+        "route": "user_info",
+        "payload": {"screenname": "github"},
+    },
+    is_idempotent=True,
+    timeout_seconds=180,
+    requires=("data_providers",),
+)
