@@ -22,11 +22,11 @@ PROMPT = "my-private-prompt"
 
 BREAKING = """
 import asyncio, gc, logging, sys, threading, warnings
-from bots.__main__ import _settings
+from bots.__main__ import _load_settings
 from core.tasks import spawn
 
 PROMPT = "-".join(("my", "private", "prompt"))
-_settings()
+_load_settings()
 library = logging.getLogger("slack_bolt.App")
 
 def broken(*_):

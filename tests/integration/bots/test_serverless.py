@@ -48,9 +48,9 @@ def settings(url: str, folder: object, **more: str) -> Settings:
 def test_a_database_that_nobody_else_reaches_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    monkeypatch.setattr(modal_worker, "load_process", lambda: settings("", tmp_path))
+    monkeypatch.setattr(modal_worker, "load_process_settings", lambda: settings("", tmp_path))
     with pytest.raises(ConfigurationError, match="PostgreSQL"):
-        modal_worker._shared()
+        modal_worker._load_settings()
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ from tests.paths import REPOSITORY
 WITHOUT = """
 import asyncio, sys
 sys.modules["opentelemetry.sdk"] = None
-from bots.observability.tracing import traces
+from bots.observability.tracing import open_tracing
 async def main():
-    async with traces("http://127.0.0.1:1"):
+    async with open_tracing("http://127.0.0.1:1"):
         pass
 asyncio.run(main())
 """

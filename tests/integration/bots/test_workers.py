@@ -19,11 +19,11 @@ from tests.paths import REPOSITORY
 LIVE = """
 import asyncio, sys
 from pathlib import Path
-from bots.bootstrap.worker_locks import enlisted
+from bots.bootstrap.worker_locks import register_worker
 from tests.integration.bots.test_workers import Graves
 
 async def main():
-    async with enlisted(Path(sys.argv[1]), sys.argv[2], Graves()):
+    async with register_worker(Path(sys.argv[1]), sys.argv[2], Graves()):
         print("in", flush=True)
         sys.stdin.read()
 

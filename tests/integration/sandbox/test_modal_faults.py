@@ -59,12 +59,12 @@ async def test_a_call_whose_answer_was_lost_makes_no_second_sandbox(stage: Stage
 @pytest.mark.parametrize(
     ("status", "public", "operator"),
     [
-        (Status.RESOURCE_EXHAUSTED, "no room", "limit of the Modal workspace"),
+        (Status.RESOURCE_EXHAUSTED, "no capacity", "limit of the Modal workspace"),
         (Status.UNAUTHENTICATED, "not set up correctly", "MODAL_TOKEN_ID"),
         (Status.PERMISSION_DENIED, "not set up correctly", "rights"),
         (Status.INVALID_ARGUMENT, "cannot be created", "THREADHAND_MODAL"),
-        (Status.UNAVAILABLE, "does not answer", "fault"),
-        (Status.INTERNAL, "does not answer", "fault"),
+        (Status.UNAVAILABLE, "does not answer", "error"),
+        (Status.INTERNAL, "does not answer", "error"),
     ],
 )
 async def test_a_refusal_is_told_to_people_plainly_and_to_the_operator_with_facts(
@@ -88,7 +88,7 @@ async def test_a_full_workspace_is_told_and_room_is_found_again(stage: Stage) ->
     stage.modal.world.sandboxes_max = 1
     worker = stage.worker()
     first = await worker.open("one", fence=1)
-    with pytest.raises(SandboxUnavailable, match="no room"):
+    with pytest.raises(SandboxUnavailable, match="no capacity"):
         await worker.open("two", fence=1)
     await first.close()
     await worker.open("two", fence=1)

@@ -151,7 +151,7 @@ async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_tim
     assert posted(slack) == [f"{number}" for number in range(POSTS)]
 
 
-@pytest.mark.parametrize("paces_ahead", [True, False])
+@pytest.mark.parametrize("limits_proactively", [True, False])
 async def test_without_redis_messages_arrive_all_the_same(
     slack: SlackSimulator, limits_proactively: bool
 ) -> None:

@@ -103,7 +103,7 @@ async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start
     office: Office, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("INFO")
-    monkeypatch.setattr(backfill, "MARKED_MAX", PAGE_SIZE + 5)
+    monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
     channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
     settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
     async with SlackSimulator(settings=settings) as slack:

@@ -48,7 +48,7 @@ async def test_the_installed_table_knows_windows_and_prices(
 
 def test_reading_it_imports_no_litellm() -> None:
     program = (
-        "import sys; from core.llm.model_table import model_table; assert model_table().limits;"
+        "import sys; from core.llm.model_table import load_model_table; assert load_model_table().limits;"
         " assert not [name for name in sys.modules if name.split('.')[0] == 'litellm']"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -8,6 +8,7 @@ from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.discord.files import FILES_MAX
 from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, clean_filename
+from simulator.serving import PortInUse
 from simulator.view import (
     Button,
     Divider,
@@ -215,6 +216,6 @@ async def test_an_embed_is_drawn_unless_it_is_suppressed(rest: Rest) -> None:
 async def test_a_port_in_use_is_told() -> None:
     async with DiscordSimulator(token=TOKEN, settings=DiscordSettings()) as first:
         port = int(first.gateway_url.split(":")[2].strip("/"))
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(PortInUse, match="in use"):
             async with DiscordSimulator(port=port, token=TOKEN):
                 pass

@@ -101,7 +101,7 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("stop")
     await worker.open("thread", fence=2)
     note("restore")
-    other._tool_search = worker._looking  # it need not look around
+    other._tool_search = worker._tool_search  # it need not look around
     await other.open("thread", fence=0)
     note("join")
     await worker.destroy("thread")
