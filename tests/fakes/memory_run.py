@@ -1,0 +1,121 @@
+"""A run in memory, without stores: the run log, a model that plays turns, and whatever tools the test brings."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.domain.approval import Approval
+from core.domain.errors import AgentError
+from core.domain.events import AgentEvent, MessageAdded, RunFinished, ToolStarted
+from core.domain.messages import Message
+from core.domain.threads import ToolCallRecord
+from core.loop.loop import RunContext, run_agent
+from core.loop.run_context import LoopPolicy
+from core.ports import ModelDelta, ModelRequest, Sandbox
+from core.stores import UsageEntry
+from core.tasks import StopSwitch
+from core.tools.tool import Tool, ToolContext, ToolSet
+from tests.fakes.played_model import PlayedModel
+
+THREAD_ID = "thread"
+
+
+@dataclass
+class MemoryRunLog:
+    """`core.loop.calls.RunLog` that keeps everything, and checks that a call is recorded before it runs."""
+
+    events: list[AgentEvent] = field(default_factory=list[AgentEvent])
+    records: dict[tuple[str, str], ToolCallRecord] = field(
+        default_factory=dict[tuple[str, str], ToolCallRecord]
+    )
+    usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
+    durable: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def emit(self, event: AgentEvent) -> None:
+        self.events.append(event)
+
+    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
+        key = (record.turn_id, record.call_id)
+        assert key not in self.records
+        self.records[key] = record
+        self.events.append(event)
+
+    def finish_call(self, record: ToolCallRecord) -> None:
+        key = (record.turn_id, record.call_id)
+        assert key in self.durable, "the call ran before its record was durable"
+        self.records[key] = record
+
+    def used(self, entry: UsageEntry) -> None:
+        self.usage.append(entry)
+
+    async def commit(self) -> None:
+        self.durable |= {*self.records}
+
+    @property
+    def messages(self) -> list[Message]:
+        return [event.message for event in self.events if isinstance(event, MessageAdded)]
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+@dataclass
+class MemoryRun:
+    """Runs the loop on a history in memory. `steering` is taken up before the next turn."""
+
+    model: PlayedModel
+    tools: Sequence[Tool[Any]] = ()
+    dialect: Dialect = field(default_factory=NativeDialect)
+    policy: LoopPolicy = field(default_factory=LoopPolicy)
+    log: MemoryRunLog = field(default_factory=MemoryRunLog)
+    switch: StopSwitch = field(default_factory=StopSwitch)
+    steering: list[Message] = field(default_factory=list[Message])
+    budget_error: AgentError | None = None
+
+    async def start(self, text: str, *, turns_done: int = 0) -> RunFinished | Approval:
+        return await run_agent([user_message(text)], self._context(), turns_done=turns_done)
+
+    def _context(self) -> RunContext:
+        return RunContext(
+            model="played",
+            system_prompt="You are a test.",
+            dialect=self.dialect,
+            toolbox=ToolSet({tool.name: tool for tool in self.tools}),
+            context=ToolContext(thread_id=THREAD_ID, run_id="run", sandbox=_no_sandbox),
+            policy=self.policy,
+            run_log=self.log,
+            ask_model=self._ask_model,
+            take_steering=self._take_steering,
+            check_budget=self._check_budget,
+            switch=self.switch,
+        )
+
+    def _ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        return self.model.stream(request)
+
+    async def _take_steering(self) -> Sequence[Message]:
+        taken, self.steering = self.steering, []
+        return taken
+
+    async def _check_budget(self) -> None:
+        if self.budget_error is not None:
+            raise self.budget_error
+
+
+async def _no_sandbox() -> Sandbox:
+    raise AssertionError("these tools need no sandbox")
+
+
+def user_message(text: str) -> Message:
+    return Message(
+        type="user",
+        content={"role": "user", "content": text},
+        is_llm_message=True,
+        thread_id=THREAD_ID,
+    )
+
+
+def in_sequence(policy: LoopPolicy = LoopPolicy()) -> LoopPolicy:  # noqa: B008 - a frozen value
+    return replace(policy, is_sequential=True)

@@ -1,0 +1,192 @@
+"""The loop, its turns and their tool calls, without a store, a process or a socket."""
+
+import asyncio
+
+import pytest
+from pydantic import BaseModel
+
+from core.dialects.xml import XmlDialect
+from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
+from core.domain.events import RunFinished, ToolFinished, TurnStarted
+from core.loop.run_context import LoopPolicy
+from core.tools.replies import ask, complete
+from core.tools.tool import Tool, ToolContext
+from tests.fakes.memory_run import MemoryRun, in_sequence, user_message
+from tests.fakes.played_model import PlayedModel, calls, ended, invokes, pieces, text
+
+
+class Echo(BaseModel):
+    """Returns the text."""
+
+    text: str
+
+
+async def run_echo(params: Echo, _context: ToolContext) -> str:
+    if params.text == "fail":
+        raise ToolError("It failed. Try another text.")
+    return f"echo {params.text}"
+
+
+echo = Tool(name="echo", params=Echo, run=run_echo, title=lambda params: f"echo {params.text}")
+
+
+def finished(end: object) -> RunFinished:
+    assert isinstance(end, RunFinished)
+    return end
+
+
+def tool_texts(run: MemoryRun) -> list[str]:
+    return [str(message.content) for message in run.log.messages if message.type == "tool"]
+
+
+async def test_an_answer_without_calls_ends_the_run() -> None:
+    run = MemoryRun(PlayedModel([text("Hel", "lo.")]))
+    end = finished(await run.start("hi"))
+    assert end.reply is not None
+    assert (end.status, end.finish_reason, end.reply.text) == ("completed", "stop", "Hello.")
+    stored = [kind for kind in run.log.kinds() if not kind.endswith("_streamed")]
+    assert stored == [
+        "turn_started", "response_started", "message_added", "finish_reached", "turn_finished",
+    ]  # fmt: skip
+
+
+async def test_results_are_stored_in_call_order_and_sent_to_the_model() -> None:
+    turns = [calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}')), text("Done.")]
+    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    finished(await run.start("go"))
+    assert ["echo a" in one for one in tool_texts(run)] == [True, False]
+    assert ["echo b" in one for one in tool_texts(run)] == [False, True]
+    roles = [message["role"] for message in run.model.requests[1].messages]
+    assert roles[-3:] == ["assistant", "tool", "tool"]
+
+
+@pytest.mark.parametrize("is_sequential", [True, False])
+async def test_one_failure_leaves_the_other_calls_alone(is_sequential: bool) -> None:
+    turns = [calls(("echo", '{"text": "fail"}'), ("echo", '{"text": "b"}')), text("Done.")]
+    policy = in_sequence() if is_sequential else LoopPolicy()
+    run = MemoryRun(PlayedModel(turns), tools=[echo], policy=policy)
+    finished(await run.start("go"))
+    ends = [event for event in run.log.events if isinstance(event, ToolFinished)]
+    assert len(ends) == 2
+    failed, other = tool_texts(run)
+    assert "Try another text." in failed
+    assert "echo b" in other
+
+
+async def test_an_unknown_tool_and_wrong_arguments_are_results_for_the_model() -> None:
+    turns = [calls(("nothing", "{}"), ("echo", '{"words": 1}')), text("Sorry.")]
+    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    assert finished(await run.start("go")).status == "completed"
+    unknown, wrong = tool_texts(run)
+    assert "nothing" in unknown
+    assert "text" in wrong
+
+
+async def test_ask_ends_the_run_with_its_question() -> None:
+    turns = [calls(("ask", '{"text": "Which colour?"}'))]
+    run = MemoryRun(PlayedModel(turns), tools=[ask, complete])
+    end = finished(await run.start("paint"))
+    assert end.finish_reason == "agent_terminated"
+    assert end.reply is not None
+    assert end.reply.text == "Which colour?"
+
+
+async def test_a_call_after_an_ask_is_not_run() -> None:
+    turns = [calls(("ask", '{"text": "Which?"}'), ("echo", '{"text": "late"}'))]
+    run = MemoryRun(PlayedModel(turns), tools=[ask, echo], policy=in_sequence())
+    finished(await run.start("go"))
+    assert not any("echo late" in one for one in tool_texts(run))
+    assert len(tool_texts(run)) == 2
+
+
+async def test_xml_calls_are_read_out_of_text() -> None:
+    said = invokes(("echo", {"text": "a"}), said="I will call it. ")
+    turns = [text(*pieces(said)), text("Done.")]
+    run = MemoryRun(PlayedModel(turns), tools=[echo], dialect=XmlDialect())
+    finished(await run.start("go"))
+    assert "echo a" in tool_texts(run)[0]
+
+
+async def test_a_cut_off_answer_is_continued_and_joined() -> None:
+    run = MemoryRun(PlayedModel([text("one-", finish="length"), text("two")]))
+    end = finished(await run.start("count"))
+    assert end.reply is not None
+    assert end.reply.text == "one-two"
+
+
+async def test_the_limit_of_turns_ends_the_run() -> None:
+    turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
+    run = MemoryRun(PlayedModel(turns), tools=[echo], policy=LoopPolicy(turns_max=3))
+    end = finished(await run.start("go on"))
+    assert end.finish_reason == "max_iterations"
+    assert end.can_continue
+
+
+async def test_turns_are_numbered_on_after_those_of_an_earlier_attempt() -> None:
+    run = MemoryRun(PlayedModel([text("ok")]))
+    finished(await run.start("go", turns_done=4))
+    (started,) = [event for event in run.log.events if isinstance(event, TurnStarted)]
+    assert started.number == 5
+
+
+async def test_the_same_call_again_and_again_is_ended() -> None:
+    turns = [calls(("echo", '{"text": "a"}')) for _ in range(9)]
+    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    end = finished(await run.start("go"))
+    assert end.status == "completed"
+    assert len(run.model.requests) < 9
+
+
+async def test_messages_that_arrive_are_in_the_next_request() -> None:
+    run = MemoryRun(PlayedModel([calls(("echo", '{"text": "a"}')), text("Done.")]), tools=[echo])
+
+    async def run_and_steer(params: Echo, context: ToolContext) -> str:
+        run.steering.append(user_message("in red, please"))
+        return await run_echo(params, context)
+
+    run.tools = [Tool(name="echo", params=Echo, run=run_and_steer, title=lambda _: "echo")]
+    finished(await run.start("go"))
+    assert "in red, please" in str(run.model.requests[1].messages[-1])
+
+
+async def test_a_stop_keeps_the_text_and_ends_the_run() -> None:
+    gate = asyncio.Event()
+    turn = [*text("Half of ")[:1], gate, *text("an answer")]
+    run = MemoryRun(PlayedModel([turn]))
+    task = asyncio.ensure_future(run.start("go"))
+    while "text_streamed" not in run.log.kinds():
+        await asyncio.sleep(0)
+    run.switch.turn_on()
+    end = finished(await task)
+    assert (end.status, end.finish_reason) == ("stopped", "stopped")
+    assert "Half of" in str(run.log.messages[-1].content)
+
+
+async def test_a_budget_ends_the_run_before_the_next_model_call() -> None:
+    run = MemoryRun(PlayedModel([]), budget_error=BudgetExceeded("The budget is used up."))
+    end = finished(await run.start("go"))
+    assert (end.finish_reason, end.message) == ("budget", "The budget is used up.")
+    assert run.model.requests == []
+
+
+async def test_an_error_of_the_model_ends_the_run_as_failed() -> None:
+    run = MemoryRun(PlayedModel([[ModelRejected("The key is wrong.")]]))
+    with pytest.raises(ModelRejected):
+        await run.start("go")
+
+
+async def test_a_cancellation_passes_through_and_emits_nothing_terminal() -> None:
+    run = MemoryRun(PlayedModel([[asyncio.Event(), ended()]]))
+    task = asyncio.ensure_future(run.start("go"))
+    while not run.model.requests:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not {"run_finished", "run_failed", "turn_finished"} & set(run.log.kinds())
+
+
+async def test_each_model_call_is_charged_once() -> None:
+    run = MemoryRun(PlayedModel([calls(("echo", '{"text": "a"}')), text("ok")]), tools=[echo])
+    finished(await run.start("go"))
+    assert len(run.log.usage) == 2
