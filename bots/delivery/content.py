@@ -1,4 +1,4 @@
-"""What can be shown in a thread, whatever the platform: the closed union that every surface renders."""
+"""The kinds of message content that every chat platform renders: run status, answer part, question, notice."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from core.domain.threads import Ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """The one status message of a run. `run_id` goes into the Stop, Retry and Continue buttons."""
+    """The status message of a run. Its Stop, Retry and Continue buttons carry `run_id`."""
 
     run_id: str
     view: RunView
@@ -17,7 +17,10 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPart:
-    """One message of the answer: Markdown that fits the platform's limit. `part` counts from 1."""
+    """One message of an answer that may span several messages.
+
+    `markdown` fits the platform's message limit. `part` counts from 1 to `parts`.
+    """
 
     markdown: str
     part: int = 1
@@ -26,14 +29,14 @@ class AnswerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPrompt:
-    """A question with its buttons or select; once answered it shows who answered what, without controls."""
+    """A question with buttons or a select menu. An answered question shows who answered and the answer instead."""
 
     ask: Ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A short remark of the program itself, in Markdown."""
+    """A short message in Markdown that the bot itself writes, not the model."""
 
     markdown: str
     level: Literal["info", "warning", "error"] = "info"

@@ -1,4 +1,4 @@
-"""Splits long Markdown into messages: at paragraphs, with code fences and tables whole in every part."""
+"""Splits long Markdown into messages, preferably between paragraphs, without breaking code fences and tables."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,13 +7,16 @@ from typing import Literal
 
 _FENCE_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})(?P<words>.*)$")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
-"""Of a stripped line: spaces that may be taken in two ways are tried in all of them."""
+"""Matches the line under a table header. Strip the line first, because surrounding spaces cause backtracking."""
 _SENTENCE_END = re.compile(r"[.!?]\s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """`gap` is the whitespace that stood before the block; a fence keeps its opening line and its closing one."""
+    """A paragraph, code fence or table.
+
+    `gap` holds the line breaks before the block. The lines of a fence include its opening and closing lines.
+    """
 
     kind: Literal["text", "fence", "table"]
     lines: tuple[str, ...]
@@ -25,11 +28,12 @@ class _Block:
 
 
 def split_markdown(markdown: str, limit: int) -> list[str]:
-    """Parts of at most `limit` characters that hold everything, in order; [] for a blank text.
+    """Returns the Markdown in order, in parts of at most `limit` characters. Returns [] for blank text.
 
-    A text that fits is returned as it is. A fence that is too long is closed at the end of one part and opened again,
-    with its info string, in the next; a table that is too long is cut between rows and repeats its header. Only where
-    a single line leaves no other way is it cut in the middle: after a sentence, else a word, else a character.
+    Text that fits is returned unchanged. A code fence that is too long is closed at the end of one part and reopened,
+    with its info string, in the next part. A table that is too long is split between rows, and every part repeats the
+    header. A line that is too long is split after a sentence, otherwise after a word, otherwise at the limit.
+    Raises ValueError if `limit` is less than 1.
     """
     if limit < 1:
         raise ValueError("a part holds at least one character")
@@ -123,7 +127,7 @@ def _is_table(lines: Sequence[str], at: int) -> bool:
 
 
 def _cut(block: _Block, room: int, limit: int) -> Iterator[str]:
-    """The block in pieces: the first of at most `room` characters, the others of at most `limit`; at least one."""
+    """Yields at least one piece of the block: the first has at most `room` characters, the others at most `limit`."""
     if len(block.text) <= room:
         yield block.text
     elif block.kind == "fence":
@@ -139,7 +143,10 @@ def _cut(block: _Block, room: int, limit: int) -> Iterator[str]:
 def _cut_framed(
     text: str, lines: Sequence[str], frame: tuple[str, str], room: int, limit: int
 ) -> Iterator[str]:
-    """Lines in pieces that each stand in the frame; as plain text where the frame leaves too little room."""
+    """Yields groups of lines, each between the two strings of `frame`, such as the opening and closing of a fence.
+
+    Splits `text` as plain text instead if the frame leaves too little room.
+    """
     before, after = frame
     space = limit - len(before) - len(after)
     is_table = not after
@@ -159,7 +166,7 @@ def _cut_framed(
 
 
 def _cut_line(line: str, limit: int) -> Iterator[str]:
-    """The line in pieces that can be joined again without loss."""
+    """Yields the line in pieces of at most `limit` characters. Joined, the pieces give the line."""
     yield line[:limit]
     for at in range(limit, len(line), limit):
         yield line[at : at + limit]
@@ -175,7 +182,7 @@ def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
 
 
 def _cut_position(text: str, room: int) -> int:
-    """The best place for a cut at or before `room`: a line's end, a sentence's, a word's, else right there."""
+    """Returns the best index for a split at or before `room`: the end of a line, sentence or word, or else `room`."""
     window = text[: room + 1]
     least = room // 2
     if (line_end := window.rfind("\n")) > least // 2:

@@ -1,4 +1,4 @@
-"""What an ended run leaves in its thread: the answer in parts, the files, the question."""
+"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ WHY_REFUSED = {
 
 
 async def deliver_outbox(run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
-    """In the order answer, files, question. What is delivered already is left alone, so it may be called again."""
+    """Posts the run's answer, then its files, then its question. Skips delivered items, so it is safe to repeat."""
     planned = await showroom.deliveries.plan(poster.rendering, [])
     for answer in [one for one in planned if one.slot == "answer" and one.ordinal == 0]:
         await _deliver_answer(answer, poster, showroom)
@@ -57,7 +57,11 @@ async def _deliver_answer(answer: Delivery, poster: Poster, showroom: DeliveryDe
 
 
 async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
-    """A file that cannot be had or sent is said so in one line; a too large one becomes a link."""
+    """Uploads a file from the sandbox.
+
+    If the file cannot be read or uploaded, posts a notice with the reason instead. The notice for a file that the
+    platform does not accept, for example because of its size, includes a download link if links are available.
+    """
     if poster.newest(file).state in ("delivered", "failed"):
         return
     path = str(file.body.get("path", ""))
@@ -87,11 +91,11 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Deli
 
 
 async def _say(file: Delivery, markdown: str, poster: Poster, showroom: DeliveryDeps) -> None:
-    """Puts a remark in the place of the file."""
+    """Posts a notice in place of the file."""
     notice = Notice(markdown=markdown, level="warning")
     record = poster.newest(file)
     if record.state == "attempting":
-        # the refused upload left nothing behind that could be found again
+        # a refused upload leaves no message in the thread, so there is nothing to search for
         record = replace(record, state="pending", message_ref=None)
     await poster.show(record, notice)
 

@@ -1,4 +1,8 @@
-"""Posting one run's messages: recorded before and after, looked for after a doubt, patient with limits."""
+"""Posts the messages of one run without duplicates.
+
+Every post is recorded in the store before and after the call. If the outcome of a call is unknown, the thread is
+searched for the message before a retry. Rate limits are waited out.
+"""
 
 import asyncio
 import logging
@@ -33,15 +37,18 @@ ResultT = TypeVar("ResultT")
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
 SURE_SECONDS = 2.0
-"""So long after a record nobody else can have taken the run: less than what a silent worker is given."""
+"""How long the delivery lease is trusted after a successful write, without another check.
+
+Shorter than the time after which a silent worker loses its runs, so no other worker can hold the lease yet.
+"""
 
 
 class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
-    """A chat platform with its figures."""
+    """A chat platform with its limits for messages, files and edits."""
 
     @property
     def answer_limit(self) -> int:
-        """Characters of Markdown that one message holds."""
+        """The maximum number of Markdown characters in one message."""
         ...
 
     @property
@@ -49,13 +56,16 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
 
     @property
     def edit_interval_seconds(self) -> float:
-        """The shortest pace of edits to one message."""
+        """The minimum time between two edits of the same message."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDeps:
-    """What showing runs needs. `link_for(thread_id, path)` makes an expiring link, or None where nothing serves it."""
+    """The dependencies of run delivery.
+
+    `link_for(thread_id, path)` returns an expiring download link for a sandbox file, or None if links are not served.
+    """
 
     worker_id: str
     surfaces: Mapping[str, DeliverySurface]
@@ -69,7 +79,7 @@ class DeliveryDeps:
 
 @dataclass
 class Poster:
-    """Posts for one run. The newest record of each delivery is kept here, as the store has it."""
+    """Posts the messages of one run and caches the last stored record of each delivery."""
 
     address: Address
     surface: DeliverySurface
@@ -85,9 +95,11 @@ class Poster:
         return self._records.get(delivery.delivery_id, delivery)
 
     async def show(self, delivery: Delivery, content: Content, *, is_final: bool = True) -> None:
-        """Posts, or edits what is posted. Only a final showing counts as delivered.
+        """Posts the message of a delivery, or edits the message if it is already posted.
 
-        A refusal is recorded and logged; it does not raise. Raises SurfaceError when the platform stays out of reach.
+        The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
+        not raised. Raises SurfaceError if the platform stays unreachable, and LeaseLost if another process now
+        delivers this run.
         """
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
@@ -115,9 +127,9 @@ class Poster:
                 )
 
             if not is_final:
-                # whoever slept meanwhile must not paint over what another one has shown since
+                # fails if this process was paused and another process has taken over the run
                 await self._record(record)
-                # newer ones follow; to wait for the platform here would keep the answer waiting
+                # no retries: newer edits follow, and waiting here would delay the answer
                 await self._sent(edit)
                 return
             await self._patiently(edit)
@@ -128,7 +140,10 @@ class Poster:
     async def send_file(
         self, delivery: Delivery, file: Callable[[], OutgoingFile]
     ) -> SurfaceRefused | None:
-        """Uploads once. Answers the platform's refusal, if it refused (too large, empty, forbidden)."""
+        """Uploads the file of a delivery at most once.
+
+        Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered.
+        """
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
             return None
@@ -151,14 +166,20 @@ class Poster:
         return None
 
     async def plan(self, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
-        """Raises LeaseLost where another process shows the run."""
+        """Stores the drafts as pending deliveries and returns all deliveries of the run.
+
+        Raises LeaseLost if another process now delivers this run.
+        """
         began = time.monotonic()
         planned = await self.deliveries.plan(self.rendering, drafts)
         self._was_ours_at = began
         return planned
 
     async def sign(self, message_ref: str, reaction: Reaction, *, is_patient: bool = True) -> None:
-        """A reaction is a courtesy: what goes wrong with it is logged only. Whoever slept meanwhile gives none."""
+        """Sets a reaction on a message. Errors are only logged, because reactions are optional.
+
+        If `is_patient` is true, waits out rate limits and retries. Sets no reaction if the lease is lost.
+        """
 
         def react() -> Awaitable[None]:
             return self.surface.react(
@@ -171,7 +192,10 @@ class Poster:
             log.info("no reaction on run %s: %s", self.rendering.run_id, error)
 
     async def _looked_for(self, record: Delivery) -> Delivery:
-        """After a doubt, its own or a crash's, the thread is looked at; what stands there may show an older state."""
+        """Searches the thread for the message if an earlier attempt to post it has an unknown outcome.
+
+        Returns the record, with the message reference if the message exists. The message may show an older state.
+        """
         if record.state != "attempting" or record.message_ref is not None:
             return record
         found = await self._patiently(lambda: self.surface.find(self.address, record.delivery_id))
@@ -180,7 +204,10 @@ class Poster:
         return await self._record(replace(record, message_ref=found))
 
     async def _post(self, record: Delivery, send: Callable[[], Awaitable[str]]) -> Delivery:
-        """Sends at most once: after an unclear try the thread is looked at first."""
+        """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
+
+        Raises SurfaceUnclear if the message is still not posted after TRIES_MAX attempts.
+        """
         record_id = record.delivery_id
         attempting = await self._record(replace(record, state="attempting"))
         for _ in range(TRIES_MAX):
@@ -197,7 +224,10 @@ class Poster:
     async def _patiently(
         self, send: Callable[[], Awaitable[ResultT]], *, is_repeatable: bool = True
     ) -> ResultT:
-        """Waits out rate limits; repeats after an unclear failure only what may be repeated."""
+        """Calls `send`, waiting out rate limits.
+
+        If the outcome of a call is unknown, retries only if `is_repeatable` is true; otherwise raises SurfaceUnclear.
+        """
         unclear = 0
         while True:
             try:
@@ -211,12 +241,15 @@ class Poster:
                 await asyncio.sleep(PAUSE_SECONDS * unclear)
 
     async def _sent(self, send: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Whoever slept before it is sent finds that another one shows the run: LeaseLost."""
+        """Calls `send` after a lease check. Raises LeaseLost if another process now delivers this run."""
         await self._check_lease()
         return await send()
 
     async def _check_lease(self) -> None:
-        """The precondition of every change. Raises LeaseLost."""
+        """Checks the lease in the store if the last successful write is older than `sure_seconds`.
+
+        Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it.
+        """
         if time.monotonic() - self._was_ours_at > self.sure_seconds:
             await self.plan([])
 

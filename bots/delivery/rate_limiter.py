@@ -1,4 +1,4 @@
-"""What a chat platform allows one token to call, shared by all processes that have it, and the wait for one's turn."""
+"""Rate limits for calls to chat platforms. All processes that use the same token share its limits."""
 
 import asyncio
 import hashlib
@@ -10,18 +10,18 @@ from typing import Protocol
 from core.domain.errors import SurfaceRateLimited
 
 OVERSLEPT_SECONDS_MAX = 1.0
-"""A wait that took so much longer than meant: the process stood still, and another may have taken over what it does."""
+"""If a wait takes this much longer than planned, the process was paused and may have lost its leases."""
 RETRY_AFTER_SECONDS_MAX = 3600.0
-"""What a platform says beyond this is not believed: one broken header would silence the bot for good."""
+"""Upper bound for a platform's Retry-After value, so that a malformed header cannot block the bot for days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """A platform's limit on calls: at most `burst` at once, then one every `interval_seconds`.
+    """A platform's limit on calls: `burst` calls without a pause, then one call every `interval_seconds`.
 
-    `owner` combines the platform and a digest of the token; `name` is the method or channel that the platform counts.
-    A limit that is not `is_proactive` applies only after the platform refused a call, and then for a while: for limits
-    that the platform documents as a minimum.
+    `owner` combines the platform and a digest of the token. `name` is the method or channel that the platform counts.
+    A proactive limit always applies. Other limits apply only for a while after the platform refuses a call, because
+    the platform documents them as a guaranteed minimum and often allows more.
     """
 
     owner: str
@@ -36,40 +36,46 @@ class RateLimit:
 
     @property
     def burst_seconds(self) -> float:
-        """How far a burst runs ahead of the interval."""
+        """The time that the calls of a full burst would take at the regular interval."""
         return self.interval_seconds * (self.burst - 1)
 
 
 class RateBudget(Protocol):
-    """Knows of all calls with a token, as far as it reaches. It never raises, and never waits for a turn itself."""
+    """Counts the calls made with a token and says when the next call may be made. Never raises, never sleeps.
+
+    A budget covers either one process or all processes that share its storage.
+    """
 
     async def take(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
-        """Seconds until a call that all of these count may be made; its place is taken with the answer.
+        """Reserves a slot for a call that counts toward all of `allowances`. Returns the seconds until that slot.
 
-        Where that is more than `wait_seconds_max`, no place is taken.
+        Reserves nothing if the result exceeds `wait_seconds_max`.
         """
         ...
 
     def is_refused(self, allowances: Sequence[RateLimit]) -> bool:
-        """Whether the platform takes no call for one of these just now, as far as this process has heard."""
+        """Whether a refusal known to this process still blocks calls for any of `allowances`."""
         ...
 
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
-        """The platform has refused a call (429): until then nobody makes one, and from then on at the pace."""
+        """Records that the platform refused a call (HTTP 429).
+
+        Blocks all calls for `seconds`. Afterwards, calls are spaced by the interval of each limit.
+        """
         ...
 
 
 OnWait = Callable[[str, str, float], None]
-"""Told of each wait for a turn: the platform, the name of the allowance that comes first, and the seconds."""
+"""Called after each wait with the platform, the name of the first limit in the list, and the seconds waited."""
 
 
 def rate_limit_owner(platform: str, token: str) -> str:
-    """Whose allowances they are. The token cannot be had from it."""
+    """Returns the `owner` value of a RateLimit. It contains a digest of the token, never the token."""
     return f"{platform}:{hashlib.sha256(token.encode()).hexdigest()[:24]}"
 
 
 class RateLimiter:
-    """Where calls wait for their turn. `waited` is told of each wait."""
+    """Delays calls until a RateBudget allows them. `waited` is called after each delay."""
 
     def __init__(
         self,
@@ -91,11 +97,11 @@ class RateLimiter:
         wait_seconds_max: float,
         oversleeps: bool = True,
     ) -> None:
-        """Returns when it is the call's turn, at once where nothing is to wait for.
+        """Waits until the call may be made. Returns immediately if no limit applies.
 
-        Raises SurfaceRateLimited where that would take longer, and where `oversleeps` is false after a wait through
-        which the process stood still: a post must not go out then before the caller has looked whether it is still its
-        own.
+        Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`. If `oversleeps` is false, also raises
+        SurfaceRateLimited after a wait during which the process was paused, so that the caller checks its lease again
+        before it posts.
         """
         seconds = await self._budget.take(allowances, wait_seconds_max=wait_seconds_max)
         if seconds <= 0:
@@ -108,7 +114,7 @@ class RateLimiter:
             meant += seconds
             if not self._budget.is_refused(allowances):
                 break
-            # refused while it waited: the place that it had is worth nothing
+            # the platform refused another call during the wait, so the reserved slot is no longer valid
             seconds = await self._budget.take(allowances, wait_seconds_max=wait_seconds_max - meant)
         took = self._clock() - began
         if self._waited is not None:
@@ -118,7 +124,7 @@ class RateLimiter:
             raise _patience(0.0)
 
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
-        """The platform has refused a call that these count."""
+        """Records that the platform refused a call and asked to wait for `seconds`, capped at one hour."""
         await self._budget.refuse(allowances, seconds=min(seconds, RETRY_AFTER_SECONDS_MAX))
 
 
@@ -127,15 +133,19 @@ def _patience(seconds: float) -> SurfaceRateLimited:
 
 
 LEARNT_SECONDS = 60.0
-"""So long after a refusal a pace is kept that is not always kept: then the platform may say again what it allows."""
+"""How long a limit that is not proactive stays active after a refusal ends."""
 LATE_SECONDS = 0.5
-"""A refusal that is over so soon may be known to be over already where the place was given."""
+"""Refusals that end this soon are ignored, because a shared budget may already have granted a slot after them."""
 KEPT_MAX = 2_000
 
 
 @dataclass(slots=True)
 class _Count:
-    """GCRA: `full_at` is when the next call would be due if all came at the interval (its theoretical arrival time)."""
+    """The state of one limit in the generic cell rate algorithm (GCRA), in seconds of the budget's clock.
+
+    `full_at` is the theoretical arrival time of the next call. No call is made before `refused_until`. A limit that is
+    not proactive applies until `paced_until`.
+    """
 
     full_at: float = 0.0
     refused_until: float = 0.0
@@ -143,7 +153,7 @@ class _Count:
 
 
 class MemoryRateBudget:
-    """`bots.delivery.rate_limiter.RateBudget`, by the generic cell rate algorithm. Nothing in it ever waits."""
+    """A RateBudget for one process that uses the generic cell rate algorithm (GCRA)."""
 
     learnt_seconds = LEARNT_SECONDS
 
@@ -163,7 +173,7 @@ class MemoryRateBudget:
         return at - now
 
     def is_counted(self, allowances: Sequence[RateLimit]) -> bool:
-        """Whether a call of these may have to wait at all."""
+        """Whether any of `allowances` currently limits calls."""
         now = self._clock()
         return any(_is_paced(one, self._counts.get(one.key), now) for one in allowances)
 
@@ -177,7 +187,10 @@ class MemoryRateBudget:
             self.note(allowance.key, seconds, allowance.burst_seconds)
 
     def note(self, key: str, seconds: float, burst_seconds: float) -> None:
-        """A refusal of which another process has told; the burst, as long as it would take in turns, is used up."""
+        """Records a refusal, which another process may have received. Calls are blocked for `seconds`.
+
+        `burst_seconds` counts the whole burst as used, so only single calls at the interval follow.
+        """
         now = self._clock()
         self._forget(now)
         count = self._counts.setdefault(key, _Count())
@@ -206,7 +219,7 @@ class MemoryRateBudget:
         count.full_at = max(count.full_at, at) + allowance.interval_seconds
 
     def _forget(self, now: float) -> None:
-        """What is over is as good as unknown."""
+        """Drops expired counts if KEPT_MAX counts are stored."""
         if len(self._counts) >= KEPT_MAX:
             self._counts = {
                 key: count

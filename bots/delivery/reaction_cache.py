@@ -1,26 +1,29 @@
-"""The sign that stands on a message, as this process knows it: another one may have shown the run meanwhile."""
+"""A cache of the last reaction that this process set on each message."""
 
 import time
 from collections import OrderedDict
 
 SURE_SECONDS = 4.0
-"""So long a process has to be silent before another shows its runs."""
+"""How long a cached reaction is trusted. Other processes take over a run only after a longer silence."""
 _KEPT_MAX = 2000
 
 
 class ReactionCache:
-    """By message, what was put there last and since when nobody else can have put anything."""
+    """Remembers the last reaction on each message and until when no other process can have changed it."""
 
     def __init__(self, *, sure_seconds: float = SURE_SECONDS) -> None:
         self._sure_seconds = sure_seconds
         self._signs: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def last(self, message: str) -> str | None:
-        """ "" after all were taken away, None where this process never put one."""
+        """Returns the last reaction set on `message`.
+
+        Returns an empty string if all reactions were removed, and None if this process never set a reaction there.
+        """
         return self._signs.get(message, (None, 0.0))[0]
 
     def is_sure(self, message: str) -> bool:
-        """Whether the last one is all that stands there."""
+        """Whether the cached reaction is certainly the only reaction of the bot on `message`."""
         until = self._signs.get(message, ("", float("-inf")))[1]
         return time.monotonic() < until
 

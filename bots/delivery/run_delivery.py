@@ -1,4 +1,7 @@
-"""Showing runs in their threads: one task a run folds its events, keeps one status message, then posts what it left."""
+"""Shows runs in their chat threads.
+
+One task per run applies its events to a view, keeps the status message up to date, and finally posts the results.
+"""
 
 import asyncio
 import logging
@@ -22,11 +25,11 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS = 2.0
 QUEUED_AFTER_SECONDS = 1.5
 RUNS_PER_INTERVAL = 5
-"""So many active runs share one edit interval; more of them make every run edit more seldom."""
+"""Number of active runs up to which each run edits its status at full speed. With more runs, each edits less often."""
 
 
 class RunDelivery:
-    """Shows all runs of this process until it is closed; what is left is shown by the next process."""
+    """Delivers all runs of this process until `close`. The next process delivers the remaining messages."""
 
     def __init__(self, showroom: DeliveryDeps) -> None:
         self._showroom = showroom
@@ -39,7 +42,7 @@ class RunDelivery:
         self._sweeper = spawn(self._sweep(), name="delivery sweeper")
 
     def wake(self, run_id: str) -> None:
-        """The run has something new to show."""
+        """Starts delivery for a run that has new content, or repeats delivery after the current pass."""
         if run_id in self._shows:
             self._again.add(run_id)
             return
@@ -52,9 +55,9 @@ class RunDelivery:
         return len(self._shows)
 
     async def close(self, *, drain_seconds: float = 0.0) -> None:
-        """Finishes the runs that have ended, and lets go of the others.
+        """Stops delivery. Waits up to `drain_seconds` for ended runs to finish posting, then cancels everything.
 
-        After that time it lets go in the middle; a message that may have been sent is looked for by whoever goes on.
+        Another process continues the cancelled deliveries and first searches for messages that may have been sent.
         """
         if self._sweeper is not None:
             await cancel(self._sweeper)
@@ -93,7 +96,7 @@ class RunDelivery:
 
 
 class _Show:
-    """One run on the screen. State: the newest view, and the status message it is shown in."""
+    """Delivers one run: applies its events to a view, updates the status message and posts the results."""
 
     def __init__(self, run_id: str, showroom: DeliveryDeps, active_runs: Callable[[], int]) -> None:
         self.run_id = run_id
@@ -111,7 +114,7 @@ class _Show:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its run has ended, and only what it left is still to be posted."""
+        """Whether the run has ended, so that only its results remain to post."""
         return self._over.is_set()
 
     async def play(self) -> None:
@@ -144,7 +147,7 @@ class _Show:
         try:
             await self._fold()
         except asyncio.CancelledError:
-            editor.cancel()  # else it comes to the end of its post: one that is cut off may arrive all the same
+            editor.cancel()  # only here: a cancelled post may still arrive, so a normal end lets it finish
             raise
         finally:
             self._over.set()
@@ -169,14 +172,17 @@ class _Show:
                 no_more.clear()
 
     async def _keep_typing(self, address: Address, surface: DeliverySurface) -> None:
-        """Not while people are waited for, which may take a day."""
+        """Shows the typing indicator until the run ends, except while the run waits for an approval."""
         while not self._over.is_set():
             async with surface.typing(address):
                 await _first_of(self._over, self._waits)
             await _first_of(self._over, self._works)
 
     async def _keep_status(self, run: Run, status: Delivery, poster: Poster) -> None:
-        """Edits at the surface's pace, always to the newest view; the last state is left to `_leave`."""
+        """Edits the status message to the newest view, at the platform's edit interval, until the run ends.
+
+        The final state is not shown here; `_leave` posts it after the answer.
+        """
         await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
         while not self._over.is_set():
             await _first_of(self._changed, self._over)
@@ -190,9 +196,9 @@ class _Show:
             await _wait_at_most(self._over, pace * crowd)
 
     async def _show_approval(self, run: Run, poster: Poster) -> None:
-        """A run that waits asks in a message of its own; once it goes on, that message says who allowed what.
+        """Posts an approval request as a separate message, and updates that message with the decision.
 
-        It may go on and ask again between two looks, so the questions are counted.
+        Compares the number of requests as well as the state, because a run can resume and ask again between two calls.
         """
         waits = self._view.state == "waiting"
         asked = (waits, self._view.approvals)
@@ -228,7 +234,7 @@ class _Show:
             log.info("another process shows run %s now", self.run_id)
 
     async def _leave(self, run: Run, status: Delivery, poster: Poster) -> None:
-        """Everything that the ended run left: the answer first, then the status message in its last state."""
+        """Posts the results of the ended run, then shows the final state in the status message."""
         await deliver_outbox(run, poster, self._showroom)
         final = RunStatus(run_id=self.run_id, view=self._view)
         await poster.show(status, final, is_final=True)
@@ -242,9 +248,10 @@ class _Show:
             await poster.sign(run.request_ref, sign)
 
     async def _sign_end(self, run: Run, poster: Poster) -> None:
-        """The last reaction, never before the others are through; the answer waits for none of them.
+        """Sets the final reaction on the request, after all earlier reactions are done.
 
-        A show that goes on after a crash gives it again. The request of an answered question belongs to the next run.
+        A delivery that resumes after a crash sets the reaction again. Skips the "asking" reaction if the question is
+        already answered, because the next run then sets the reactions.
         """
         if self._signing is not None:
             await asyncio.wait([self._signing])
@@ -258,7 +265,7 @@ class _Show:
         await poster.sign(run.request_ref, sign)
 
     async def _sign_start(self, run: Run, poster: Poster) -> None:
-        """Eyes when the run is taken up; an hourglass first where it has to wait."""
+        """Sets the "seen" reaction, or "queued" if the run does not start within QUEUED_AFTER_SECONDS."""
         if not run.request_ref:
             return
         await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
@@ -266,7 +273,10 @@ class _Show:
         await poster.sign(run.request_ref, sign, is_patient=False)
 
     async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
-        """A sign on its way while this process slept comes after the last one of another, which is given again."""
+        """Sets the final reaction again after this process lost its lease.
+
+        A reaction that this process sent late may have replaced the final reaction that the new owner set.
+        """
         sign = FINAL_SIGNS.get(self._view.state, "asking")
         if self._signing is not None and run.request_ref and sign != "asking":
             await asyncio.wait([self._signing])

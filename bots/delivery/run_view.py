@@ -1,4 +1,4 @@
-"""A run as a reader of the thread sees it: events fold into it, surfaces draw it."""
+"""The displayed state of a run. Events update it, and each chat platform renders it as the status message."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
@@ -27,7 +27,7 @@ from core.domain.events import (
 STEPS_KEPT = 40
 PREVIEW_CHARACTERS_MAX = 300
 SEEN_ELSEWHERE = frozenset({"planning"})
-"""Tools whose calls are no steps: the checklist shows what they do."""
+"""Tools whose calls are not listed as steps, because the checklist already shows their effect."""
 TaskState = Literal["running", "done", "failed"]
 ViewState = Literal[
     "queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"
@@ -36,7 +36,7 @@ ViewState = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One tool call on the screen."""
+    """A tool call as shown in the status message. `detail` is the error message of a failed call."""
 
     call_id: str
     title: str
@@ -46,9 +46,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """`activity` is the line that says what goes on right now; `tasks` are the newest, `tasks_dropped` the rest.
+    """The displayed state of a run.
 
-    State "waiting": people must allow something; `approvals` counts how often they were asked.
+    `activity` describes the current action. `tasks` holds the newest STEPS_KEPT tool calls; `tasks_dropped` counts the
+    older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests.
     """
 
     state: ViewState = "queued"
@@ -67,7 +68,7 @@ class RunView:
 
 
 def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 - one case per event
-    """The view after the event. Pure; any order of events gives a view that can be drawn."""
+    """Returns the view after the event. Pure. Accepts events in any order."""
     match event:
         case TurnStarted(number=number):
             return replace(view, state="working", turn=number, activity="Thinking", preview="")
@@ -104,7 +105,8 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
         return view
     if isinstance(event, ToolStarted):
         task = Task(call_id=event.call_id, title=event.title, state="running")
-        # a call that a crash left running starts again under its id; ids of turns long past may come back
+        # After a crash, an interrupted call restarts with the same ID and replaces its running entry.
+        # Finished entries stay, because models may reuse the IDs of earlier turns.
         kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
         tasks = (*kept, task)
         dropped = max(0, len(tasks) - STEPS_KEPT)
