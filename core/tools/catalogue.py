@@ -1,4 +1,4 @@
-"""Finds all tools: every `Tool` at the top of a module below this package, so a new tool is one new file."""
+"""Finds all tools: every module-level `Tool` in this package. To add a tool, add a module that defines it."""
 
 import importlib
 import pkgutil
@@ -24,12 +24,12 @@ def all_tools() -> dict[str, Tool[Any]]:
 
 
 def module_tools(module: ModuleType) -> list[Tool[Any]]:
-    """Returns the tools at the top of a module."""
+    """Returns the tools that a module defines at its top level."""
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
 def tools_without_service(outside: WebServices) -> frozenset[str]:
-    """Returns the names of the tools whose external service is not set up."""
+    """Returns the names of the tools whose external service is not configured."""
     services: dict[Requirement, object] = {
         "search": outside.search,
         "page_reader": outside.pages,
@@ -50,7 +50,11 @@ def build_tool_set(
     has_knowledge: bool = False,
     has_browser: bool = True,
 ) -> ToolSet:
-    """Returns all tools that work in a run with or without a sandbox, a browser in it, and a knowledge base."""
+    """Returns the tools that a run can use.
+
+    `disabled` lists the names of tools to leave out. The other parameters state whether the run has a sandbox, a
+    knowledge base and a browser; tools that require a missing feature are left out.
+    """
     available: dict[Requirement, bool] = {
         "sandbox": has_sandbox,
         "browser": has_browser,

@@ -1,4 +1,4 @@
-"""Looking things up: in the knowledge of the agent and the thread, and in a document of the workspace."""
+"""Tools that search the knowledge base, workspace documents and earlier messages of the conversation."""
 
 from pydantic import BaseModel, Field
 

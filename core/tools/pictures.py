@@ -1,4 +1,4 @@
-"""Getting pictures for tools, and putting one before the model's eyes."""
+"""Tools that show a picture to the model, and that generate or edit pictures."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -25,7 +25,10 @@ def is_web_url(place: str) -> bool:
 
 
 async def load_picture(place: str, context: ToolContext) -> bytes:
-    """The bytes of a picture of the workspace or the web. Raises ToolError."""
+    """Returns the bytes of a picture.
+
+    `place` is a workspace path or a web address. Raises ToolError if it cannot be read.
+    """
     if is_web_url(place):
         return (await fetch(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)).content
     path = workspace_path(place)
@@ -42,7 +45,8 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
 def image_context_message(
     picture: Picture, *, place: str, original_size: int, context: ToolContext
 ) -> Message:
-    """The message that goes along with the next calls of the model, until another picture takes its place."""
+    """Builds the message that shows a picture to the model in each following call, until another picture replaces
+    it."""
     return Message(
         type="image_context",
         content={
@@ -156,7 +160,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
 
 
 async def _given(params: DrawParams, context: ToolContext) -> Picture | None:
-    """The picture to change, within bounds."""
+    """Returns the picture to edit, scaled down to the model's limits, or None if a new picture is generated."""
     if params.mode == "generate" or params.image_path is None:
         return None
     content = await load_picture(params.image_path, context)

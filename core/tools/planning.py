@@ -1,4 +1,4 @@
-"""Plans: steps that people see as a live checklist, kept with the thread."""
+"""The tool that manages plans: the thread's list of steps, which people see as a live checklist."""
 
 from typing import Annotated, Literal, TypeVar
 
@@ -55,7 +55,7 @@ async def run_planning(params: PlanningParams, context: ToolContext) -> str:
 
 
 def apply_command(known: Plans, params: PlanningParams) -> Plans:
-    """The plans after the command. Raises ToolError for one that lacks something."""
+    """Returns the plans after the command. Raises ToolError if the command lacks a parameter."""
     steps = tuple(params.steps) if params.steps is not None else None
     match params.command:
         case "create":

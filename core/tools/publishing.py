@@ -1,4 +1,4 @@
-"""Putting a folder of the workspace on the public web."""
+"""Tools that publish a workspace folder as a static website and give people a link to a port of the sandbox."""
 
 from collections.abc import AsyncIterator
 
@@ -63,7 +63,8 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> str:
 
 
 async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
-    """The files of the folder and those below it. What is hidden stays here, and so do links."""
+    """Yields the files of a folder and of its subfolders, except `node_modules`, symbolic links and hidden
+    entries (`.well-known` is included)."""
     folders = [folder]
     for visited, one in enumerate(folders):
         if visited >= SITE_FOLDERS_MAX:
@@ -103,7 +104,7 @@ async def _contents(files: Files, folder: str) -> list[SiteFile]:
 
 
 async def _fitting(files: Files, folder: str) -> list[FileEntry]:
-    """The files, as long as they can be deployed by their own account."""
+    """Returns the folder's files. Raises ToolError if their number or their reported sizes exceed the limits."""
     entries: list[FileEntry] = []
     async for entry in _below(files, folder):
         entries.append(entry)
@@ -123,7 +124,10 @@ async def _fitting(files: Files, folder: str) -> list[FileEntry]:
 
 
 async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
-    """Raises ToolError for more than the files may have, whatever their sizes were said to be."""
+    """Returns a file's bytes.
+
+    Raises ToolError if it has more than `bytes_max` bytes, because a file can grow after it was listed.
+    """
     content = bytearray()
     async for piece in files.read(entry.path, length=bytes_max + 1):
         content += piece

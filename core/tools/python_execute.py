@@ -1,4 +1,4 @@
-"""Running a piece of Python in the sandbox; what it prints is the result."""
+"""The tool that runs Python code in the sandbox and returns what the code prints."""
 
 import shlex
 from contextlib import suppress
@@ -14,7 +14,7 @@ SECONDS_MAX = 600
 _GRACE_SECONDS = 15
 _ERROR_BYTES = 6_000
 _TIMED_OUT = (124, 137)
-"""How `timeout` of the GNU core utilities ends when it had to end the program, gently or not."""
+"""Exit codes of the GNU `timeout` command after it terminated (124) or killed (137) the program."""
 
 
 class PythonParams(BaseModel):
@@ -51,7 +51,10 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
 
 
 def _script(params: PythonParams, mark: str) -> str:
-    """The code goes into a file, so that errors name its lines. Its standard error is told if it fails."""
+    """Builds the shell script that runs the code from a file, so that tracebacks show its lines.
+
+    If the code fails, the script prints the code's standard error after `mark`.
+    """
     code = params.code if params.code.endswith("\n") else f"{params.code}\n"
     run = (
         f'PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1 timeout -k 2 {params.timeout}'

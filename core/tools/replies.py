@@ -1,4 +1,4 @@
-"""Talking to people: `ask`, `complete` and `web_browser_takeover`. Each of them ends the run."""
+"""The tools `ask`, `complete` and `web_browser_takeover`, which post a message to people and end the run."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -14,7 +14,7 @@ from core.tools.workspace.paths import workspace_path
 
 
 def _as_tuple(value: object) -> object:
-    """A list; or one string: a list in JSON, or parts with commas between them."""
+    """Converts a string to a list: either a JSON list or comma-separated items. Returns any other value unchanged."""
     if value is None:
         return ()
     if not isinstance(value, str):
@@ -33,9 +33,11 @@ ATTACHMENTS_MAX = 20
 
 
 async def check_attachments(attachments: tuple[str, ...], context: ToolContext) -> None:
-    """Raises ToolError for a path that is no file: the people would get the words without it.
+    """Raises ToolError if a path is not a file, because people would otherwise get the message without its
+    attachment.
 
-    Where there is no sandbox just now, the delivery says in the thread what is missing.
+    If no sandbox is available, nothing is checked here, and the delivery later reports missing files in the
+    thread.
     """
     paths = [one for one in attachments if not one.startswith(("http://", "https://"))]
     if not paths:

@@ -1,4 +1,4 @@
-"""Running programs in the sandbox: named shell sessions that keep their directory, environment and jobs."""
+"""Tools that run commands in the sandbox, in named shell sessions that keep their directory, environment and jobs."""
 
 import unicodedata
 from itertools import chain, count
@@ -14,9 +14,9 @@ DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
 BLOCKING_SECONDS_MAX = 600
 INPUT_CHARACTERS_MAX = 4000
-"""A terminal takes no longer line."""
+"""A terminal does not accept a longer line of input."""
 INPUT_SECONDS = 1.0
-"""What a program that was answered is given to say what it has to."""
+"""How long to wait for a program's output after text was typed into it."""
 
 
 class ExecuteParams(BaseModel):
@@ -61,7 +61,7 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
             )
             break
         except ToolError:
-            # the session may be busy; asking first would double the way there for every command
+            # the session may be busy; checking first would add a round trip to every command
             free = await _free_session(shell)
             if params.session_name or free == session:
                 raise
@@ -78,7 +78,8 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
 
 
 async def _free_session(shell: Shell) -> str:
-    """The default session, or, while a command runs there, the first of its numbered twins that is free."""
+    """Returns the default session's name or, if a command is running there, the name of the first free session
+    among `default-2`, `default-3`, ..."""
     busy = {session.name for session in await shell.sessions() if session.is_running}
     twins = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
     return next(name for name in chain((DEFAULT_SESSION,), twins) if name not in busy)
@@ -112,7 +113,7 @@ async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
 
 
 def _typed(text: str) -> str:
-    """With the Enter after it that a model means."""
+    """Returns the text followed by a line break, which presses Enter, unless the text ends in a control character."""
     is_control = text != "" and unicodedata.category(text[-1]) == "Cc"
     return text if is_control else f"{text}\n"
 
@@ -150,7 +151,10 @@ async def run_list_commands(params: ListCommandsParams, context: ToolContext) ->
 
 
 def _report(shown: CommandOutput, session: str, hint: str) -> str:
-    """Plain text reads better than JSON with escaped newlines; the facts stand in the last lines."""
+    """Formats a command's output as plain text, which models read better than JSON with escaped line breaks.
+
+    The exit code, the session and the folder are in the last line.
+    """
     lines = [shown.output] if shown.output else []
     if shown.dropped_bytes:
         where = (

@@ -1,4 +1,4 @@
-"""What a tool is: typed parameters, one async function, and what the model and the people see of it."""
+"""Defines the `Tool` class, the context that a tool runs in, and the validation of tool calls."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,15 +32,15 @@ Requirement = Literal[
     "data_providers",
     "site_hosting",
 ]
-"""What a tool cannot work without. A run offers a tool only if everything that it requires is available."""
+"""The features that a tool can require. A run offers a tool only if everything that it requires is available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadLinks:
-    """Makes the links that a thread can give to people. Each function returns None if nothing serves such a link.
+    """Functions that create the links which a thread gives to people.
 
-    `preview_url` opens a file of the workspace, `port_url` reaches a port of the sandbox, `takeover_url` lets one
-    person take over the browser.
+    Each function returns None if no link is available. `preview_url` opens a workspace file, `port_url` opens a
+    port of the sandbox, and `takeover_url` lets one person take over the browser.
     """
 
     preview_url: Callable[[str], str | None] = lambda _path: None
@@ -50,7 +50,10 @@ class ThreadLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadMessages:
-    """Reads the thread's stored messages: one by its id, or all that models see, oldest first."""
+    """Functions that read the thread's stored messages.
+
+    `find` returns one message by its id. `read_all` returns all messages that models see, oldest first.
+    """
 
     find: Callable[[str], Awaitable[Message | None]]
     read_all: Callable[[], Awaitable[Sequence[Message]]]
@@ -58,11 +61,12 @@ class ThreadMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may use. None means that this run does not have it.
+    """The services that a tool can use while it runs. A field that is None is not available in this run.
 
-    `sandbox` starts the thread's sandbox on first use. `approved_tools` no longer need an approval in this thread.
-    `emit` publishes an event of the run, for example for the status message. `outside` holds the external services
-    (search, page reader, ...). `spent` records the usage of a model, by its name, that a tool called itself.
+    `sandbox` starts the thread's sandbox on first use. `approved_tools` lists the tools that no longer need
+    approval in this thread. `emit` publishes an event of the run, for example for the status message. `outside`
+    holds the external services (search, page reader, ...). `figures` records the run's metrics. If a tool calls a
+    model itself, it reports the model's name and usage through `spent`.
     """
 
     thread_id: str
@@ -81,9 +85,10 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
-    """A result that is more than text. `is_success` False: the tool ran and reports a failure.
+    """The result of a tool that returns more than text.
 
-    `error` says then what failed. `reply` ends the run with it; `messages` are stored before the tool's own.
+    `is_success` is False if the tool ran but failed; `error` then describes the failure. A `reply` is posted to
+    the thread and ends the run. `messages` are stored before the tool's own result message.
     """
 
     output: JsonValue
@@ -114,7 +119,7 @@ class Tool(Generic[ParamsT]):
     requires: tuple[Requirement, ...] = ()
 
     def spec(self) -> ToolSpec:
-        """The tool as the dialects describe it to a model."""
+        """Returns the description of the tool that dialects send to the model."""
         return ToolSpec(
             name=self.name,
             description=" ".join((self.params.__doc__ or "").split()),
@@ -126,7 +131,7 @@ class Tool(Generic[ParamsT]):
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """The tools that a run may use, by name."""
+    """The tools that a run can use, by name."""
 
     tools: Mapping[str, Tool[Any]]
     specs: Mapping[str, ToolSpec] = field(init=False)
@@ -135,19 +140,22 @@ class ToolSet:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
 
     def only(self, has: Callable[[str], bool]) -> "ToolSet":
-        """Those whose names are wanted."""
+        """Returns a tool set that contains only the tools whose names `has` accepts."""
         kept = {name: tool for name, tool in self.tools.items() if has(name)}
         return self if len(kept) == len(self.tools) else ToolSet(kept)
 
     def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
-        """With these tools too; none of them takes the place of one that is there."""
+        """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept."""
         added = {tool.name: tool for tool in more}
         return ToolSet({**added, **self.tools})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
-    """A call that may run: the tool is known and the arguments fit it."""
+    """A validated call: the tool exists and the arguments match its parameters.
+
+    `approval` is the sentence that asks people to approve the call, or None if no approval is needed.
+    """
 
     tool: Tool[Any]
     params: BaseModel
@@ -156,7 +164,10 @@ class PreparedCall:
 
 
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
-    """Raises ToolError, written for the model, for an unknown tool or arguments that do not fit."""
+    """Validates a call.
+
+    Raises ToolError, with a message for the model, if the tool is unknown or the arguments are invalid.
+    """
     tool = toolbox.tools.get(name)
     if tool is None:
         known = ", ".join(sorted(toolbox.tools))
@@ -181,7 +192,8 @@ def _problem(problem: ErrorDetails) -> str:
 
 
 _schemas: WeakKeyDictionary[type[BaseModel], JsonObject] = WeakKeyDictionary()
-"""Each run puts its toolbox together anew, and making all schemas takes as long as two turns."""
+"""Caches the JSON schema of each params class, because every run builds its own tool set and generating all
+schemas takes as long as two turns."""
 
 
 def _schema(params: type[BaseModel]) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Searching the web."""
+"""Tools that search the web, read web pages and query data providers."""
 
 import asyncio
 import json
@@ -22,7 +22,10 @@ from core.web_access.search import SearchResults
 async def fence_long_text(
     text: str, *, source: str, room: int, path: str, context: ToolContext
 ) -> str:
-    """The text as data. What has no room goes to the file, where there is a sandbox."""
+    """Returns the text marked as untrusted, cut to `room` characters.
+
+    If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available.
+    """
     if len(text) <= room:
         return wrap_untrusted(text, source=source)
     note = f"[{len(text) - room} characters more are left out"
@@ -101,7 +104,7 @@ web_search = Tool(
 
 URLS_MAX = 10
 PAGES_CHARACTERS_MAX = 50_000
-"""For all pages of one call together; what is longer goes to a file of the workspace."""
+"""Limit for all pages of one call together. Longer pages are written to a workspace file."""
 PAGES_FOLDER = "scrape"
 _WHOLE_CHARACTERS_MAX = 2_000_000
 _BETWEEN = re.compile(r"(?<![\s,])[\s,]+(?=https?://)|,\s*$")
@@ -123,7 +126,10 @@ class ScrapeParams(BaseModel):
 
 
 def split_urls(urls: str) -> list[str]:
-    """The addresses between the commas, each once; a comma inside an address stays in it."""
+    """Returns the addresses from a comma-separated list, without duplicates.
+
+    A comma inside an address does not split it.
+    """
     parts = (part.strip() for part in _BETWEEN.split(urls.strip()))
     return list(dict.fromkeys(part for part in parts if part))
 
@@ -145,7 +151,7 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
 
 
 async def _read(reader: PageReader, address: str) -> Page | str:
-    """The page, or why there is none: one that fails keeps no other back."""
+    """Returns the page, or the error message if it cannot be read, so that one failed page does not fail the others."""
     try:
         return await reader.read(address)
     except ToolError as error:

@@ -1,4 +1,4 @@
-"""Doing one thing in the browser, and what the thread keeps of it: a state with its picture, and a short result."""
+"""Performs browser actions and turns the resulting page state into tool output."""
 
 import base64
 from contextlib import suppress
@@ -23,7 +23,10 @@ async def run_browser_action(
     within_seconds: float = ACTION_SECONDS,
     **arguments: object,
 ) -> ToolOutput:
-    """Does it and shows what the page is then, also where it was refused. Raises ToolError without a page to show."""
+    """Performs a browser action and returns the resulting state of the page, even if the action failed.
+
+    Raises ToolError if the browser has no page to show.
+    """
     seen = await perform_action(context, action, within_seconds=within_seconds, **arguments)
     return page_output(seen, context)
 
@@ -35,7 +38,7 @@ async def perform_action(
     within_seconds: float = ACTION_SECONDS,
     **arguments: object,
 ) -> BrowserResult:
-    """Raises ToolError where the browser has nothing to show."""
+    """Performs a browser action. Raises ToolError if the browser has no page to show."""
     browser = (await context.sandbox()).browser
     told = {name: value for name, value in arguments.items() if isinstance(value, str | int | bool)}
     seen = await browser.act(action, {**told}, timeout_seconds=within_seconds)
@@ -47,7 +50,10 @@ async def perform_action(
 def page_output(
     seen: BrowserResult, context: ToolContext, *, message: str | None = None
 ) -> ToolOutput:
-    """The result for the model, with the state as a message of its own before it."""
+    """Returns the tool output for a browser result.
+
+    The page state, with its screenshot, is attached as a separate message.
+    """
     state = seen.state
     if state is None:
         raise ToolError(seen.error or "The browser did not do this.")
@@ -72,7 +78,7 @@ def page_output(
 
 
 async def announce_element(context: ToolContext, doing: str, index: int) -> None:
-    """Names the element on the screen of the people, by what it is called on the page."""
+    """Shows in the status message which page element the browser is about to use, by the element's name on the page."""
     if context.emit is None:
         return
     with suppress(ToolError, AgentError):

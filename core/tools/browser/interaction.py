@@ -1,4 +1,4 @@
-"""The browser's pointer and keyboard: clicks, text, keys, dropdowns, dragging, dialogs, files."""
+"""Browser tools for input: clicks, text, keys, dropdowns, dragging, dialogs, uploads and downloads."""
 
 from typing import Annotated
 

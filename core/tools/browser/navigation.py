@@ -1,4 +1,4 @@
-"""The browser's pages: opening, going back, waiting, tabs, scrolling, reading, pictures as files."""
+"""Browser tools for navigation: opening pages, going back, waiting, tabs, scrolling, reading and screenshots."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -155,7 +155,7 @@ async def run_screenshot(params: ScreenshotParams, context: ToolContext) -> Tool
 
 
 def _place(url: str) -> str:
-    """The host of an address, for people: the rest may be long, or secret."""
+    """Returns the host name of an address, to show to people. The full address may be long or contain secrets."""
     try:
         return urlsplit(url if "//" in url else f"//{url}").hostname or url
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reading and writing files of the workspace. Paths are relative to /workspace."""
+"""Tools that read and write workspace files. Paths are relative to /workspace."""
 
 import codecs
 import re
@@ -26,10 +26,11 @@ _WORD = re.compile(r"\S+")
 async def read_numbered_lines(
     files: Files, path: str, *, start_line: int, line_characters_max: int
 ) -> AsyncGenerator[tuple[int, str], None]:
-    """Line by line, counted from 1, with their ends; a line longer than the limit comes in pieces of the same number.
+    """Yields each line's number, counted from 1, and its text with the line break.
 
-    What lies before `start_line` is passed over in heaps; then the number of the last line passed comes, without text.
-    Raises ToolError for a binary file.
+    A line longer than `line_characters_max` is yielded in several pieces with the same number. Lines before
+    `start_line` are skipped in batches; each batch yields the number of its last line with an empty text. Raises
+    ToolError if the file is binary.
     """
     decoder: codecs.IncrementalDecoder | None = None
     number, rest = 1, ""
@@ -54,7 +55,7 @@ async def read_numbered_lines(
 
 
 async def read_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, str]:
-    """The text and its encoding. Raises ToolError for a file that is binary, too large, or not valid text."""
+    """Returns a file's text and its encoding. Raises ToolError if the file is binary, too large, or not valid text."""
     content = bytearray()
     async for piece in files.read(path, length=bytes_max + 1):
         content += piece
@@ -70,7 +71,7 @@ async def read_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, st
 
 
 def encode_text(text: str, encoding: str, path: str) -> bytes:
-    """Raises ToolError for a character that the encoding does not have: nothing is put in its place."""
+    """Encodes text for a file. Raises ToolError if the encoding lacks a character; no replacement is written."""
     try:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
@@ -82,7 +83,7 @@ def encode_text(text: str, encoding: str, path: str) -> bytes:
 
 
 def detect_encoding(head: bytes, path: str) -> str:
-    """The encoding that the first bytes speak for. Raises ToolError for a binary file."""
+    """Returns the encoding of a text file, detected from its first bytes. Raises ToolError if the file is binary."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if head.startswith(codecs.BOM_UTF8):
@@ -92,7 +93,7 @@ def detect_encoding(head: bytes, path: str) -> str:
             f"{path} is a binary file, not text. Use a program that knows its format, or attach it for the people."
         )
     try:
-        # not final: the head may end inside a character
+        # the incremental decoder accepts a head that ends inside a character
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
         return "latin-1"
@@ -100,7 +101,7 @@ def detect_encoding(head: bytes, path: str) -> str:
 
 
 def find_occurrences(text: str, piece: str, *, places_max: int) -> list[int]:
-    """Where the piece begins in the text; places that overlap count each."""
+    """Returns the positions of `piece` in the text, at most `places_max`. Overlapping occurrences all count."""
     places: list[int] = []
     at = text.find(piece)
     while at >= 0 and len(places) < places_max:
@@ -110,7 +111,10 @@ def find_occurrences(text: str, piece: str, *, places_max: int) -> list[int]:
 
 
 def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
-    """The line, counted from 1, that begins a place which differs from the piece in white space alone."""
+    """Returns the number of the line, counted from 1, where the text matches `piece` except for white space.
+
+    Returns None if the text does not contain it.
+    """
     words, heard = " ".join(piece.split()), " ".join(text.split())
     at = heard.find(words) if words else -1
     if at < 0:
@@ -121,7 +125,7 @@ def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
 
 
 READ_CHARACTERS_MAX = 50_000
-"""Under what a result may hold at all, so that nothing is cut out of the middle of a file unseen."""
+"""Smaller than the limit for tool results, so that a file's text is never truncated a second time in the middle."""
 EDIT_BYTES_MAX = 5_000_000
 OCCURRENCES_NAMED_MAX = 10
 OCCURRENCES_COUNTED_MAX = 1000
@@ -186,7 +190,7 @@ async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
 
 
 def _only_place(text: str, params: ReplaceParams) -> int:
-    """The line of the one place of old_str. Raises ToolError where there is none, or more than one."""
+    """Returns the number of the line where `old_str` begins. Raises ToolError unless `old_str` occurs exactly once."""
     path, places = (
         params.file_path,
         find_occurrences(text, params.old_str, places_max=OCCURRENCES_COUNTED_MAX),
@@ -262,7 +266,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str:
 
 
 class _Reading:
-    """The wanted lines as far as there is room, and what is to be said about the rest."""
+    """Collects the requested lines up to the size limit, and a note about the lines that did not fit."""
 
     def __init__(self, params: ReadParams) -> None:
         self._params = params
@@ -272,7 +276,7 @@ class _Reading:
         self._note = ""
 
     def takes(self, number: int, text: str) -> bool:
-        """False where reading may end."""
+        """Adds a line or a piece of a line. Returns False if no more lines are needed."""
         is_new_line, self._last = number != self._last, number
         if number < self._params.start_line:
             return True

@@ -1,4 +1,4 @@
-"""Paths of the workspace as a model writes them, and what is said about them."""
+"""Validates workspace paths that a model wrote, and formats paths for error messages and lists."""
 
 import unicodedata
 
@@ -10,7 +10,10 @@ PATH_DESCRIPTION = "Path relative to /workspace."
 
 
 def workspace_path(path: str) -> str:
-    """The path relative to /workspace. Raises ToolError for one that leads out of it, or is none."""
+    """Returns the path relative to /workspace.
+
+    Raises ToolError if the path leaves /workspace or has control characters.
+    """
     cleaned = path.strip()
     if cleaned == "/workspace":
         return "."
@@ -27,7 +30,7 @@ def workspace_path(path: str) -> str:
 
 
 def escape_line_breaks(path: str) -> str:
-    """A name as it may stand in a list: whoever chose it cannot add lines to that."""
+    """Escapes line breaks and control characters in a path, so that a file name cannot add lines to a list."""
     return "".join(one.encode("unicode_escape").decode() if _breaks(one) else one for one in path)
 
 
@@ -40,7 +43,7 @@ def _is_control(character: str) -> bool:
 
 
 def with_path_in_error(path: str, error: ToolError) -> ToolError:
-    """The sandbox's own sentence, with the file that it is about."""
+    """Returns the error with the file's path added, because the sandbox's own message may not name the file."""
     if str(error).startswith(f"{path} "):
         return error
     missing = " list_files shows what there is." if "no such file" in str(error) else ""
@@ -57,7 +60,7 @@ class FilePathParams(BaseModel):
 
 
 def validated_workspace_path(path: str) -> str:
-    """`workspace_path` for validators, which may raise ValueError only."""
+    """Same as `workspace_path`, but raises ValueError, which pydantic validators require."""
     try:
         return workspace_path(path)
     except ToolError as error:

@@ -1,4 +1,4 @@
-"""One tool for looking at and editing text files, with a way back."""
+"""The `str_replace_editor` tool, which views and edits text files and can undo its edits."""
 
 import hashlib
 import re
@@ -33,11 +33,12 @@ UNDO_FOLDER = ".undo"
 UNDO_STEPS_MAX = 10
 _ABSENT = "absent"
 _STEP = re.compile(rf"[0-9]{{6,9}}\.[0-9a-f]{{16}}(\.{_ABSENT})?")
-"""Its number, and what the file was after it."""
+"""The name of an undo step: its number, the digest of the file after the edit, and a suffix if the edit created
+the file."""
 
 
 async def read_editable_bytes(files: Files, path: str) -> bytes:
-    """The bytes of a file that may be edited. Raises ToolError."""
+    """Returns a file's bytes, at most one byte more than the limit for edits. Raises ToolError if it cannot be read."""
     content = bytearray()
     async for piece in files.read(path, length=EDIT_BYTES_MAX + 1):
         content += piece
@@ -45,7 +46,10 @@ async def read_editable_bytes(files: Files, path: str) -> bytes:
 
 
 async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
-    """Keeps what the file was before its newest edit; None: there was none. Only the newest steps are kept."""
+    """Saves a file's content from before its newest edit, and deletes the oldest steps above the limit.
+
+    `before` is None if the edit created the file.
+    """
     steps = await _steps(files, path)
     number = 1 + (_number(steps[-1]) if steps else 0)
     after = _digest(await read_editable_bytes(files, path))
@@ -56,8 +60,10 @@ async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
 
 
 async def undo_newest_edit(files: Files, path: str) -> bool:
-    """Makes the file what it was before; False: it is gone, as it was. Raises ToolError where nothing is remembered, or
-    where it would take back what something else wrote since."""
+    """Undoes the newest edit of a file. Returns False if the edit had created the file, which is then deleted.
+
+    Raises ToolError if there is no edit to undo, or if undoing it would lose a later change by another program.
+    """
     steps = await _steps(files, path)
     if not steps:
         raise ToolError(f"There is no edit of {path} by this tool that could be taken back.")
@@ -78,7 +84,7 @@ async def undo_newest_edit(files: Files, path: str) -> bool:
 
 
 async def _is_changed(files: Files, path: str, step: str) -> bool:
-    """Whether the file is there and is not what the edit made of it."""
+    """Returns whether the file exists and differs from the result of the edit."""
     try:
         content = await read_editable_bytes(files, path)
     except ToolError:
@@ -87,7 +93,7 @@ async def _is_changed(files: Files, path: str, step: str) -> bool:
 
 
 async def _steps(files: Files, path: str) -> list[str]:
-    """The names of the steps, the oldest first. What somebody else has put there is passed over."""
+    """Returns the names of the undo steps, oldest first. Other files in the folder are ignored."""
     try:
         entries = await files.list(_undo_folder(path))
     except ToolError:
@@ -191,7 +197,7 @@ async def _view(params: EditorParams, files: Files) -> str:
 
 
 async def _ranged(params: EditorParams, files: Files) -> str:
-    """Lines of a file that is too large to be loaded."""
+    """Returns the requested lines of a file that is too large to load."""
     first, last = params.view_range or (1, -1)
     if first < 1:
         raise ToolError(f"view_range begins at {first}, but lines are counted from 1.")
@@ -317,7 +323,7 @@ async def _undo(params: EditorParams, files: Files) -> str:
 
 
 def _snippet(text: str, first: int, last: int) -> str:
-    """The lines of an edit with some around them."""
+    """Returns the edited lines with a few lines of context around them."""
     lines = text.split("\n")
     return _numbered(lines, max(1, first - SNIPPET_LINES), min(len(lines), last + SNIPPET_LINES))
 
