@@ -1,4 +1,4 @@
-"""Texts to vectors: the answers of an embedding model, checked."""
+"""Computes embedding vectors of texts with an embedding model, and validates the model's responses."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +16,21 @@ TOKENS_MAX = 100_000_000
 
 
 class EmbeddingClient(Protocol):
-    """How an embedding model is reached: `core.llm.litellm_client.LiteLLMClient` or
-    `core.llm.openai_client.OpenAIEmbeddingClient`."""
+    """A client for embedding models.
+
+    Implemented by `core.llm.litellm_client.LiteLLMClient` and `core.llm.openai_client.OpenAIEmbeddingClient`.
+    """
 
     async def embed(self, model: str, texts: Sequence[str]) -> Mapping[str, object]:
-        """An answer in the shape of OpenAI's embeddings. Raises ModelError."""
+        """Returns a response in the format of OpenAI's embeddings API. Raises ModelError."""
         ...
 
 
 class ModelEmbedder:
-    """`core.knowledge.ports.Embedder` for one model. State: the length of its vectors, once it is known."""
+    """Implements `core.knowledge.ports.Embedder` for one model.
+
+    Remembers the length of the first vectors and rejects vectors of any other length.
+    """
 
     def __init__(self, source: EmbeddingClient, model: str) -> None:
         self._source = source
@@ -39,10 +44,12 @@ class ModelEmbedder:
     async def embed(
         self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
     ) -> list[list[float]]:
-        """One vector per text, all of one length. Raises ModelError, also for an answer that is not that.
+        """Returns one vector per text; all vectors have the same length.
 
-        `spent` is told the model and what it used: what the answer says, else an estimate, which also stands for an
-        answer that came too late or that nobody waited for.
+        Calls `spent` with the model's name and its usage. If the response reports no usage, the request times
+        out, or the caller cancels it, the usage is an estimate.
+
+        Raises ModelError if the request fails or the response is invalid.
         """
         if not texts:
             return []
@@ -74,7 +81,8 @@ class ModelEmbedder:
         return [one.embedding for one in told]
 
     def _check_length(self, length: int) -> None:
-        """Vectors of two lengths cannot be compared."""
+        """Raises ModelUnavailable if the length differs from earlier vectors, because vectors of different
+        lengths cannot be compared."""
         self._length = self._length or length
         if length != self._length:
             raise ModelUnavailable(
@@ -88,7 +96,7 @@ def _estimated(texts: Sequence[str]) -> Usage:
 
 
 def _told(answer: Mapping[str, object]) -> Usage | None:
-    """None where the answer does not say, or gives a figure that cannot be one."""
+    """Returns the usage that the response reports, or None if it is missing or implausible."""
     try:
         told = _Usage.model_validate(answer.get("usage"))
     except ValidationError:

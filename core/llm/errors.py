@@ -1,4 +1,4 @@
-"""From what a model's service answered to our errors: ONE table, whoever made the call."""
+"""Maps error responses of model services to ModelError subclasses. All model clients share this mapping."""
 
 import re
 from collections.abc import Mapping
@@ -82,7 +82,10 @@ _CLIENT_FAULTS = range(400, 500)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResponse:
-    """What a service said when it did not do as asked. `status` 0: it said it inside a stream that had begun."""
+    """An error that a model service returned.
+
+    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started.
+    """
 
     status: int = 0
     code: str = ""
@@ -91,7 +94,11 @@ class ErrorResponse:
 
 
 def to_model_error(refusal: ErrorResponse) -> ModelError:
-    """The code decides before the status, and an overflow is recognised by its words where it has no code."""
+    """Returns the ModelError for an error response.
+
+    The error code takes precedence over the HTTP status. A context overflow without a known code is recognized by
+    the wording of the message.
+    """
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
     if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(refusal.message):
@@ -113,7 +120,7 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
 def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
     status = refusal.status
     if status == 0 and refusal.code.isdecimal():
-        # OpenRouter puts the status of the provider behind it into the code
+        # OpenRouter sends the upstream provider's HTTP status as the error code
         status = int(refusal.code[:3])
     if status in _BY_STATUS:
         return _BY_STATUS[status]
@@ -125,7 +132,10 @@ def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """The wait that the headers ask for: seconds, milliseconds or a date (RFC 9110, 10.2.3)."""
+    """Returns the wait in seconds that the response headers request, or None.
+
+    Accepts seconds, milliseconds (`retry-after-ms`) and dates (RFC 9110, section 10.2.3).
+    """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
         if not text:

@@ -1,4 +1,4 @@
-"""Models of every provider that litellm knows."""
+"""A model client for all providers that litellm supports."""
 
 import asyncio
 import importlib
@@ -44,7 +44,7 @@ _CODES: Mapping[str, ErrorResponse] = {
     "APIConnectionError": ErrorResponse(status=500),
     "MidStreamFallbackError": ErrorResponse(status=500),
 }
-"""litellm's errors by class; any other is judged by the status it carries."""
+"""Maps litellm's exception classes to error responses. Other exceptions are classified by their HTTP status."""
 
 _TELL_THEIR_END = frozenset(
     ("openai", "azure", "anthropic", "openrouter", "deepseek", "gemini", "mistral", "groq", "xai")
@@ -61,7 +61,7 @@ class _Clients(Protocol):
 
 
 class _LiteLLM(Protocol):
-    """What is used of the module, which is not typed."""
+    """Type declarations for the parts of the litellm module that are used here, because litellm has no usable types."""
 
     suppress_debug_info: bool
 
@@ -75,10 +75,11 @@ class _LiteLLM(Protocol):
 
 
 class LiteLLMClient:
-    """The LLM port over litellm. State: the module, imported at the first call (it takes seconds).
+    """Implements the LLM port with litellm, which is imported at the first call because the import takes seconds.
 
-    `provider_keys` are environment variables by the providers' own names (ANTHROPIC_API_KEY ...). `api_key` and
-    `base_url`, where given, go with every call. A call may be silent for `silence_seconds`.
+    `provider_keys` are environment variables with the names that the providers define (ANTHROPIC_API_KEY ...). If
+    set, `api_key` and `base_url` are sent with every call. A call fails if no data arrives for `silence_seconds`,
+    or after `deadline_seconds` in total.
     """
 
     def __init__(
@@ -99,15 +100,15 @@ class LiteLLMClient:
         self._importing = asyncio.Lock()
 
     async def close(self) -> None:
-        """Closes litellm's own clients, which all instances of the process share; a later call opens new ones."""
+        """Closes litellm's clients, which all instances in this process share. A later call opens new clients."""
         module, self._module = self._module, None
         if module is not None:
             await module.close_litellm_async_clients()
-            # closed clients would otherwise be handed out again
+            # otherwise litellm would reuse the closed clients
             module.in_memory_llm_clients_cache.flush_cache()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """As the port says."""
+        """Implements `LLM.stream`."""
         reader = AnswerReader()
         deadline = asyncio.get_running_loop().time() + self._deadline_seconds
         try:
@@ -129,15 +130,16 @@ class LiteLLMClient:
         yield _with_cost(module, request.model, reader.finished())
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
-        """The provider's answer, in the shape of OpenAI's embeddings. Raises ModelError."""
+        """Returns the provider's response in the format of OpenAI's embeddings API. Raises ModelError."""
         wanted = {"model": model, "input": list(texts), "encoding_format": "float"}
         answer = await self._whole(EMBED, lambda module: module.aembedding, wanted)
         return answer.model_dump(exclude_none=True)
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
-        """An answer in the shape of OpenAI's images: drawn, or made from the picture. Raises ModelError.
+        """Generates a picture, or edits `picture` if it is given. Raises ModelError.
 
-        `cost_usd` beside it is what litellm reckons that it cost; none where it does not know.
+        Returns a response in the format of OpenAI's images API. Its `cost_usd` is litellm's estimate of the cost;
+        it is missing if litellm does not know the price.
         """
         wanted: dict[str, object] = {"model": model, "prompt": prompt, "n": 1}
         if picture is None:
@@ -153,7 +155,7 @@ class LiteLLMClient:
         function: Callable[[_LiteLLM], Callable[..., Awaitable[_Answer]]],
         wanted: Mapping[str, object],
     ) -> _Answer:
-        """Calls what answers in one piece."""
+        """Calls a litellm function whose response is not streamed. Raises ModelError."""
         deadline = asyncio.get_running_loop().time() + self._silence_seconds
         common = {
             "api_key": self._api_key or None,
@@ -246,7 +248,10 @@ class LiteLLMClient:
 
 
 def _has_lost_its_end(chunks: object) -> bool:
-    """litellm makes a finish reason up where the provider told none; these providers always tell one."""
+    """Returns whether the stream ended without a finish reason, although the provider always sends one.
+
+    litellm invents a finish reason if the provider sent none.
+    """
     provider = getattr(chunks, "custom_llm_provider", None)
     return provider in _TELL_THEIR_END and getattr(chunks, "received_finish_reason", "") is None
 
@@ -257,7 +262,11 @@ def _wait(error: Exception) -> float | None:
 
 
 def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:
-    """litellm puts what it has reckoned itself beside the tokens, as if the provider had told it."""
+    """Returns the last delta with the cost of the answer.
+
+    litellm reports its own estimate as if it were the provider's figure, so the cost also counts as an estimate
+    unless the provider is known to report costs.
+    """
     usage = finished.usage
     if usage is None or (usage.cost_usd and model.startswith(_TELL_THEIR_COST)):
         return finished
@@ -272,7 +281,7 @@ def _reckoned(answer: _Answer) -> dict[str, object]:
 
 
 def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
-    """0 for a model whose price litellm does not know."""
+    """Returns litellm's estimate of the cost in US dollars, or 0 if litellm does not know the model's price."""
     try:
         prompt, completion = module.cost_per_token(
             model=model,
@@ -281,14 +290,17 @@ def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
             cache_read_input_tokens=usage.cached_tokens,
         )
     except Exception as error:
-        # the library raises a bare Exception here for a model that is not in its list
+        # litellm raises a bare Exception for a model that is not in its price list
         log.debug("no price for %s: %s", model, type(error).__name__)
         return 0.0
     return prompt + completion
 
 
 def _import(keys: Mapping[str, str]) -> _LiteLLM:
-    """Runs in a thread. The price list that comes with the package is used, none is fetched."""
+    """Imports and configures litellm. Runs in a thread.
+
+    Uses the price list in the litellm package, so that litellm does not download one.
+    """
     environment = os.environ  # noqa: TID251 - litellm is configured by the environment alone
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     for name, key in keys.items():
@@ -303,15 +315,19 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
 
 
 TAIL_MARKS = 2
-"""One at the end and one where the last call ended; with the system prompt's, three of the four that are allowed."""
+"""Number of cache marks in the conversation: on the newest message and where the previous call ended.
+
+Together with the mark on the system prompt, this uses three of the four marks that Anthropic allows.
+"""
 _EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
 _MARK: JsonObject = {"type": "ephemeral"}
 
 
 def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """The messages with Anthropic's `cache_control` on the system prompt and the last two that are no model's own.
+    """Returns the messages with Anthropic's `cache_control` marks, or unchanged for other models.
 
-    Other models get them as they are: they cache by themselves, or not at all.
+    The marks are on the system prompt and on the last two user or tool messages. Other models cache prompts
+    automatically or not at all.
     """
     if not _EXPLICIT.search(model):
         return list(messages)

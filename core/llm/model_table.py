@@ -1,4 +1,4 @@
-"""Windows and prices of known models, from the table that comes with litellm, read without importing it."""
+"""Reads context windows and prices of known models from litellm's model table, without importing litellm."""
 
 import importlib.util
 import logging
@@ -24,14 +24,20 @@ _PRICED = (*_TALKING, "embedding")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTable:
-    """By the models' names as litellm writes them, with and without their provider."""
+    """Context limits and prices of models.
+
+    The keys are litellm's model names, both with and without the provider.
+    """
 
     limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
 
 def load_model_table(file: Path | None = None) -> ModelTable:
-    """Reads 3 MB, so call it away from the loop. Empty, and told to the operator, where the file cannot be read."""
+    """Loads the model table. If the file cannot be read, logs a warning and returns an empty table.
+
+    Reads a file of 3 MB, so call it in a thread and not on the event loop.
+    """
     try:
         rows = dict(_rows(file or _own_file()))
     except (OSError, ValueError) as error:
@@ -69,8 +75,11 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _limit(row: Mapping[str, object]) -> ContextLimit | None:
-    """None for models of embeddings. Some rows say that an answer may take the whole window: a third of it is reserved
-    at most."""
+    """Returns the context limit, or None for embedding models.
+
+    At most `1 / ANSWER_SHARE` of the window is reserved for the answer, because some rows allow an answer to fill
+    the whole window.
+    """
     window, answer = row.get("max_input_tokens"), row.get("max_output_tokens")
     if row.get("mode") not in _TALKING or not isinstance(window, int) or window < ANSWER_SHARE:
         return None

@@ -1,4 +1,7 @@
-"""Reading what an OpenAI-compatible endpoint sends: chunks of a stream, whole answers, errors. Untrusted shapes."""
+"""Parses responses of OpenAI-compatible endpoints: stream chunks, whole responses and errors.
+
+The input is untrusted.
+"""
 
 import json
 import re
@@ -19,7 +22,10 @@ _SPACE_MAX = 200
 
 
 class ThinkTagReader:
-    """Tells what is thought from what is said. State: where the reading stands, and text that may be part of a tag."""
+    """Separates thinking inside `<think>` tags from the answer's text, while the answer streams.
+
+    Holds back text at the end of a piece that may be the start of a tag.
+    """
 
     __slots__ = ("_held", "_place")
 
@@ -28,7 +34,7 @@ class ThinkTagReader:
         self._place: Literal["start", "thought", "after", "answer"] = "start"
 
     def read(self, text: str) -> Sequence[TextDelta | ThinkingDelta]:
-        """The next piece of the answer, however it was cut."""
+        """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
         match self._place:
             case "answer":
                 return (TextDelta(text=text),)
@@ -42,7 +48,7 @@ class ThinkTagReader:
                 return (TextDelta(text=said),) if said else ()
 
     def rest(self) -> Sequence[TextDelta | ThinkingDelta]:
-        """What waited for a tag that did not come."""
+        """Returns the text that was held back, after the answer has ended without completing the tag."""
         held, self._held = self._held, ""
         if not held:
             return ()
@@ -78,7 +84,11 @@ _FIRST_HALF = re.compile("[\ud800-\udbff]")
 
 
 class SurrogateJoiner:
-    """Makes the texts of one answer valid Unicode. State: the first half that each text ended with."""
+    """Turns the streamed texts of one answer into valid Unicode.
+
+    Some servers split a surrogate pair across two chunks. A high surrogate at the end of a piece is held back
+    until the next piece of the same text arrives.
+    """
 
     __slots__ = ("_waiting",)
 
@@ -86,8 +96,12 @@ class SurrogateJoiner:
         self._waiting: dict[str | int, str] = {}
 
     def joined(self, place: str | int, piece: str) -> str:
-        """The next piece of the text at that place. Its last half waits for the other one; a half that gets none is
-        a replacement character, or nothing at the end of the text."""
+        """Returns the next piece of a text as valid Unicode.
+
+        `place` identifies the text that the piece belongs to, such as `content` or a call's index. A high
+        surrogate at the end of the piece is held back for the next piece. A lone surrogate becomes a replacement
+        character, or is dropped at the end of the text.
+        """
         if not self._waiting and (piece.isascii() or _HALF.search(piece) is None):
             return piece
         whole = self._waiting.pop(place, "") + piece if piece else ""
@@ -119,7 +133,7 @@ _FAILURES = frozenset({"error", "insufficient_system_resource", "abort"})
 
 
 class AnswerReader:
-    """Reads one answer, and collects what its end must tell: the finish reason, the usage, whether calls came."""
+    """Reads the chunks of one answer, and collects the finish reason, the usage and whether the model called tools."""
 
     __slots__ = ("_finish", "_halves", "_has_calls", "_thoughts", "_usage")
 
@@ -132,11 +146,11 @@ class AnswerReader:
 
     @property
     def is_finished(self) -> bool:
-        """Whether a finish reason came."""
+        """Whether the service has sent a finish reason."""
         return bool(self._finish)
 
     def read(self, body: dict[str, object]) -> Sequence[ModelDelta]:
-        """The deltas of a chunk, or of a whole answer. Raises the ModelError that a body with an error tells of."""
+        """Returns the deltas of a chunk or of a whole response. Raises ModelError if the body reports an error."""
         if body.get("error"):
             raise to_model_error(parse_error_body(body))
         usage = body.get("usage")
@@ -152,17 +166,21 @@ class AnswerReader:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason
-        # some send both: the message then is the whole of what the deltas have told
+        # some servers send both; the message then repeats the text of all deltas
         said = choice.get("delta", choice.get("message"))
         return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
 
     def rest(self) -> Sequence[ModelDelta]:
-        """What was held back, once all is read."""
+        """Returns the text that was held back, after all chunks were read."""
         return self._thoughts.rest()
 
     def finished(self) -> ModelFinished:
-        """The last delta. Some servers say "stop" after calls, others nothing at all. Raises ModelUnavailable where
-        the service gave the answer up."""
+        """Returns the last delta, with the finish reason and the usage.
+
+        If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some
+        servers do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the
+        answer.
+        """
         if self._finish in _FAILURES:
             raise ModelUnavailable(errors.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}")
         reason = _REASONS.get(self._finish.lower(), "stop")
@@ -190,7 +208,7 @@ class AnswerReader:
 
 
 def _calls(said: dict[str, object]) -> list[object]:
-    """Old servers call by `function_call`, once an answer and without an id."""
+    """Returns the raw tool calls. Older servers send a single `function_call` without an id instead of `tool_calls`."""
     calls, only = said.get("tool_calls"), said.get("function_call")
     if isinstance(calls, list):
         return cast(list[object], calls)
@@ -198,7 +216,7 @@ def _calls(said: dict[str, object]) -> list[object]:
 
 
 def _joined(parts: list[object]) -> str:
-    """The text of content parts, as some servers send them."""
+    """Returns the concatenated text of content parts, which some servers send instead of a string."""
     texts = (cast(dict[str, object], part).get("text") for part in parts if isinstance(part, dict))
     return "".join(text for text in texts if isinstance(text, str))
 
@@ -226,8 +244,10 @@ def _arguments_text(arguments: object) -> str:
 
 
 def parse_usage(usage: dict[str, object]) -> Usage:
-    """Tokens, and the cost where the provider tells it (OpenRouter). A figure that cannot be one counts as
-    not told."""
+    """Returns the token counts and, if the provider reports it (OpenRouter), the cost.
+
+    Implausible values count as 0.
+    """
     details = usage.get("prompt_tokens_details")
     cached = (
         cast(dict[str, object], details).get("cached_tokens") if isinstance(details, dict) else 0
@@ -248,7 +268,7 @@ def _count(value: object) -> int:
 
 
 def _figure(value: object, most: float) -> float:
-    """0 for what cannot be one."""
+    """Returns the number, or 0 if the value is not a number between 0 and `most`."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return 0.0
     return float(value) if 0 <= value <= most else 0.0
@@ -257,7 +277,7 @@ def _figure(value: object, most: float) -> float:
 def parse_error_body(
     body: object, *, status: int = 0, retry_after_seconds: float | None = None
 ) -> ErrorResponse:
-    """An error body in any of the shapes in use: an object or a text under `error`, or only a message."""
+    """Parses an error body, which may be an object or a text under `error`, or only a message."""
     code, message = "", ""
     if isinstance(body, dict):
         outer = cast(dict[str, object], body)
@@ -279,7 +299,7 @@ def parse_error_body(
 
 
 def to_json(value: object) -> bytes:
-    """JSON as it goes over the wire; text that is no valid Unicode (half a surrogate pair) is escaped."""
+    """Encodes a value as JSON for a request. Lone surrogates are escaped."""
     try:
         return pydantic_to_json(value)
     except ValueError:
@@ -290,7 +310,10 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class ServerSentEventReader:
-    """State: the line that has only begun, and whether the end was told."""
+    """Splits a stream of server-sent events into lines and reads the data of each event.
+
+    Holds back an incomplete last line until the rest arrives. `is_over` is True after the server has sent [DONE].
+    """
 
     __slots__ = ("_answer", "_pending", "_pending_bytes", "is_over")
 
@@ -301,7 +324,10 @@ class ServerSentEventReader:
         self.is_over = False
 
     def feed(self, piece: bytes) -> Iterator[ModelDelta]:
-        """What the piece made whole; what follows [DONE] is passed over. Raises a ModelError for what is no answer."""
+        """Yields the deltas of all lines that the piece completes. Ignores everything after [DONE].
+
+        Raises ModelError if an event is not a valid part of an answer, or a line is too long.
+        """
         *whole, rest = piece.split(b"\n")
         if whole and self._pending:
             whole[0] = b"".join((*self._pending, whole[0]))
@@ -320,8 +346,10 @@ class ServerSentEventReader:
                 )
 
     def close(self) -> Iterator[ModelDelta]:
-        """The stream is over, perhaps without the end of its last line. Raises ModelUnavailable where the answer is
-        not over with it."""
+        """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
+
+        Raises ModelUnavailable if the stream ended before the answer did.
+        """
         if self._pending and not self.is_over:
             yield from self.feed(b"\n")
         if not self.is_over and not self._answer.is_finished:
@@ -339,7 +367,7 @@ class ServerSentEventReader:
 
 
 def json_object(content: bytes) -> dict[str, object]:
-    """Raises ModelUnavailable for anything else."""
+    """Parses a JSON object. Raises ModelUnavailable if the content is anything else."""
     try:
         body = _parsed(content)
     except (ValueError, RecursionError) as error:
@@ -350,7 +378,7 @@ def json_object(content: bytes) -> dict[str, object]:
 
 
 def _parsed(content: bytes) -> object:
-    """Half of a surrogate pair is taken, too: the other one may come with the next piece."""
+    """Parses JSON. Accepts lone surrogates, because the other half of the pair may follow in the next chunk."""
     try:
         return cast(object, jiter.from_json(content, cache_mode="keys"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A direct streaming client for OpenAI-compatible endpoints, over one shared session."""
+"""Clients for the chat and embedding APIs of OpenAI-compatible endpoints."""
 
 import asyncio
 import logging
@@ -42,15 +42,19 @@ _NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] 
     ((TimeoutError,), ModelUnavailable, errors.TIMED_OUT),
     ((aiohttp.ClientConnectorError,), ModelUnavailable, errors.UNREACHABLE),
 )
-"""First match counts; whatever else breaks on the network is an answer broken off."""
+"""Maps network errors to ModelError subclasses and messages.
+
+The first match counts; any other network error means that the answer broke off.
+"""
 
 
 class OpenAIChatClient:
-    """The LLM port for one endpoint. State: the session, made at the first call and shared by all.
+    """Implements the LLM port for one endpoint. All calls share one HTTP session, which opens at the first call.
 
-    `base_url` ends before `/chat/completions`. `model_prefix` is taken off the names of models ("openai/" lets a name
-    written for litellm be used here). A call may take `deadline_seconds` in all, and be silent for
-    `silence_seconds`. Redirects are refused, since the key would go with them.
+    `base_url` is the part of the URL before `/chat/completions`. `model_prefix` is removed from model names, for
+    example "openai/" for names in litellm's format. A call fails if no data arrives for `silence_seconds`, or
+    after `deadline_seconds` in total. Redirects are refused, because they would send the API key to another
+    server.
     """
 
     def __init__(
@@ -80,13 +84,13 @@ class OpenAIChatClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Closes the connections. A later call opens new connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """As the port says."""
+        """Implements `LLM.stream`."""
         reader = AnswerReader()
         with self._translating():
             async with self._answer(request) as response:
@@ -96,7 +100,7 @@ class OpenAIChatClient:
                     for delta in (*reader.read(whole), *reader.rest()):
                         yield delta
                 else:
-                    # no generator around it: each more would be passed through by every piece of the answer
+                    # this loop is inline because every extra generator would slow down each piece of the answer
                     events, piece = ServerSentEventReader(reader), start
                     while piece and not events.is_over:
                         for delta in events.feed(piece):
@@ -128,8 +132,10 @@ class OpenAIChatClient:
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """The response of status 200 while entered. An option that the service does not take is left out, and asked
-        again at once."""
+        """Context manager: sends the request and yields the response, whose status is 200.
+
+        If the service rejects an option, the request is repeated without the option.
+        """
         response = await self._post(request)
         try:
             while response.status != 200:
@@ -145,7 +151,7 @@ class OpenAIChatClient:
                 response = await self._post(request)
             yield response
         finally:
-            # a connection whose answer was not read to its end cannot be used again
+            # a connection cannot be reused unless its response was read to the end
             response.close()
 
     async def _post(self, request: ModelRequest) -> aiohttp.ClientResponse:
@@ -180,8 +186,10 @@ class OpenAIChatClient:
 
 
 async def _start(response: aiohttp.ClientResponse) -> bytes:
-    """The first piece that is more than white space. What it begins with tells an object from a stream: servers put
-    either under any type."""
+    """Returns the first piece of the response that is not only white space, without leading white space.
+
+    Its first character distinguishes a JSON object from a stream, because servers send wrong content types.
+    """
     async for piece in response.content.iter_any():
         if start := piece.removeprefix(b"\xef\xbb\xbf").lstrip():
             return start
@@ -189,7 +197,7 @@ async def _start(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Reads the end of the HTTP message, so that the connection can be used again."""
+    """Reads the rest of the HTTP response, so that the connection can be reused."""
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(DRAIN_SECONDS):
             while await response.content.readany():
@@ -214,7 +222,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> errors.ErrorResponse:
     except ValueError:
         body = text
     if isinstance(body, list):
-        # Google's endpoint wraps its error in a list
+        # Google's endpoint wraps the error object in a list
         body = next(iter(cast(list[object], body)), None)
     return parse_error_body(
         body, status=response.status, retry_after_seconds=parse_retry_after(response.headers)
@@ -226,10 +234,11 @@ EMBED = Failpoint("llm.openai.embed")
 
 
 class OpenAIEmbeddingClient:
-    """`core.llm.embeddings.EmbeddingClient` for one endpoint. State: the session, made at the first call.
+    """Implements `core.llm.embeddings.EmbeddingClient` for one endpoint. The HTTP session opens at the first
+    call.
 
-    `base_url` ends before `/embeddings`. `model_prefix` is taken off the names of models. Redirects are refused, since
-    the key would go with them.
+    `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names. Redirects
+    are refused, because they would send the API key to another server.
     """
 
     def __init__(
@@ -248,13 +257,13 @@ class OpenAIEmbeddingClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Closes the connections. A later call opens new connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
-        """The provider's answer. Raises ModelError."""
+        """Returns the provider's response. Raises ModelError."""
         asked = {
             "model": model.removeprefix(self._model_prefix),
             "input": list(texts),
@@ -313,7 +322,7 @@ class OpenAIEmbeddingClient:
 
 
 def _parsed(content: bytes) -> object:
-    """None for what is no JSON."""
+    """Returns the parsed JSON, or None if the content is not valid JSON."""
     try:
         return cast(object, jiter.from_json(content))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writing the JSON of requests: a conversation grows by a few messages a turn, and only those are encoded."""
+"""Encodes chat requests as JSON, and caches encoded messages because each request repeats most of the previous one."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
 CACHED_MESSAGE_BYTES_MAX = 128 * 1024
-"""A larger message is encoded each time: what is kept is for the many small ones of a history."""
+"""Larger messages are not cached, so that the cache has room for the many small messages of a conversation."""
 _NOT_TAKEN = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:\w+ )?(?:supported|permitted|allowed|recogni[sz]ed)"
     r"|n(?:o|')t support|extra (?:fields|inputs|argument)",
@@ -19,10 +19,10 @@ _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": 
 
 
 class RequestEncoder:
-    """State: the JSON of messages and tools that were sent lately, and the options that models do not take.
+    """Encodes requests, and remembers which options each model rejects.
 
-    It is found by the identity of the object, which is never changed once it is inside a message, and is held along
-    with its JSON so that no other object can have its id.
+    Caches the JSON of recently sent messages and tools by the identity of the object. This is safe because these
+    objects are never modified, and because the cache keeps a reference so that no other object gets the same id.
     """
 
     __slots__ = ("_kept", "_model_prefix", "_not_taken", "_tokens_key", "cached_bytes")
@@ -35,8 +35,11 @@ class RequestEncoder:
         self.cached_bytes = 0
 
     def drop_rejected_options(self, request: ModelRequest, refusal: str) -> bool:
-        """Whether the words name an option of the request as one that is not taken: later requests to the model go
-        without it, or with its other name. They are the service's own, and nothing but an option is left out."""
+        """Returns whether the error message says that the model does not support one of the request's options.
+
+        `refusal` is the service's own error message. Later requests to this model omit the option, or send it
+        under its other name.
+        """
         if not _NOT_TAKEN.search(refusal):
             return False
         named = {
@@ -48,7 +51,7 @@ class RequestEncoder:
         return bool(named)
 
     def body(self, request: ModelRequest) -> bytes:
-        """The request as it goes over the wire."""
+        """Returns the request's HTTP body."""
         parts = [to_json(self._options(request))[:-1]]
         parts += (b',"messages":[', b",".join(self._encoded(request.messages)), b"]")
         if request.tools:
@@ -99,7 +102,7 @@ def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, objec
 
 
 def without_empty_tool_calls(message: JsonObject) -> JsonObject:
-    """A stored message as providers accept it: none of them takes an empty `tool_calls`."""
+    """Returns the message without an empty `tool_calls` field, because providers reject it."""
     if "tool_calls" in message and not message["tool_calls"]:
         return {key: value for key, value in message.items() if key != "tool_calls"}
     return message

@@ -1,6 +1,6 @@
-"""Asking a model again when its service could not answer, and then the fallback models.
+"""Retries model requests while the service is unavailable, and then tries the fallback models.
 
-An own generator: stamina retries functions, and cannot see whether a stream has begun.
+Does not use stamina, because stamina retries functions and cannot tell whether a stream has already started.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest
 log = logging.getLogger(__name__)
 
 OnWait = Callable[[float, ModelUnavailable], Awaitable[None]]
-"""Told before each wait: its seconds, and the error that made it necessary."""
+"""A callback that runs before each wait. Its arguments are the wait in seconds and the error that caused the wait."""
 
 
 async def stream_with_retries(
@@ -31,11 +31,12 @@ async def stream_with_retries(
     wait_seconds_max: float = 60,
     on_wait: OnWait | None = None,
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The answer of the request's model, or of the first fallback that gives one, whose first and last delta name it.
+    """Yields the answer of the requested model, or of the first fallback that answers.
 
-    Only ModelUnavailable is retried, and only while nothing was passed on: a stream that dies in the middle raises.
-    Waits are random, grow exponentially from `scale_seconds`, and are no shorter than the service asks for. A model is
-    given up after `attempts_max`, or when the next wait would end after its deadline; then the error is raised.
+    Only ModelUnavailable is retried, and only before the first delta; a stream that fails later raises. Waits are
+    random, grow exponentially from `scale_seconds`, and are at least as long as the service requests. A model is
+    abandoned after `attempts_max` attempts, or if the next wait would exceed its deadline. The last model's error
+    is raised. If a fallback answers, its name is in the first and the last delta.
     """
     models = [request.model, *fallbacks]
     while models:

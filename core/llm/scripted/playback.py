@@ -1,4 +1,4 @@
-"""Which step of a scenario answers a request, by the request alone."""
+"""Selects the scenario step that answers a request, and builds the response. The choice depends only on the request."""
 
 import json
 import re
@@ -22,12 +22,15 @@ _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
 class UnexpectedRequest(Exception):
-    """The scenario has no answer to a request; the text says why."""
+    """Raised if the scenario has no response to a request. The message names the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A chat request as the scenario sees it. `tools` are the names that are offered natively."""
+    """The parts of a chat request that scenarios match.
+
+    `tools` holds the names of the natively offered tools.
+    """
 
     messages: tuple[Mapping[str, object], ...]
     tools: frozenset[str]
@@ -37,13 +40,13 @@ class ChatRequest:
         return "\n".join(message_text(one) for one in self.messages if one.get("role") == "system")
 
     def offers(self, tool: str) -> bool:
-        """Natively, or by its heading or example in the system prompt."""
+        """Returns whether the request offers the tool, natively or as an example in the system prompt."""
         return tool in self.tools or (not self.tools and f'<invoke name="{tool}">' in self.system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedStep:
-    """The step that answers a request, and the values for its places."""
+    """The step that answers a request, and the captured values for its `{{name}}` placeholders."""
 
     conversation: Conversation
     number: int
@@ -51,7 +54,10 @@ class MatchedStep:
     values: Mapping[str, str]
 
     def filled(self, value: JsonValue) -> JsonValue:
-        """The value with every place in its texts filled. Raises Unexpected for one that nothing was captured for."""
+        """Returns the value with all placeholders in its texts replaced.
+
+        Raises UnexpectedRequest if a placeholder has no captured value.
+        """
         if isinstance(value, str):
             return _PLACE.sub(self._filled_place, value)
         if isinstance(value, list):
@@ -72,7 +78,10 @@ class MatchedStep:
 
 
 def match_step(scenario: Scenario, sent: ChatRequest) -> MatchedStep:
-    """The step for the request. Raises Unexpected where there is none, or an expectation of it does not hold."""
+    """Returns the step that answers the request.
+
+    Raises UnexpectedRequest if no step matches, or if the request does not meet the step's expectations.
+    """
     started = [
         (start, conversation)
         for conversation in scenario.conversations
@@ -96,7 +105,7 @@ def match_step(scenario: Scenario, sent: ChatRequest) -> MatchedStep:
 
 
 def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str]:
-    """Everything about the request that is not as expected."""
+    """Yields a sentence for each expectation that the request does not meet."""
     last = sent.messages[-1]
     if mismatch := expect.last.mismatch(message_text(last)):
         yield f"the last message is not as expected: {mismatch}"
@@ -118,7 +127,7 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
 
 
 def message_text(message: Mapping[str, object]) -> str:
-    """The text of a message; of a tool result also its output, decoded."""
+    """Returns a message's text. For a tool result, the decoded output and error are appended."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [
@@ -136,7 +145,7 @@ def message_text(message: Mapping[str, object]) -> str:
 
 
 def tool_execution(message: Mapping[str, object]) -> dict[str, object]:
-    """The envelope of a tool result, or nothing."""
+    """Returns the decoded `tool_execution` object of a tool result, or an empty dict for other messages."""
     content = message.get("content")
     if not isinstance(content, str) or not content.startswith('{"tool_execution"'):
         return {}
@@ -183,7 +192,10 @@ def _captured(conversation: Conversation, since: Sequence[Mapping[str, object]])
 
 
 def answer_deltas(play: MatchedStep, *, is_native: bool) -> Iterator[JsonObject]:
-    """The `delta` objects in order. Raises Unexpected for a place that nothing was captured for."""
+    """Yields the `delta` objects of the response in order.
+
+    Raises UnexpectedRequest if a placeholder has no captured value.
+    """
     step = play.step
     for piece in _pieces(_filled(play, step.thinking), step.chunk_characters):
         yield {"reasoning_content": piece}
@@ -200,13 +212,13 @@ def answer_deltas(play: MatchedStep, *, is_native: bool) -> Iterator[JsonObject]
 
 
 def finish_reason(play: MatchedStep, *, is_native: bool) -> str:
-    """The step's own, or the natural one."""
+    """Returns the step's own finish reason or, if it has none, the reason that fits the response."""
     natural = "tool_calls" if play.step.calls and is_native else "stop"
     return play.step.finish_reason or natural
 
 
 def whole_message(pieces: list[JsonObject]) -> JsonObject:
-    """What the deltas amount to, for a request that is not streamed."""
+    """Combines the deltas into one message, for a request without streaming."""
     message: dict[str, object] = {"role": "assistant", "content": None}
     calls: dict[int, JsonObject] = {}
     for piece in pieces:
@@ -221,7 +233,7 @@ def whole_message(pieces: list[JsonObject]) -> JsonObject:
 
 
 def usage(play: MatchedStep, *, input_characters: int, output_characters: int) -> JsonObject:
-    """The step's own, or a guess by the length."""
+    """Returns the step's own usage or, if it has none, an estimate from the number of characters."""
     told = play.step.usage
     if told is None:
         tokens_in, tokens_out = input_characters // 4 + 1, output_characters // 4 + 1
@@ -240,7 +252,7 @@ def usage(play: MatchedStep, *, input_characters: int, output_characters: int) -
 
 
 def delta_length(piece: JsonObject) -> int:
-    """Characters of the answer that a delta carries."""
+    """Returns the number of characters of content and call arguments in a delta."""
     characters = len(str(piece.get("content") or ""))
     for part in cast(list[JsonObject], piece.get("tool_calls") or []):
         characters += len(str(cast(JsonObject, part["function"]).get("arguments") or ""))

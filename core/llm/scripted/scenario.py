@@ -1,13 +1,13 @@
-"""What a scenario of the scripted model says: its format and its reading. `scripted_server` puts one on a port.
+"""Defines and parses the YAML scenarios that the scripted model plays; `core.llm.scripted.server` serves them.
 
-A scenario is YAML:
+An example of a scenario:
 
     conversations:
       - name: sums                      # unique
-        when:                           # the user message that starts it, and what the request offers
+        when:                           # the user message that starts the conversation, and required tools
           user: {contains: "add up"}    # any of contains, lacks (text or list), matches (regular expression)
           system: {contains: "Slack"}
-          tools: [create_file]          # names that are offered, natively or in the system prompt
+          tools: [create_file]          # tools that the request must offer, natively or in the prompt
         capture: {file: 'uploads/(\\S+\\.csv)'}
         steps:
           - thinking: "Let me see."
@@ -15,23 +15,26 @@ A scenario is YAML:
             calls: [{name: read_file, arguments: {file_path: "uploads/{{file}}"}}]
           - expect: {tool: read_file, success: true, last: {contains: "total"}, messages_min: 4}
             text: "Done."
-            delay_seconds: 0.5          # think time before the first piece
-            chunk_characters: 12        # size of the pieces
-            chunk_delay_seconds: 0.02   # between them
+            delay_seconds: 0.5          # seconds before the first piece
+            chunk_characters: 12        # characters per piece
+            chunk_delay_seconds: 0.02   # seconds between pieces
             usage: {input_tokens: 900, output_tokens: 20, cached_tokens: 0, cost_usd: 0.001}
             fault: {kind: status, status: 429, retry_after_seconds: 1, times: 1}
 
-Which step is played depends on the request alone, so that many threads play one conversation at the same time and a
-request sent again gets the same answer: the conversation is the one whose starting message stands latest, and the step
-is the number of assistant messages after it. `{{name}}` is filled by the newest match of the capture's pattern in the
-messages since then (its first group, or all of it). `calls` are native, or a block of XML where the request offers no
-tools; arguments that are a text are sent as they stand, broken or not, and so are the pieces of `raw`. `optional:
-true` keeps a step out of the leftovers.
+Only the request decides which step is played, so many threads can play one conversation at the same time and a repeated
+request gets the same answer. If several conversations match, the conversation whose starting message is the newest is
+played. The step is the number of assistant messages after the starting message.
 
-A fault comes instead of, or in the middle of, the answer, the first `times` times that the step is played: `status`
-(an HTTP error with `status`, `code`, `message`, `retry_after_seconds`), and after `after_characters` of the answer
-`cut` (the connection breaks), `end` (the stream ends too early), `hang` (silence for `hang_seconds`), `garbage` (no
-JSON), `error` (an error inside the stream, with `code` and `message`).
+- `{{name}}` is replaced by the newest match of the capture pattern in the messages since the starting message: the
+  pattern's first group or, without groups, the whole match.
+- `calls` become native tool calls, or an XML block if the request offers no native tools.
+- Arguments that are a string are sent unchanged, even if they are invalid. So are the pieces of `raw`.
+- A step with `optional: true` is not reported if it is never played.
+
+A fault replaces or interrupts the answer the first `times` times that the step is played. The kinds of faults are
+`status` (an HTTP error with `status`, `code`, `message` and `retry_after_seconds`) and, after `after_characters` of the
+answer, `cut` (the connection breaks), `end` (the stream ends too early), `hang` (silence for `hang_seconds`), `garbage`
+(invalid JSON) and `error` (an error inside the stream, with `code` and `message`).
 """
 
 import re
@@ -70,7 +73,7 @@ class TextCondition(_Strict):
         return _pattern(value) if value is not None else None
 
     def mismatch(self, text: str) -> str | None:
-        """What is wrong with the text, or None."""
+        """Returns a description of the first condition that the text does not meet, or None."""
         for wanted in _many(self.contains):
             if wanted not in text:
                 return f"it lacks {wanted!r}"
@@ -164,7 +167,7 @@ class Scenario(_Strict):
 
 
 def load_scenario(text: str) -> Scenario:
-    """The scenario written in YAML. Raises ConfigurationError that names the place of a mistake."""
+    """Parses a scenario written in YAML. Raises ConfigurationError, which names the place of each mistake."""
     try:
         return Scenario.model_validate(yaml.safe_load(text))
     except yaml.YAMLError as error:

@@ -1,4 +1,4 @@
-"""The scripted model behind a real OpenAI-compatible HTTP endpoint on this machine."""
+"""An OpenAI-compatible HTTP server on this machine that answers with the steps of a scenario."""
 
 import asyncio
 import json
@@ -35,18 +35,18 @@ DIMENSIONS = 64
 
 
 class ScriptedServer:
-    """Plays one scenario to any number of clients. State: what was played, and what came unexpected."""
+    """Plays one scenario for any number of clients, and records played steps, requests and unexpected requests."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._plays: Counter[tuple[str, int]] = Counter()
         self.base_url = ""
         self.problems: list[str] = []
-        """Why requests had no answer, in order."""
+        """The reason for each request that had no matching step, in order."""
         self.requests = RequestLog()
 
     def unplayed_steps(self) -> tuple[str, ...]:
-        """The steps that were never played to anybody, as "conversation, step 2"."""
+        """Returns the required steps that no request has reached, formatted as "conversation, step 2"."""
         return tuple(
             f"{conversation.name}, step {number + 1}"
             for conversation in self._scenario.conversations
@@ -55,20 +55,20 @@ class ScriptedServer:
         )
 
     def check(self) -> None:
-        """Raises AssertionError for anything unexpected and for steps left over."""
+        """Raises AssertionError if a request was unexpected or a required step was never played."""
         if self.problems:
             raise AssertionError("unexpected: " + "; ".join(self.problems))
         if left := self.unplayed_steps():
             raise AssertionError("never played: " + "; ".join(left))
 
     async def models(self, _request: web.Request) -> web.Response:
-        """`GET /v1/models`"""
+        """Handles `GET /v1/models`."""
         return web.json_response(
             {"object": "list", "data": [{"id": MODEL_NAME, "object": "model"}]}
         )
 
     async def embed(self, request: web.Request) -> web.Response:
-        """`POST /v1/embeddings`: texts with the same words get near vectors."""
+        """Handles `POST /v1/embeddings`. Texts that share words get similar vectors."""
         body = cast(object, await request.json())
         asked = cast(JsonObject, body) if isinstance(body, dict) else {}
         texts = asked.get("input")
@@ -85,7 +85,7 @@ class ScriptedServer:
         )
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        """`POST /v1/chat/completions`"""
+        """Handles `POST /v1/chat/completions`."""
         try:
             text = await request.text()
             body = cast(object, json.loads(text))
@@ -113,7 +113,7 @@ class ScriptedServer:
 
 
 class _Answer:
-    """One answer on its way."""
+    """Sends one response, either streamed or as a whole."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Answer:
         )
 
     async def whole(self, request: web.Request) -> web.StreamResponse:
-        """Faults that need a stream break the connection."""
+        """Sends the response as one JSON object. A fault breaks the connection."""
         if self._fault is not None:
             await self._break(request)
         choice = {
@@ -151,7 +151,7 @@ class _Answer:
         )
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, one per delta, then the finish reason, the usage and [DONE]."""
+        """Sends server-sent events: one per delta, then the finish reason, the usage and [DONE]."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         written = 0
@@ -208,7 +208,10 @@ class _Answer:
 async def serve_scenario(
     scenario: Scenario, *, port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncGenerator[ScriptedServer]:
-    """The scenario on a port (0: a free one) while entered; `base_url` is what a client is given."""
+    """Context manager: serves the scenario over HTTP inside the block and yields the server.
+
+    Port 0 chooses a free port. Clients connect to the server's `base_url`.
+    """
     server = ScriptedServer(scenario)
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     app.router.add_post("/v1/chat/completions", server.complete)
@@ -225,7 +228,7 @@ async def serve_scenario(
 
 
 def word_vector(text: str) -> list[float]:
-    """How often its words are there, each word at a place of its own."""
+    """Returns a vector that counts the text's words. Each word's hash determines its position in the vector."""
     vector = [0.01] * DIMENSIONS
     for word in text.lower().split():
         vector[zlib.crc32(word.strip(".,:;?!").encode()) % DIMENSIONS] += 1
@@ -245,7 +248,7 @@ def _error(
 
 
 def _sent(body: object) -> ChatRequest:
-    """Raises Unexpected for a body that no real endpoint would take."""
+    """Parses the request body. Raises UnexpectedRequest if a real endpoint would reject the body."""
     if not isinstance(body, dict):
         raise UnexpectedRequest("the body is not a JSON object")
     request = cast(dict[str, object], body)
@@ -282,14 +285,17 @@ KEPT_MAX = 1000
 
 
 class RequestLog(Sequence[JsonObject]):
-    """The newest bodies, in order, kept as text: the garbage collector would walk through a thousand trees again and
-    again, which took a quarter of the time of this endpoint."""
+    """The newest request bodies, oldest first, up to `KEPT_MAX`.
+
+    Stored as text, because scanning a thousand parsed bodies in each garbage collection took a quarter of this
+    server's time.
+    """
 
     def __init__(self) -> None:
         self._texts: deque[str] = deque(maxlen=KEPT_MAX)
 
     def add(self, text: str) -> None:
-        """`text` is JSON that has been read before."""
+        """Adds a request body. `text` must be valid JSON."""
         self._texts.append(text)
 
     def __len__(self) -> int:
