@@ -1,4 +1,4 @@
-"""Reading the arguments of a native call, with one careful attempt to mend what is not quite JSON."""
+"""Parses and repairs JSON tool arguments, and converts text arguments to the types in the tool's JSON schema."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from core.domain.messages import JsonObject
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 EXCERPT_CHARACTERS = 120
-# the end may be missing, so that a string without one is not looked for again from each quote inside it
+# the closing quote is optional, so that an unterminated string is not searched again from each quote inside it
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(")?', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
@@ -19,11 +19,11 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 
 def parse_arguments(text: str) -> JsonObject:
-    """The arguments as an object; empty text is an empty one.
+    """Returns the arguments as an object. Empty text is an empty object.
 
-    Mended once, if need be: raw line breaks in strings, trailing commas, a code fence around it, brackets missing at
-    the very end. A string that does not end is never mended: it may be half of a file. Raises ValueError with a
-    sentence for the model.
+    Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and
+    missing closing brackets at the end. An unterminated string is never repaired, because it may be half of a
+    file. Raises ValueError with a message for the model if the text is still invalid.
     """
     if not text or text.isspace():
         return {}
@@ -35,7 +35,7 @@ def parse_arguments(text: str) -> JsonObject:
         except ValueError:
             raise ValueError(_complaint(text, error)) from error
     if isinstance(value, str):
-        # some servers encode the object twice
+        # some servers encode the JSON object twice
         try:
             value = parse_json(value)
         except ValueError:
@@ -48,7 +48,7 @@ def parse_arguments(text: str) -> JsonObject:
 
 
 def parse_json(text: str) -> object:
-    """Strict JSON. Raises ValueError."""
+    """Parses strict JSON. Raises ValueError if the text is invalid."""
     return cast(
         object,
         jiter.from_json(text.encode("utf-8", "replace"), allow_inf_nan=False, cache_mode="keys"),
@@ -72,7 +72,7 @@ def _mended(text: str) -> str:
         end = match.end()
     pieces.append(_outside(stripped[end:], open_brackets))
     closers = "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
-    # a comma before a bracket can only be seen once strings are set apart; they hold none of these pieces' commas
+    # trailing commas are removed only outside of strings, so the strings must be split off first
     return _without_trailing_commas([*pieces, closers])
 
 
@@ -117,7 +117,10 @@ _UNREADABLE = object()
 
 
 def convert_argument(text: str, name: str, parameters: JsonObject) -> JsonValue:
-    """The value of the parameter. What does not fit its schema stays the text, so that validation can tell."""
+    """Converts the text of a parameter to the type in its JSON schema.
+
+    Returns the text unchanged if it does not fit the schema, so that validation can report the problem.
+    """
     properties = parameters.get("properties")
     schema = properties.get(name) if isinstance(properties, dict) else None
     if not isinstance(schema, dict):
@@ -135,11 +138,15 @@ def convert_argument(text: str, name: str, parameters: JsonObject) -> JsonValue:
 
 
 _ORDER = ("array", "object", "string", "null", "boolean", "integer", "number")
-"""In a union a list or an object wins over text, and text over all else: "007" stays a string where it may be one."""
+"""The order in which the types of a union are tried.
+
+Arrays and objects come before strings, and strings before all other types, so "007" stays a string if the schema
+allows one.
+"""
 
 
 def _options(schema: JsonObject, root: JsonObject, depth: int) -> list[JsonObject]:
-    """The schema as a flat list of alternatives, references followed."""
+    """Returns the schema as a flat list of alternatives, with all references resolved."""
     if depth == 0:
         return []
     reference = schema.get("$ref")

@@ -1,4 +1,4 @@
-"""What the loop asks of a dialect: how tools are offered, how calls are read, how results are written down."""
+"""Defines the `Dialect` interface, which describes tools to a model, parses the model's calls and formats results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,10 @@ from core.ports import TextDelta, ToolCallDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """`parameters` is a JSON schema of type object. `example` are arguments that show a typical call.
+    """The description of a tool that dialects send to a model.
 
-    `content_parameter` names the parameter that stands between the tags in the older XML form.
+    `parameters` is a JSON schema of type object. `example` holds the arguments of a typical call.
+    `content_parameter` names the parameter whose value is the text between the tags in the older XML call format.
     """
 
     name: str
@@ -25,14 +26,18 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayText:
-    """Text for people; never holds call markup, not even the start of a tag."""
+    """Text for people. It never contains markup of tool calls, not even the start of a tag."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallProgress:
-    """A native call on its way. `arguments` is the JSON text so far; told at growing distances, so work is linear."""
+    """The state of a native call that is still streaming.
+
+    `arguments` is the JSON text received so far. The parser reports progress at growing intervals, so that the
+    total work is linear in the length of the text.
+    """
 
     index: int
     call_id: str
@@ -42,7 +47,7 @@ class CallProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallComplete:
-    """A call that will not change any more. `index` counts the calls of one answer from 0, in order."""
+    """A call that will not change any more. `index` counts the calls of one answer in order, starting at 0."""
 
     index: int
     call: ToolCall
@@ -52,63 +57,72 @@ ParsedPart = DisplayText | CallProgress | CallComplete
 
 
 class CallParser(Protocol):
-    """Reads one answer of a model. The calls and the text do not depend on how the answer was cut into deltas."""
+    """Parses one streamed answer of a model.
+
+    The resulting calls and text do not depend on how the answer was split into deltas.
+    """
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
-        """What the delta made certain. Calls come complete as early as that can be known."""
+        """Returns the text and calls that are certain after this delta. Each call is returned as early as possible."""
         ...
 
     def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
-        """The end of the answer. Of an interrupted one (`is_whole` False) a half-written call vanishes."""
+        """Returns the remaining text and calls at the end of the answer.
+
+        `is_whole` is False if the answer was interrupted; an incomplete call is then discarded.
+        """
         ...
 
     @property
     def text(self) -> str:
-        """The text to store. For XML it holds the calls; before `close` it ends with the last complete one."""
+        """The text to store. For XML, it includes the calls and, before `close`, ends with the last complete call."""
         ...
 
 
 class Dialect(Protocol):
-    """How a model writes tool calls."""
+    """The format in which a model writes tool calls."""
 
     @property
     def name(self) -> str:
-        """The setting's word for it: native, xml or react."""
+        """The dialect's name in the settings: native, xml or react."""
         ...
 
     @property
     def stop_sequences(self) -> tuple[str, ...]:
-        """Where a model must stop writing, because what follows is not its own to say."""
+        """Texts at which the model must stop writing, because tool results would follow them."""
         ...
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
-        """The schemas for `ModelRequest.tools`, and the text for the system prompt."""
+        """Returns the schemas for `ModelRequest.tools` and the text for the system prompt."""
         ...
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> CallParser:
-        """A parser for one answer. With `calls_max` everything after that many calls is left unread (0: no limit)."""
+        """Returns a parser for one answer.
+
+        After `calls_max` calls, the parser ignores the rest of the answer; 0 means no limit.
+        """
         ...
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """The content of the stored assistant message, OpenAI-shaped."""
+        """Returns the content of the stored assistant message, in OpenAI's format."""
         ...
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """The content of the stored tool message; `result` is `{"success", "output", "error"}`."""
+        """Returns the content of the stored tool message. `result` is `{"success", "output", "error"}`."""
         ...
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
-        """What the tool message's metadata keeps of how the call was written."""
+        """Returns metadata for the stored tool message about how the model wrote the call."""
         ...
 
 
 def xml_tag_name(function_name: str) -> str:
-    """A tool's name as the older XML form writes it: with dashes."""
+    """Returns a tool's tag name in the older XML call format, which uses dashes instead of underscores."""
     return function_name.replace("_", "-")
 
 
 def format_tool_result(call: ToolCall, result: JsonObject, *, call_id: str | None) -> str:
-    """The JSON text of `{"tool_execution": {...}}`."""
+    """Returns the tool result as the JSON text `{"tool_execution": {...}}`."""
     execution: JsonObject = {
         "function_name": call.name,
         "xml_tag_name": xml_tag_name(call.name),

@@ -1,4 +1,4 @@
-"""The native dialect: OpenAI-style tool calls, put together from streamed deltas."""
+"""The native dialect: tool calls in OpenAI's format, assembled from streamed deltas."""
 
 import json
 import re
@@ -26,21 +26,21 @@ _NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class NativeDialect:
-    """Tool calls as the model's own API carries them."""
+    """The dialect of models whose API supports tool calls."""
 
     name: str = "native"
     stop_sequences: tuple[str, ...] = ()
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
-        """One function schema per tool; the prompt needs nothing."""
+        """Returns one function schema per tool, and no text for the system prompt."""
         return tuple(_schema(tool) for tool in tools), ""
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> "NativeParser":
-        """Ignores `calls_max`, which is for text dialects."""
+        """Returns a parser for one answer. Ignores `calls_max`, which applies only to text dialects."""
         return NativeParser()
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """Always valid for a provider: a call that could not be read stands there without arguments."""
+        """Returns an assistant message that every provider accepts. An unreadable call is stored without arguments."""
         return {
             "role": "assistant",
             "content": text if text or not calls else None,
@@ -48,7 +48,7 @@ class NativeDialect:
         }
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """A message of the role `tool` that answers the call by its id."""
+        """Returns a message with the role `tool` that contains the call's id."""
         return {
             "role": "tool",
             "tool_call_id": call.call_id,
@@ -57,7 +57,7 @@ class NativeDialect:
         }
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
-        """`raw_parameters` is the JSON text as the model wrote it."""
+        """Returns metadata about the call. `raw_parameters` is the JSON text exactly as the model wrote it."""
         return {
             "format": "native",
             "raw_xml": None,
@@ -67,7 +67,7 @@ class NativeDialect:
 
 
 def provider_safe_name(name: str) -> str:
-    """A name that every provider accepts in a history, whatever the model made up."""
+    """Returns a tool name that every provider accepts in a message history, even if the model invented the name."""
     return _NAME_FORBIDDEN.sub("_", name)[:NAME_CHARACTERS_MAX] or "unknown"
 
 
@@ -88,7 +88,7 @@ def _stored(call: ToolCall) -> JsonObject:
 
 @dataclass(slots=True)
 class _Slot:
-    """One call while it comes in."""
+    """The parts of one call that have arrived so far."""
 
     index: int
     call_id: str = ""
@@ -102,10 +102,11 @@ class _Slot:
 
 
 class NativeParser:
-    """Puts the calls of one answer together. Calls come complete in the order in which they began.
+    """Assembles the calls of one answer and completes them in the order in which they started.
 
-    A call is complete when another has begun and its arguments are a whole JSON object, or at the end. A provider that
-    gives every call the index 0 is understood by the new id, and one that gives no ids by the new name.
+    A call is complete when its arguments are a whole JSON object and another call has started, or when the answer
+    ends. Some providers send index 0 for every call; a new call is then recognized by its id or, without ids, by
+    its name.
     """
 
     __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text")
@@ -119,11 +120,14 @@ class NativeParser:
 
     @property
     def text(self) -> str:
-        """All text of the answer; calls are no part of it."""
+        """The text of the answer, without calls."""
         return "".join(self._text)
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
-        """Text passes through; a piece of a call may bring progress, and the end of calls before it."""
+        """Returns the text of a text delta.
+
+        For a call delta, returns its progress and the calls that are now complete.
+        """
         if isinstance(delta, TextDelta):
             if not delta.text:
                 return ()
@@ -144,9 +148,12 @@ class NativeParser:
         return parsed
 
     def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
-        """Completes what is left, unless the stream was interrupted: then only calls whose JSON is whole count."""
+        """Returns the remaining calls.
+
+        If the stream was interrupted, returns only the calls with complete JSON arguments.
+        """
         if not is_whole:
-            # the last call may lack an argument even where its JSON is whole only if the JSON were to go on: it cannot
+            # complete JSON cannot continue, so even the last call is certain to be complete
             return self._provably_complete(allow_last=True)
         return [self._complete(slot) for slot in self._slots if not slot.is_complete]
 
@@ -192,8 +199,11 @@ class NativeParser:
 
 
 def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
-    """Whether a new call begins where one stands already: it has an id of its own, or, where the server gives none, it
-    names a tool and opens an object while the one before is whole."""
+    """Returns whether the delta starts a new call although a call with this index exists.
+
+    A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace,
+    and the previous call is complete.
+    """
     if not delta.name:
         return False
     if delta.call_id and slot.model_id:
@@ -211,7 +221,11 @@ def _progress(slot: _Slot) -> CallProgress:
 
 
 def _is_whole_object(slot: _Slot) -> bool:
-    """`{}` proves nothing: some servers send it before the arguments. Tried again only after growth: work is linear."""
+    """Returns whether the call's arguments are a complete JSON object.
+
+    `{}` does not count, because some servers send it before the real arguments. The text is parsed again only
+    after it has grown enough, so that the total work stays linear.
+    """
     if not slot.name or not slot.parts or not slot.parts[-1].rstrip().endswith("}"):
         return False
     if slot.characters - slot.tried_characters <= slot.tried_characters // PROGRESS_GROWTH:
@@ -239,6 +253,6 @@ def _call(slot: _Slot) -> ToolCall:
 
 
 def _without_placeholder(raw: str) -> str:
-    """Without the `{}` that some servers send before the arguments themselves."""
+    """Removes the `{}` that some servers send before the real arguments."""
     rest = raw.lstrip().removeprefix("{}")
     return rest if rest.lstrip().startswith("{") else raw

@@ -1,4 +1,7 @@
-"""The ReAct dialect: Thought, Action, Action Input, Observation; for models that can do neither of the others."""
+"""The ReAct dialect: labelled lines (Thought, Action, Action Input, Observation).
+
+For models that can use neither native tool calls nor the XML dialect.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,30 +33,30 @@ People see the final answer and not your thoughts.
 
 @dataclass(frozen=True, slots=True)
 class ReactDialect:
-    """Labelled lines, one action at a time."""
+    """The dialect that writes calls as labelled lines, one action at a time."""
 
     name: str = "react"
     stop_sequences: tuple[str, ...] = ("\nObservation:",)
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
-        """No schemas; the prompt explains everything."""
+        """Returns no schemas, but a text for the system prompt that describes the tools."""
         return (), "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> ReactParser:
-        """Names are checked later, as for every dialect."""
+        """Returns a parser for one answer. Tool names are checked later, so `tools` is not used."""
         del tools
         return ReactParser(calls_max=calls_max)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """The calls are part of the text."""
+        """Returns an assistant message whose text includes the calls."""
         return {"role": "assistant", "content": text, "tool_calls": None}
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """A user message: models without tool calls know no role for results."""
+        """Returns a user message, because models without tool calls do not support the role `tool`."""
         return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
-        """`raw_parameters` are the arguments as JSON."""
+        """Returns metadata about the call. `raw_parameters` is the arguments' JSON text."""
         return {
             "format": "react",
             "raw_xml": None,

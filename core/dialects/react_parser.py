@@ -1,4 +1,4 @@
-"""Reading an answer of the ReAct dialect as it streams: thoughts are hidden, actions become calls, answers show."""
+"""Parses a streamed answer in the ReAct format: thoughts are hidden, actions become calls, and answers are shown."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _INSIDE = re.compile(r'["\\]')
 
 
 class JsonObjectScanner:
-    """Follows one JSON object piece by piece up to its last bracket. Work is linear in the text."""
+    """Finds the end of a JSON object in streamed text. The total work is linear in the length of the text."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -23,7 +23,7 @@ class JsonObjectScanner:
         self._is_escaped = False
 
     def feed(self, text: str, at: int) -> int | None:
-        """Where the object ends, just after its last bracket; None while it goes on."""
+        """Returns the position after the object's last bracket, or None if the object is still incomplete."""
         if self._is_escaped and at < len(text):
             self._is_escaped, at = False, at + 1
         while match := (_INSIDE if self._is_string else _OUTSIDE).search(text, at):
@@ -54,7 +54,7 @@ _FENCE = re.compile(r"[ \t]{0,3}```")
 
 
 def _prefixes(word: str) -> str:
-    """A pattern for every beginning of the word, the empty one too."""
+    """Returns a regular expression that matches every prefix of the word, including the empty prefix."""
     pattern = ""
     for character in reversed(word):
         pattern = f"(?:{re.escape(character)}{pattern})?"
@@ -70,7 +70,10 @@ _PARTIAL = re.compile(
 
 
 def match_label(text: str, at: int) -> tuple[Label, int] | None:
-    """The label that begins at this start of a line, and where it ends."""
+    """Returns the label, such as `Action:`, that starts at this position, and the position after it.
+
+    Returns None if there is no label. `at` must be the start of a line.
+    """
     match = _LABEL.match(text, at)
     if match is None:
         return None
@@ -78,12 +81,15 @@ def match_label(text: str, at: int) -> tuple[Label, int] | None:
 
 
 def may_become_label(text: str, at: int) -> bool:
-    """Whether the rest of the text, the start of a line, is too short to tell. It has a bounded length then."""
+    """Returns whether more text is needed to decide if the text from `at` on is a label such as `Action:`.
+
+    `at` must be the start of a line. Text that may become a label has a bounded length.
+    """
     return _PARTIAL.fullmatch(text, at) is not None
 
 
 def is_code_fence(text: str, at: int) -> bool:
-    """Whether the line that begins here opens or closes a block of code."""
+    """Returns whether the line at this position opens or closes a Markdown code block."""
     return _FENCE.match(text, at) is not None
 
 
@@ -92,10 +98,12 @@ _State = Literal["prose", "thought", "name", "expected", "lead", "object", "raw"
 
 
 class ReactParser:
-    """Reads one answer. Work is linear in the text, whatever the size of the pieces.
+    """Parses one streamed answer in the ReAct format.
 
-    Words before the first label are for people, thoughts are not; an answer of thoughts alone is shown after all, so
-    that nothing that a model said last is lost. What follows an `Observation:` that the model made up is left unread.
+    The total work is linear in the length of the text, regardless of how the text was split. Text before the
+    first label is shown to people, and thoughts are hidden. If the answer consists only of thoughts, they are
+    shown, so that the model's last message is not lost. Text after an `Observation:` label that the model
+    invented is ignored.
     """
 
     def __init__(self, *, calls_max: int = 0) -> None:
@@ -124,12 +132,12 @@ class ReactParser:
 
     @property
     def text(self) -> str:
-        """The answer as it was written, up to where it was read."""
+        """The original text of the answer, up to the position where parsing stopped."""
         raw = "".join(self._raw)
         return raw if self._stored_end is None else raw[: self._stored_end].rstrip()
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
-        """Native calls are no part of this dialect and are passed over."""
+        """Returns the text and calls that are certain after this delta. Native tool calls are ignored."""
         if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
             return ()
         self._raw.append(delta.text)
@@ -139,7 +147,11 @@ class ReactParser:
         return self._taken()
 
     def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
-        """A call that lacks only its input is complete with none; in an interrupted answer it vanishes."""
+        """Returns the remaining text and calls at the end of the answer.
+
+        A call without an input gets empty arguments. If the answer was interrupted, an incomplete call is
+        discarded.
+        """
         if self._is_done:
             return ()
         self._is_ending = True
@@ -166,7 +178,7 @@ class ReactParser:
         return self._is_line_start and may_become_label(self._buffer, self._at)
 
     def _read_line(self) -> bool:
-        """One line, or what there is of it."""
+        """Reads one line, or the part of the line that has arrived."""
         if self._is_line_start and self._state != "answer":
             found = None if self._is_fenced else match_label(self._buffer, self._at)
             if found is not None:
@@ -181,7 +193,7 @@ class ReactParser:
         return True
 
     def _begin(self, label: Label, end: int) -> None:
-        """A label: it ends what was before it."""
+        """Starts the section of a label, such as `Action:`, and ends the previous section."""
         if label == "Action Input" and self._state == "expected":
             self._take(end)
             self._state = "lead"
@@ -215,7 +227,10 @@ class ReactParser:
         return True
 
     def _read_expected(self) -> bool:
-        """Between the name and the input; an object is one without its label, too."""
+        """Reads the text between the tool's name and its input.
+
+        The `Action Input` label is optional before a JSON object.
+        """
         if self._skip_space():
             return True
         if self._is_line_start and self._buffer[self._at] == "{":
@@ -224,7 +239,7 @@ class ReactParser:
         return self._read_line()
 
     def _read_lead(self) -> bool:
-        """White space and the opening of a code fence in front of an input."""
+        """Skips white space and the opening of a code fence before an input."""
         if self._skip_space():
             return True
         if self._buffer[self._at] == "{":
@@ -266,7 +281,10 @@ class ReactParser:
         return text
 
     def _skip_space(self) -> bool:
-        """Indentation counts as the start of a line here. Whether there was any."""
+        """Skips white space and returns whether there was any.
+
+        A position after indentation still counts as the start of a line.
+        """
         end, was_start = self._at, self._is_line_start
         while end < len(self._buffer) and self._buffer[end].isspace():
             end += 1

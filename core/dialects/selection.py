@@ -1,4 +1,4 @@
-"""Picking the dialect for a model."""
+"""Selects the dialect for a model, and rewrites histories for models that use a text dialect."""
 
 import json
 import re
@@ -20,11 +20,14 @@ _WITHOUT_TOOL_CALLS = re.compile(
     r"|vicuna|wizardlm|starcoder|solar|yi-|mixtral-8x7b|qwq|sonar|gpt-3\.5-turbo-instruct|chatgpt-4o)",
     re.IGNORECASE,
 )
-"""Families whose own interface has no tool calls, or loses them; everything else is asked natively."""
+"""Model families whose API has no tool calls or handles them unreliably. All other models use the native dialect."""
 
 
 def select_dialect(model: str, setting: str) -> Dialect:
-    """The dialect that the setting names; `auto` goes by the model. Raises ConfigurationError for an unknown one."""
+    """Returns the dialect for a setting; `auto` chooses by the model's name.
+
+    Raises ConfigurationError if the setting is unknown.
+    """
     match setting:
         case "native":
             return NativeDialect()
@@ -44,7 +47,11 @@ _ARGUMENTS: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 
 
 def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelRequest:
-    """The same request, message for message. Calls that were text from the start stay as they are, for any model."""
+    """Returns the request with native tool calls and results rewritten as text in the given dialect.
+
+    The number and order of the messages do not change. Calls that were already text stay unchanged, even if they
+    use another dialect.
+    """
     if dialect_name == "native":
         return request
     messages = tuple(_retold(one, dialect_name) for one in request.messages)
@@ -71,7 +78,10 @@ def _calls(message: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _arguments(raw: object) -> JsonObject:
-    """What cannot be read was answered with an error, and stands here without its arguments."""
+    """Returns the parsed arguments, or an empty object if they are invalid.
+
+    The model has already received an error for them.
+    """
     try:
         return _ARGUMENTS.validate_json(raw if isinstance(raw, str) else "{}")
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The XML dialect: calls as tags in the model's text, for models without an interface of their own for them."""
+"""The XML dialect: calls as XML tags in the model's text, for models whose API does not support tool calls."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ To use tools, write a block like this anywhere in your answer, outside of code f
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """Empty without tools."""
+    """Returns the text that describes the tools in the system prompt, or an empty text if there are no tools."""
     if not tools:
         return ""
     return "\n\n".join((_RULES, *(_described(tool) for tool in tools)))
 
 
 def example_arguments(tool: ToolSpec) -> JsonObject:
-    """The tool's own example, or one made of its required parameters."""
+    """Returns the tool's own example arguments or, if it has none, generated values for its required parameters."""
     if tool.example is not None:
         return tool.example
     properties = tool.parameters.get("properties")
@@ -50,12 +50,12 @@ def example_arguments(tool: ToolSpec) -> JsonObject:
 
 
 def format_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
-    """One call as text, with its block around it."""
+    """Returns one call as text, inside a `<function_calls>` block."""
     return f"<function_calls>\n{format_invoke(name, arguments)}\n</function_calls>"
 
 
 def format_invoke(name: str, arguments: Mapping[str, JsonValue]) -> str:
-    """One call as text, without a block: text verbatim, everything else as JSON."""
+    """Returns one call as an `<invoke>` element, without a block around it."""
     parameters = [
         f'<parameter name="{key}">{format_value(value)}</parameter>'
         for key, value in arguments.items()
@@ -64,7 +64,7 @@ def format_invoke(name: str, arguments: Mapping[str, JsonValue]) -> str:
 
 
 def format_value(value: JsonValue) -> str:
-    """Text verbatim, everything else as JSON."""
+    """Returns a string unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -90,7 +90,7 @@ def _parameter_line(name: str, schema: JsonValue, *, is_required: bool) -> str:
 
 
 def describe_type(schema: JsonValue) -> str:
-    """A schema in a few words: "integer", "string or array", "one of a, b"."""
+    """Returns a short description of a schema's type, such as "integer", "string or array" or "one of a, b"."""
     if not isinstance(schema, dict):
         return "any"
     choices = schema.get("enum")
@@ -120,17 +120,17 @@ def _sample(name: str, schema: JsonValue) -> JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class XmlDialect:
-    """`<function_calls>` blocks, and the older form with one tag per tool."""
+    """The dialect that writes calls as `<function_calls>` blocks, or in the older format with one tag per tool."""
 
     name: str = "xml"
     stop_sequences: tuple[str, ...] = ()
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
-        """No schemas; the prompt explains everything."""
+        """Returns no schemas, but a text for the system prompt that describes the tools."""
         return (), describe_tools(tools)
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> XmlParser:
-        """A tool's older form may be written with dashes or underscores."""
+        """Returns a parser for one answer. Tags of the older call format may use dashes or underscores."""
         by_tag = {
             tag.lower(): tool
             for tool in tools.values()
@@ -140,15 +140,15 @@ class XmlDialect:
         return XmlParser(tools, by_tag, _grammar(tuple(by_tag)), calls_max=calls_max)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """The calls are part of the text."""
+        """Returns an assistant message whose text includes the calls."""
         return {"role": "assistant", "content": text, "tool_calls": None}
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """A user message: models without tool calls know no role for results."""
+        """Returns a user message, because models without tool calls do not support the role `tool`."""
         return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
-        """`raw_parameters` are the values as text."""
+        """Returns metadata about the call. `raw_parameters` holds the values as text."""
         return {
             "format": "xml",
             "raw_xml": call.raw,

@@ -1,11 +1,11 @@
-"""Reading one call of the XML dialect: where each value ends, and what the call says.
+"""Parses one call of the XML dialect: finds where each value ends, and builds the tool call.
 
-A value is verbatim: nothing is stripped (not even a line break after the opening tag), no entity and no CDATA is
-decoded. So a value may hold text that looks like markup, and its end is found by what follows: a `</parameter>` ends
-the value when `</invoke>` or another parameter comes next, and when it does not close a `<parameter ...>` that the
-value itself opened. Whole calls inside a value are balanced in the same way. Where the tags inside a value do not
-balance, the call is read once more without balancing. The one text that no value can hold is an unopened
-`</parameter></invoke>`: a call runs as soon as it is complete, without waiting for what may follow.
+Values are verbatim: white space is kept, and entities and CDATA are not decoded. A value may therefore contain text
+that looks like call markup, so the end of a value depends on the tags that follow. A `</parameter>` ends the value
+if `</invoke>` or another parameter follows it, unless it closes a `<parameter ...>` tag inside the value. Whole
+calls inside a value are balanced in the same way. If the tags inside a value are not balanced, the call is parsed
+again without balancing. A value cannot contain an unopened `</parameter></invoke>`, because a call runs as soon as
+it is complete and does not wait for the text that follows.
 """
 
 import re
@@ -17,15 +17,22 @@ from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar, Token
 from core.domain.messages import JsonObject, ToolCall
 
 Taken = Literal["more", "ended", "broken"]
-"""`broken`: the call has no end of its own, and the token belongs to whatever comes after it."""
+"""The effect of a token on a call.
+
+`more`: the call continues. `ended`: the token ends the call. `broken`: the call has no closing tag, and the token
+belongs to the text after the call.
+"""
 
 
 class UnreadableCall(Exception):
-    """The call cannot be read; the text is a sentence for the model."""
+    """Raised if a call cannot be parsed. The message is a sentence for the model."""
 
 
 class InvokeReader:
-    """One `<invoke>` from its opening tag on. State: the tokens of its body, and where in it the reading stands."""
+    """Reads one `<invoke>` element after its opening tag.
+
+    Keeps the tokens of the element's body and the current position in the element.
+    """
 
     __slots__ = (
         "_candidate",
@@ -59,15 +66,15 @@ class InvokeReader:
 
     @property
     def takes_plain_text(self) -> bool:
-        """Whether text without any `<` belongs to a value, whatever it is."""
+        """Whether any text without `<` belongs to the current value."""
         return self._place == "value" and not self._trail
 
     def take_plain(self, text: str) -> None:
-        """Text without any `<`, while `takes_plain_text`."""
+        """Adds text without `<` to the current value. Call it only while `takes_plain_text` is True."""
         self._tokens.append(Token("text", text))
 
     def take(self, token: Token) -> Taken:
-        """The next token of the body."""
+        """Processes the next token of the body."""
         if self._place == "between":
             taken = self._between(token)
         elif self._place == "closing":
@@ -79,7 +86,11 @@ class InvokeReader:
         return taken
 
     def call(self, spec: ToolSpec | None, *, call_id: str, is_ended: bool) -> ToolCall:
-        """What was read. Not ended: the answer, or the block, was over before the call was."""
+        """Returns the call.
+
+        `is_ended` is False if the answer or the block ended before the call did. An unreadable call is returned
+        with its `problem` set.
+        """
         if not is_ended and self._ends_unbalanced:
             self._is_unbalanced = is_ended = True
         raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
@@ -111,7 +122,8 @@ class InvokeReader:
 
     @property
     def _ends_unbalanced(self) -> bool:
-        """Whether the last thing read was `</parameter></invoke>`, though by balance it belongs to the value."""
+        """Whether the text ends with `</parameter></invoke>` although, by balanced tags, these tags belong to the
+        value."""
         return self._place == "value" and self._trail == "invoke"
 
     def _unended(self) -> str:
@@ -142,7 +154,7 @@ class InvokeReader:
         return "more"
 
     def _open(self, token: Token, position: int) -> None:
-        """`position` is the token's own in the body."""
+        """Starts a parameter. `position` is the index of its opening tag in the body."""
         self._parameter = token.attributes.get("name", "").strip()
         if not self._parameter:
             self._problem = (
@@ -159,7 +171,10 @@ class InvokeReader:
         self._found[self._parameter] = (self._start, self._candidate)
 
     def _closing(self, token: Token) -> Taken:
-        """After a `</parameter>` that may be the value's own, and nothing but white space since."""
+        """Processes a token after a `</parameter>` that may end the value.
+
+        Only white space has followed that tag so far.
+        """
         match token.kind, token.name:
             case ("close", "invoke"):
                 self._close_value()
@@ -227,7 +242,10 @@ class InvokeReader:
 def _values_by_what_follows(
     body: list[Token], spec: ToolSpec | None, tool_name: str
 ) -> dict[str, str]:
-    """The values where tags inside them do not balance: a value ends before a known parameter or the end."""
+    """Returns the values of a call whose values contain unbalanced tags.
+
+    Each value ends before a known parameter or at the end of the call.
+    """
     known = _known(spec)
     values: dict[str, str] = {}
     name, pieces, after = "", list[str](), list[str]()
@@ -250,7 +268,7 @@ def _values_by_what_follows(
         else:
             pieces.extend((*after, token.raw))
             after = []
-    # the body ends with </parameter></invoke>, which went into the last value
+    # the last value still contains the </parameter></invoke> at the end of the body
     ending = "".join(pieces)
     values[name] = ending[: ending.rfind("</", 0, ending.rfind("</"))]
     if any("</invoke" in value.lower() for value in values.values()):
@@ -275,10 +293,11 @@ _CHILD = re.compile(r"\s*+<([\w-]++)\s*+>")
 
 
 class ElementReader:
-    """One element from its opening tag on. The content is verbatim; elements of the same name inside it are counted.
+    """Reads one call in the older format: an element whose tag is the tool's name.
 
-    Attributes are parameters. The content is the tool's content parameter; where the tool has none it may be child
-    elements, each named as a parameter.
+    The content is verbatim. Nested elements with the same name are counted, so that the matching closing tag ends
+    the call. Attributes are parameters. The content is the value of the tool's content parameter. If the tool has
+    no content parameter, the content may be child elements that are named after parameters.
     """
 
     __slots__ = ("_depth", "_opening", "_parts", "_spec", "grammar")
@@ -295,11 +314,11 @@ class ElementReader:
         return self._spec.name
 
     def take_plain(self, text: str) -> None:
-        """Content without any `<`."""
+        """Adds content without `<`."""
         self._parts.append(text)
 
     def take(self, token: Token) -> bool:
-        """The next token; whether the element ends with it."""
+        """Processes the next token. Returns whether the token ends the element."""
         self._parts.append(token.raw)
         if token.kind == "open":
             self._depth += 1
@@ -308,7 +327,7 @@ class ElementReader:
         return self._depth == 0
 
     def call(self, *, call_id: str, is_ended: bool) -> ToolCall:
-        """What was read. Not ended: the answer was over before the element was."""
+        """Returns the call. `is_ended` is False if the answer ended before the element did."""
         raw = self._opening.raw + "".join(self._parts)
         content = "".join(self._parts[:-1] if is_ended else self._parts)
         problem: str | None = None
@@ -345,7 +364,10 @@ class ElementReader:
 
 
 def _children(content: str) -> dict[str, str] | None:
-    """The child elements, if the content is nothing else; each reaches to its own next closing tag."""
+    """Returns the child elements' contents by name, or None if there is other content.
+
+    Each child ends at the next closing tag with its name.
+    """
     found: dict[str, str] = {}
     position = 0
     while match := _CHILD.match(content, position):

@@ -1,4 +1,4 @@
-"""Cutting streamed text into plain pieces and the tags of the XML dialect, in linear time."""
+"""Splits streamed text into plain text and tags of the XML dialect, in linear time."""
 
 import html
 import re
@@ -18,12 +18,16 @@ _TOOL_VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s"'<>=]++)"""
 _TOOL_VALUE_PART = r"""(?:"[^"]*+|'[^']*+)?"""
 _ATTRIBUTE = re.compile(rf"""\s({_NAME}++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'<>=]++))""")
 
-# only these: html.unescape alone would turn the "&copy" of an address into a sign
+# only these entities are decoded, because html.unescape would turn "&copy" in an address into a copyright sign
 _ENTITY = re.compile(r"&(?:quot|apos|lt|gt|amp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 
 
 class Token(NamedTuple):
-    """A piece of the text. `raw` of all tokens together is the text; names are in lower case, attributes unescaped."""
+    """A piece of the text.
+
+    The `raw` texts of all tokens together are the original text. Names are in lower case, and attribute values
+    are unescaped.
+    """
 
     kind: Literal["text", "open", "close", "empty", "ticks", "newline"]
     raw: str
@@ -32,7 +36,11 @@ class Token(NamedTuple):
 
 
 class TagGrammar:
-    """Which tags count. `has_prose`: runs of backticks and tildes, and line ends, are tokens of their own."""
+    """Recognizes the tags of the XML dialect.
+
+    `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. With `has_prose`,
+    runs of backticks, runs of tildes, and line breaks become separate tokens.
+    """
 
     __slots__ = ("_block", "_longest", "_names", "_spot", "_tool", "_tool_names")
 
@@ -52,18 +60,18 @@ class TagGrammar:
         self._tool = _tag_patterns(alternatives, _TOOL_VALUE, _TOOL_VALUE_PART)
 
     def spot(self, text: str, start: int) -> re.Match[str] | None:
-        """The next place that is, or may become, more than text."""
+        """Returns the next place at or after `start` where a tag, or another special token, starts or may start."""
         return self._spot.search(text, start)
 
     def may_begin(self, part: str) -> bool:
-        """Whether the text, a `<` and a part of a name at the end of the stream so far, may become a tag."""
+        """Returns whether the end of the stream so far (a `<` and the start of a name) may still become a tag."""
         if len(part) > self._longest:
             return False
         name = part.lstrip("</").lower()
         return any(known.startswith(name) for known in self._names)
 
     def tag(self, text: str, start: int) -> "Token | Literal[False] | None":
-        """The tag at the place; None if it is not whole yet, False if it will never be one."""
+        """Returns the tag at this position, None if the tag is still incomplete, or False if there is no valid tag."""
         named = _TAG_NAME.match(text, start)
         is_tool = named is not None and named.group(1).lower() in self._tool_names
         whole, part = self._tool if is_tool else self._block
@@ -80,7 +88,7 @@ _TAG_NAME = re.compile(rf"</?({_NAME}++)")
 
 
 def _tag_patterns(names: str, value: str, part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    # the group itself is not possessive: Python before 3.11.5 loses such groups; there is one way to match it anyhow
+    # the group is not possessive because Python before 3.11.5 drops possessive groups; it never backtracks anyway
     attributes = rf"(?:\s++{_NAME}++\s*+=\s*+{value})*"
     whole = rf"<(?P<slash>/)?(?P<name>{names})(?P<attributes>{attributes})\s*+(?P<empty>/)?>"
     partial = rf"</?(?:{names}){attributes}(?:\s*+/?|\s++{_NAME}++\s*+(?:=\s*+{part})?)\Z"
@@ -104,7 +112,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 class Lexer:
-    """Holds the text that no token was made of yet: at most a tag that has begun."""
+    """Splits text into tokens as it arrives. Holds at most one incomplete tag."""
 
     __slots__ = ("_buffer", "_has_angle", "_is_closed", "_position", "_waiting")
 
@@ -117,22 +125,22 @@ class Lexer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all text has become tokens."""
+        """Whether all text has been returned as tokens."""
         return self._position == len(self._buffer) and not self._waiting
 
     def feed(self, text: str) -> None:
-        """Adds text."""
+        """Adds text at the end."""
         self._waiting.append(text)
         if not self._has_angle:
             self._has_angle = ">" in text or "<" in text
 
     def unread(self, text: str) -> None:
-        """Puts text back in front of all that is left."""
+        """Puts text back in front of the remaining text."""
         self._buffer = text + self.take_all()
         self._position = 0
 
     def take_all(self) -> str:
-        """Everything that is left, which is thereby gone from here."""
+        """Removes and returns all remaining text."""
         rest = self._buffer[self._position :] + "".join(self._waiting)
         self._waiting.clear()
         self._has_angle = False
@@ -140,11 +148,11 @@ class Lexer:
         return rest
 
     def close(self) -> None:
-        """No more text comes: a tag that has only begun is text."""
+        """Marks the end of the text, so that an incomplete tag at the end becomes plain text."""
         self._is_closed = True
 
     def next(self, grammar: TagGrammar) -> Token | None:
-        """The next token, or None until more text comes."""
+        """Returns the next token, or None if more text is needed."""
         if self._waiting and not self._is_worth_joining():
             return None
         if self._waiting:
@@ -160,7 +168,11 @@ class Lexer:
         return self._at_spot(spot, grammar)
 
     def _is_worth_joining(self) -> bool:
-        """A tag that has begun is looked at again only when a piece came that can end it."""
+        """Returns whether to parse the held text again.
+
+        A long incomplete tag is parsed again only after a new piece arrives that can end it, so that the total
+        work stays linear.
+        """
         held = len(self._buffer) - self._position
         if held < BLOCK_TAG_CHARACTERS_MAX // 4 or self._is_closed:
             return True
@@ -196,7 +208,7 @@ _END_OF_CODE = re.compile("`++|\n")
 
 @dataclass(slots=True)
 class CodeTracker:
-    """Where the reader stands: in a fence, in inline code that may or may not end, or in plain text."""
+    """Tracks whether the current position is in a Markdown code fence, in possible inline code, or in plain text."""
 
     _fence: str = ""
     _inline: int = 0
@@ -211,11 +223,11 @@ class CodeTracker:
 
     @property
     def is_undecided(self) -> bool:
-        """In inline code, of which only the rest of the line tells whether it is any."""
+        """Whether the position follows an opening backtick whose closing backtick has not been found yet."""
         return self._inline > 0
 
     def take_plain(self, text: str) -> None:
-        """Text without backticks, tildes, backslashes and tags."""
+        """Processes text without backticks, tildes, backslashes and tags."""
         before, newline, _ = text.rpartition("\n")
         if newline:
             if self._is_closing_fence and before.partition("\n")[0].strip():
@@ -229,7 +241,7 @@ class CodeTracker:
             self._is_at_line_start = False
 
     def take(self, token: Token) -> None:
-        """Anything that is shown as text."""
+        """Processes a token that is shown as text."""
         if token.kind == "newline":
             self._end_line()
         elif token.kind == "ticks":
@@ -242,11 +254,15 @@ class CodeTracker:
                 self._is_at_line_start = False
 
     def call_passed(self) -> None:
-        """A call, or a tag around calls, stood here: what follows it is not the start of a line."""
+        """Processes a call or a tag around calls. The text after it does not count as the start of a line."""
         self._is_at_line_start = self._is_escaped = False
 
     def decide(self, *, is_code: bool, has_other_run: bool = False) -> None:
-        """What the rest of the line told about inline code: whether it ends there. If not, it may begin a fence."""
+        """Records whether the undecided backticks start inline code.
+
+        `is_code` states whether the rest of the line closes the inline code. If it does not, the backticks may
+        open a code fence, unless the line has other backticks (`has_other_run`).
+        """
         if not is_code and self._may_be_fence and not has_other_run:
             self._fence = "`" * self._inline
         self._inline = 0
@@ -283,9 +299,9 @@ class CodeTracker:
 
 
 class InlineCodeEnd:
-    """Looks for the end of inline code in text that comes in pieces; each piece is looked at once.
+    """Searches streamed text for the end of inline code. Each piece is searched only once.
 
-    `searched`: in so many characters, the rest of the line, there is none.
+    If the line does not close the inline code, `searched` is the number of characters that were searched.
     """
 
     __slots__ = ("_carried", "_length", "_pieces", "_seen", "has_other_run", "searched")
@@ -299,7 +315,10 @@ class InlineCodeEnd:
         self.searched: int = 0
 
     def feed(self, piece: str, *, is_last: bool = False) -> int | None:
-        """How many characters belong to the code; 0 if it is none; None until that is known."""
+        """Returns how many characters belong to the inline code.
+
+        Returns 0 if the text is not inline code, or None if more text is needed.
+        """
         self._pieces.append(piece)
         text = "`" * self._carried + piece
         start = self._seen - self._carried
@@ -308,7 +327,7 @@ class InlineCodeEnd:
                 self.searched = start + match.start()
                 return 0
             if match.end() == len(text) and not is_last:
-                # of a longer run only that it is longer matters
+                # the exact length of a longer run does not matter
                 self._carried = min(len(match.group()), self._length + 1)
                 self._seen = start + len(text)
                 self.has_other_run = self.has_other_run or self._carried > self._length
@@ -321,5 +340,5 @@ class InlineCodeEnd:
         return 0 if is_last else None
 
     def text(self) -> str:
-        """All pieces so far."""
+        """Returns all pieces received so far."""
         return "".join(self._pieces)

@@ -1,4 +1,4 @@
-"""Reading the calls of the XML dialect out of an answer as it streams; everything around them is text for people."""
+"""Parses the calls of the XML dialect in a streamed answer. All other text is shown to people."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,10 @@ _VALUES = TagGrammar(block=True)
 
 
 class XmlParser:
-    """Reads one answer. Work is linear in the text, whatever the size of the pieces.
+    """Parses one streamed answer in the XML dialect.
 
-    `tools_by_tag` are the tools whose older form counts, by tag name; `grammar` knows the same names.
+    The total work is linear in the length of the text, regardless of how the text was split. `tools_by_tag` maps
+    tag names of the older call format to tools; `grammar` must recognize the same tag names.
     """
 
     def __init__(
@@ -55,7 +56,10 @@ class XmlParser:
 
     @property
     def text(self) -> str:
-        """The answer as it was written; what is cut ends with its last complete call, and the block is closed."""
+        """The original text of the answer.
+
+        If the answer was cut, it ends with its last complete call and the closing tag of its block.
+        """
         raw = "".join(self._raw)
         if self._stored is None:
             return raw
@@ -63,7 +67,7 @@ class XmlParser:
         return raw[:end] + suffix
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
-        """Native calls are no part of this dialect and are passed over."""
+        """Returns the text and calls that are certain after this delta. Native tool calls are ignored."""
         if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
             return ()
         text = delta.text
@@ -78,7 +82,11 @@ class XmlParser:
         return self._taken()
 
     def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
-        """A call without an end is told as a problem; in an interrupted answer it vanishes, also from the text."""
+        """Returns the remaining text and calls at the end of the answer.
+
+        An incomplete call is returned with its `problem` set. If the answer was interrupted, an incomplete call
+        is discarded and removed from `text`.
+        """
         if self._is_done:
             return ()
         self._is_ending = True
@@ -152,7 +160,10 @@ class XmlParser:
 
     @property
     def _has_no_code_end(self) -> bool:
-        """Known where the rest of the line was searched before: many backticks in one line take linear time."""
+        """Whether an earlier search has shown that the rest of the line does not close the inline code.
+
+        Remembering this keeps the work linear for lines with many backticks.
+        """
         return self._offset < self._unended.get(self._prose.inline_length, 0)
 
     def _look_for_code_end(self, code_end: InlineCodeEnd, text: str) -> None:
@@ -182,7 +193,10 @@ class XmlParser:
             self._take_tag(token)
 
     def _take_tag(self, token: Token) -> None:
-        """A tag in prose. An end without a beginning is dropped: people never see markup of calls."""
+        """Processes a tag outside of calls.
+
+        A closing tag without an opening tag is dropped, so that people never see call markup.
+        """
         start = self._offset - len(token.raw)
         if token.name == "parameter" and token.kind != "close" and not self._is_in_block:
             self._show(token)
@@ -226,7 +240,7 @@ class XmlParser:
             self._complete(self._element.call(call_id=_call_id(), is_ended=False))
 
     def _forget_open_call(self) -> None:
-        """Keeps the text before it; a tag that had only begun goes too."""
+        """Discards an incomplete call or tag at the end of an interrupted answer, and keeps the text before it."""
         if self._invoke is not None or self._element is not None:
             end = self._call_start
         else:
@@ -245,7 +259,7 @@ class XmlParser:
         if not self._is_in_block:
             self._visible.append(token.raw)
             return
-        # white space between the tags of a block is no text, but it is between words that stand there
+        # white space between the tags of a block is not shown, but white space between words is
         words = token.raw.rstrip()
         if words:
             self._visible.extend((*self._space, words))
