@@ -153,7 +153,7 @@ class NativeParser:
         If the stream was interrupted, returns only the calls with complete JSON arguments.
         """
         if not is_whole:
-            # complete JSON cannot continue, so even the last call is certain to be complete
+            # a JSON object cannot continue after its last brace, so even the last call is complete if its JSON is
             return self._provably_complete(allow_last=True)
         return [self._complete(slot) for slot in self._slots if not slot.is_complete]
 

@@ -60,7 +60,7 @@ class TagGrammar:
         self._tool = _tag_patterns(alternatives, _TOOL_VALUE, _TOOL_VALUE_PART)
 
     def spot(self, text: str, start: int) -> re.Match[str] | None:
-        """Returns the next place at or after `start` where a tag, or another special token, starts or may start."""
+        """Returns a match at the next place where a tag or another special token starts or may start."""
         return self._spot.search(text, start)
 
     def may_begin(self, part: str) -> bool:
@@ -88,7 +88,7 @@ _TAG_NAME = re.compile(rf"</?({_NAME}++)")
 
 
 def _tag_patterns(names: str, value: str, part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    # the group is not possessive because Python before 3.11.5 drops possessive groups; it never backtracks anyway
+    # not a possessive group because Python before 3.11.5 loses its matches; the group can match in only one way
     attributes = rf"(?:\s++{_NAME}++\s*+=\s*+{value})*"
     whole = rf"<(?P<slash>/)?(?P<name>{names})(?P<attributes>{attributes})\s*+(?P<empty>/)?>"
     partial = rf"</?(?:{names}){attributes}(?:\s*+/?|\s++{_NAME}++\s*+(?:=\s*+{part})?)\Z"

@@ -81,8 +81,7 @@ class ModelEmbedder:
         return [one.embedding for one in told]
 
     def _check_length(self, length: int) -> None:
-        """Raises ModelUnavailable if the length differs from earlier vectors, because vectors of different
-        lengths cannot be compared."""
+        """Raises ModelUnavailable if the length differs from that of earlier vectors, which makes them incomparable."""
         self._length = self._length or length
         if length != self._length:
             raise ModelUnavailable(

@@ -301,7 +301,7 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
 
     Uses the price list in the litellm package, so that litellm does not download one.
     """
-    environment = os.environ  # noqa: TID251 - litellm is configured by the environment alone
+    environment = os.environ  # noqa: TID251 - litellm reads its settings only from the environment
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     for name, key in keys.items():
         environment.setdefault(name, key)
@@ -315,7 +315,7 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
 
 
 TAIL_MARKS = 2
-"""Number of cache marks in the conversation: on the newest message and where the previous call ended.
+"""Number of cache marks in the conversation: on the newest message and where the previous model call ended.
 
 Together with the mark on the system prompt, this uses three of the four marks that Anthropic allows.
 """
@@ -324,7 +324,7 @@ _MARK: JsonObject = {"type": "ephemeral"}
 
 
 def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """Returns the messages with Anthropic's `cache_control` marks, or unchanged for other models.
+    """Returns the messages with `cache_control` marks for Anthropic models, or unchanged for other models.
 
     The marks are on the system prompt and on the last two user or tool messages. Other models cache prompts
     automatically or not at all.

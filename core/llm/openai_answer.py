@@ -238,7 +238,7 @@ def _arguments_text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     if isinstance(arguments, dict):
-        # Ollama sends the object itself
+        # Ollama sends the arguments as an object instead of a JSON text
         return to_json(cast(object, arguments)).decode()
     return ""
 

@@ -234,11 +234,11 @@ EMBED = Failpoint("llm.openai.embed")
 
 
 class OpenAIEmbeddingClient:
-    """Implements `core.llm.embeddings.EmbeddingClient` for one endpoint. The HTTP session opens at the first
-    call.
+    """Implements `core.llm.embeddings.EmbeddingClient` for one endpoint.
 
-    `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names. Redirects
-    are refused, because they would send the API key to another server.
+    The HTTP session opens at the first call. `base_url` is the part of the URL before `/embeddings`.
+    `model_prefix` is removed from model names. Redirects are refused, because they would send the API key to
+    another server.
     """
 
     def __init__(

@@ -21,6 +21,7 @@ _LIMITS = FetchLimits(bytes_max=IMAGE_BYTES_MAX)
 
 
 def is_web_url(place: str) -> bool:
+    """Returns whether a picture's place is a web address and not a workspace path."""
     return place.lower().startswith(("http://", "https://"))
 
 
@@ -45,8 +46,10 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
 def image_context_message(
     picture: Picture, *, place: str, original_size: int, context: ToolContext
 ) -> Message:
-    """Builds the message that shows a picture to the model in each following call, until another picture replaces
-    it."""
+    """Builds the message that shows a picture to the model in every later call.
+
+    The picture is shown until another picture replaces it.
+    """
     return Message(
         type="image_context",
         content={

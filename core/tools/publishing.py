@@ -63,8 +63,10 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> str:
 
 
 async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
-    """Yields the files of a folder and of its subfolders, except `node_modules`, symbolic links and hidden
-    entries (`.well-known` is included)."""
+    """Yields the files of a folder and of its subfolders.
+
+    Skips `node_modules`, symbolic links and hidden entries other than `.well-known`.
+    """
     folders = [folder]
     for visited, one in enumerate(folders):
         if visited >= SITE_FOLDERS_MAX:

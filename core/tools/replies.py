@@ -14,7 +14,10 @@ from core.tools.workspace.paths import workspace_path
 
 
 def _as_tuple(value: object) -> object:
-    """Converts a string to a list: either a JSON list or comma-separated items. Returns any other value unchanged."""
+    """Converts a string to a list, and None to an empty tuple; other values are returned unchanged.
+
+    The string is either a JSON list or a comma-separated list.
+    """
     if value is None:
         return ()
     if not isinstance(value, str):

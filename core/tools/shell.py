@@ -78,8 +78,10 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
 
 
 async def _free_session(shell: Shell) -> str:
-    """Returns the default session's name or, if a command is running there, the name of the first free session
-    among `default-2`, `default-3`, ..."""
+    """Returns the name of a session in which no command is running.
+
+    Tries the default session first, then `default-2`, `default-3` and so on.
+    """
     busy = {session.name for session in await shell.sessions() if session.is_running}
     twins = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
     return next(name for name in chain((DEFAULT_SESSION,), twins) if name not in busy)

@@ -340,6 +340,11 @@ async def _exists(files: Files, path: str) -> bool:
 async def write_text(
     files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
 ) -> int:
+    """Writes text to a file and returns the number of bytes.
+
+    `mode` holds the file's permissions. With None, an existing file keeps its permissions and a new file gets
+    0644.
+    """
     content = encode_text(text, encoding, path)
 
     async def pieces() -> AsyncIterator[bytes]:
