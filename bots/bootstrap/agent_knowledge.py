@@ -1,4 +1,4 @@
-"""Keeps the library in step with the knowledge files of agents."""
+"""Keeps the knowledge base in sync with the knowledge files of agents."""
 
 import asyncio
 import logging
@@ -15,14 +15,17 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 30.0
-"""How long a run waits for files to be read; reading continues in the background."""
+"""How long a run waits until knowledge files are read. After that, reading continues in the background."""
 FILES_MAX = 200
 _CHUNK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A knowledge file. `name` is its path relative to the definition; the rest shows whether it has changed."""
+    """A knowledge file.
+
+    `name` is its path relative to the folder of the agent definition. Size and modification time reveal changes.
+    """
 
     name: str
     path: Path
@@ -31,7 +34,7 @@ class _Source:
 
 
 class AgentKnowledgeSync:
-    """Reads new and changed knowledge files of agents into the library, and removes deleted ones."""
+    """Adds new and changed knowledge files of agents to the knowledge base, and removes deleted files."""
 
     def __init__(self, files: AgentFiles, knowledge_base: KnowledgeBase) -> None:
         self._files = files
@@ -46,9 +49,9 @@ class AgentKnowledgeSync:
                 self._start_reading(agent_id)
 
     async def wait_until_read(self, agent_id: str) -> None:
-        """Reads the agent's files as they are now. Returns when that is done, or after WAIT_SECONDS.
+        """Waits until the agent's current files are read, but at most WAIT_SECONDS.
 
-        Raises StorageUnavailable.
+        Raises StorageUnavailable if the database cannot be used.
         """
         task = self._start_reading(agent_id)
         done, _ = await asyncio.wait({task}, timeout=WAIT_SECONDS)
@@ -99,7 +102,10 @@ class AgentKnowledgeSync:
 
 
 def _find_sources(folder: Path, names: tuple[str, ...]) -> Iterator[_Source]:
-    """Yields each file once, in a stable order. Skips hidden files and links that lead out of the folder."""
+    """Yields each knowledge file once, in a stable order.
+
+    `names` are files or folders below `folder`. Skips hidden files and symbolic links that point outside the folder.
+    """
     home, left = folder.resolve(), FILES_MAX
     seen: set[Path] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""Periodic jobs: heartbeats, orphaned runs, and the deletion of what has expired."""
+"""Periodic jobs that send heartbeats, requeue orphaned runs and delete expired data."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 EVENT_RETENTION_HOURS = 24
 DEDUPE_KEY_RETENTION_DAYS = 30
-"""Much longer than any platform redelivers an event, or a caller repeats a request."""
+"""How long dedupe keys are kept: much longer than platforms redeliver events or API clients repeat requests."""
 DELETION_INTERVAL_SECONDS = 3600.0
 APPROVAL_INTERVAL_SECONDS = 60.0
 ORPHAN_INTERVAL_SECONDS = 5.0
@@ -44,12 +44,12 @@ class ApprovalStore(Protocol):
 
 
 async def send_heartbeats(store: HeartbeatStore, worker_id: str) -> None:
-    """For a process without a worker, which delivers runs; a worker sends its own heartbeats."""
+    """Sends heartbeats for a process that only delivers runs. Processes with a worker send their own heartbeats."""
     await _repeat(lambda: store.heartbeat(worker_id), HEARTBEAT_SECONDS, "the heartbeat failed")
 
 
 async def requeue_orphaned_runs(store: OrphanedRunStore, queue: RunQueue) -> None:
-    """Queues runs again whose worker died, if no worker process is there to notice them."""
+    """Requeues runs whose worker died. Needed only if no worker process looks for them."""
 
     async def requeue() -> None:
         for run_id in await store.claimable_runs():
@@ -75,7 +75,7 @@ async def delete_old_dedupe_keys(store: ExpiringStore) -> None:
 
 
 async def delete_old_audit_entries(store: ExpiringStore, days: int) -> None:
-    """Returns at once if `days` is 0: the entries are kept for ever."""
+    """Deletes audit entries older than `days` days. If `days` is 0, returns immediately and keeps all entries."""
     if days:
         await _repeat(
             _until_zero(lambda: store.sweep(older_than_days=days)),
@@ -91,7 +91,7 @@ async def delete_dead_mcp_sessions(sessions: SessionStore) -> None:
 
 
 async def expire_old_approvals(store: ApprovalStore, hours: float) -> None:
-    """The runs that waited for them are queued; a worker's own sweep finds them."""
+    """Expires approval requests older than `hours` hours. Workers then resume the runs that waited for them."""
     await _repeat(
         lambda: store.expire_approvals(older_than_hours=hours),
         APPROVAL_INTERVAL_SECONDS,
@@ -100,7 +100,10 @@ async def expire_old_approvals(store: ApprovalStore, hours: float) -> None:
 
 
 def _until_zero(delete_batch: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[None]]:
-    """Deletes in batches, each a transaction of its own, so that other writers never wait long."""
+    """Returns a job that calls `delete_batch` until it deletes nothing.
+
+    Each batch is a separate transaction, so other writers never wait long.
+    """
 
     async def delete_all() -> None:
         while await delete_batch():

@@ -35,7 +35,7 @@ class EngineDeps:
 
 
 def no_takeover_url(_thread_id: str) -> str | None:
-    """For programs without a browser, or without a web page on which a person could take it over."""
+    """Returns None, because there is no page on which a user can take over the browser."""
     return None
 
 
@@ -49,7 +49,10 @@ def build_engine(
     takeover_url: Callable[[str], str | None] = no_takeover_url,
     port_url: Callable[[str, int], str | None],
 ) -> RunDeps:
-    """Platforms may still be added to `file_sources` and `thread_talks` afterwards."""
+    """Builds the engine. The caller may still add platforms to `file_sources` and `thread_talks` afterwards.
+
+    The `*_url` functions return a link for users, or None if links are not served.
+    """
     settings, stores, sandbox = deps.settings, deps.stores, deps.sandboxes.provider
     outside = build_web_services(settings)
     tools = build_toolbox(
@@ -79,7 +82,7 @@ def build_engine(
 def _bare_engine(
     deps: EngineDeps, worker_id: str, file_sources: Mapping[str, FileSource], tools: ToolSet
 ) -> RunDeps:
-    """The engine with only its required fields."""
+    """Returns the engine with only its required fields set."""
     settings, stores = deps.settings, deps.stores
     return RunDeps(
         worker_id=worker_id,

@@ -1,4 +1,4 @@
-"""Builds what handles incoming messages, and the access policy."""
+"""Builds the receiver of incoming messages, the access policy and the list of agents."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,11 @@ def build_reception(
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
 ) -> ActionReceiver:
-    """Platforms may still be added to `file_sources` afterwards. `charge` prices model calls outside runs."""
+    """Builds the receiver of incoming messages.
+
+    The caller may still add platforms to `file_sources` afterwards. `charge` returns the usage of a model call with
+    its price, for calls outside runs.
+    """
     policy = build_access_policy(settings)
     return ActionReceiver(
         inbox=stores.inbox,
@@ -85,15 +89,16 @@ def build_reception(
 
 
 def build_roster(settings: Settings, versions: AgentVersions, servers: Iterable[str]) -> Roster:
-    """Raises as `read_agents`."""
+    """Builds the roster of agents. Raises ConfigurationError if an agent definition or a channel setting is invalid."""
     files, by_channel = read_agents(settings, servers)
     return Roster(files=files, versions=versions, by_channel=by_channel)
 
 
 def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles, Mapping[str, str]]:
-    """Returns the agent definitions, and the agent of each channel that has its own.
+    """Returns the agent definitions, and the agent ID of each channel with its own agent.
 
-    `servers` are the names of the tool servers. Raises ConfigurationError.
+    `servers` are the names of the configured MCP servers. Raises ConfigurationError if a definition or a channel
+    setting is invalid.
     """
     known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)

@@ -1,8 +1,8 @@
-"""Builds the tools of configured MCP servers, and the sessions of our own MCP server (`threadhand mcp`).
+"""Builds the tools of configured MCP servers, and the sessions of Threadhand's own MCP server (`threadhand mcp`).
 
-Each session has a thread and a sandbox of its own, which are deleted when it ends. While its process lives, a session
-holds a lock on a file. The next session, or any other process on this host, deletes what a killed session left behind.
-If files cannot be locked, what it left behind stays.
+Each session has its own thread and sandbox, which are deleted when the session ends. A session holds a file lock as
+long as its process lives. Any Threadhand process on the same host can therefore detect a killed session and delete its
+thread and sandbox. Without file locks, the data of killed sessions is not deleted.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ from core.tools.tool import Tool
 
 
 class McpTools:
-    """The tools of all servers in the file THREADHAND_MCP_CONFIG. Those that may change things ask for approval."""
+    """The tools of all servers in the THREADHAND_MCP_CONFIG file. Tools that may change data ask for approval."""
 
     def __init__(self, servers: McpServers, server_names: frozenset[str]) -> None:
         self._servers = servers
@@ -43,7 +43,7 @@ class McpTools:
         self._servers.warm()
 
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
-        """Returns the tools of the named servers that are reachable now; None means all servers."""
+        """Returns the tools of all reachable servers, or only those of `servers` if it is not None."""
         return [
             replace(tool, needs_approval=partial(_approval_question, tool))
             if self._servers.needs_approval(tool.name)
@@ -56,19 +56,19 @@ class McpTools:
 
 
 def _approval_question(tool: Tool[Any], params: BaseModel) -> str:
-    """Shows the arguments too, because the name does not say what would be done."""
+    """Returns the text of an approval request: the tool call with its arguments, so that its effect is visible."""
     return describe_call(tool.title(params), params.model_dump(mode="json"))
 
 
 def build_mcp_tools(settings: Settings) -> McpTools:
-    """Raises ConfigurationError if the file cannot be used."""
+    """Builds the MCP tools. Raises ConfigurationError if the THREADHAND_MCP_CONFIG file cannot be used."""
     configs = load_mcp_server_configs(settings)
     names = frozenset(config.name for config in configs)
     return McpTools(McpServers(configs, host_environment=process_environment()), names)
 
 
 def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
-    """Reads the file of servers and keeps the servers' secrets out of the log from now on.
+    """Reads the THREADHAND_MCP_CONFIG file and registers the servers' secrets for redaction in the log.
 
     Raises ConfigurationError if the file cannot be used.
     """
@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpSessions:
-    """`folder` contains a file for each session that has not been deleted."""
+    """Creates and deletes the sessions of `threadhand mcp`. `folder` holds a lock file for each existing session."""
 
     folder: Path
     conversations: Conversations
@@ -93,7 +93,10 @@ class McpSessions:
 
     @asynccontextmanager
     async def open_session(self) -> AsyncGenerator[str, None]:
-        """Context manager: yields the id of a new thread, which is deleted at the end. Deletes dead sessions first."""
+        """Context manager: yields the ID of a new thread and deletes the thread at the end.
+
+        Before that, deletes the sessions of processes that have ended.
+        """
         await self.delete_dead()
         name = new_worker_id()
         lock = self._acquire_lock(name)
@@ -108,7 +111,7 @@ class McpSessions:
                 os.close(lock)
 
     async def delete_dead(self) -> None:
-        """Deletes the sessions of processes that have ended. Logs what cannot be deleted now, and does not raise."""
+        """Deletes the sessions of processes that have ended. Failed deletions are logged, not raised."""
         for name in self._session_names():
             lock = acquire_stale_lock(self.folder / name)
             if lock < 0:
@@ -120,7 +123,7 @@ class McpSessions:
                 os.close(lock)
 
     async def _delete(self, name: str) -> None:
-        """Deletes the file last, so that an interrupted deletion is repeated."""
+        """Deletes a session. The lock file goes last, so that the next sweep repeats an interrupted deletion."""
         try:
             found = await self.conversations.find(_session_address(name))
             if found is not None:
@@ -142,8 +145,11 @@ class McpSessions:
         return sorted(filter(is_from_this_host, names))
 
     def _acquire_lock(self, name: str) -> int:
-        """Returns -1 if files cannot be locked. Another process may mistake a file that is not locked yet for one left
-        behind and delete it; then it is created again."""
+        """Creates and locks the file of a session. Returns its file descriptor, or -1 if files cannot be locked.
+
+        Tries again if another process deletes the file before it is locked, because an unlocked file looks like the
+        file of a dead session.
+        """
         path = self.folder / name
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

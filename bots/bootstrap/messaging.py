@@ -1,4 +1,4 @@
-"""Connects the queue, event bus and signals between processes: in memory, or over Redis if it is configured."""
+"""Builds the run queue, event bus and stop signals: over Redis if it is configured, otherwise in memory."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,9 +34,10 @@ MODAL_WORKER_CONFLICT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messaging:
-    """Wakes other parts of the program; the database stays the truth, so lost messages do no harm.
+    """Notifies other parts of the program about changes.
 
-    `ping` raises if the server does not answer; it is None if there is no server.
+    Lost messages do no harm, because the database is the source of truth. `ping` raises if the Redis server does not
+    respond. It is None if messages stay in this process.
     """
 
     bus: EventBus = field(default_factory=MemoryEventBus)
@@ -47,7 +48,7 @@ class Messaging:
 
 
 def require_shared_servers(settings: Settings) -> None:
-    """Raises ConfigurationError if several processes could not work on the same runs."""
+    """Raises ConfigurationError unless the settings name a database and Redis server that processes can share."""
     if not _has_shared_servers(settings):
         raise ConfigurationError(
             MODAL_WORKER_REQUIREMENTS if settings.modal_worker_app else SHARED_SERVERS_REQUIRED
@@ -55,7 +56,10 @@ def require_shared_servers(settings: Settings) -> None:
 
 
 def check_worker_settings(settings: Settings, *, with_worker: bool) -> None:
-    """Raises ConfigurationError if functions at Modal should execute the runs but cannot, or compete with a worker."""
+    """Raises ConfigurationError if Modal functions should execute the runs but cannot, or would compete with a worker.
+
+    `with_worker`: this process executes runs.
+    """
     if not settings.modal_worker_app:
         return
     if with_worker:
@@ -73,12 +77,14 @@ def _has_shared_servers(settings: Settings) -> bool:
 async def open_messaging(
     settings: Settings, queue: RunQueue | None = None
 ) -> AsyncGenerator[Messaging, None]:
-    """Context manager. `queue` replaces the queue that the settings choose. Raises ConfigurationError if Redis does not
-    answer."""
+    """Context manager: yields messaging that is connected inside the block.
+
+    `queue` replaces the queue from the settings. Raises ConfigurationError if Redis does not respond.
+    """
     if not settings.redis_url:
         yield Messaging(queue=queue or MemoryRunQueue())
         return
-    # imported only if it is set: it costs 5 MB and 0.15 s
+    # imported only if Redis is configured, because the import takes 5 MB and 0.15 s
     from redis.exceptions import RedisError
 
     from storage.redis.event_bus import RedisEventBus

@@ -1,4 +1,4 @@
-"""Run queues for functions at Modal: one hands runs over to them, the other serves a single run inside a function."""
+"""Run queues for Modal functions: ModalRunQueue starts a function for each run, SingleRunQueue serves one run in it."""
 
 import asyncio
 import logging
@@ -40,10 +40,10 @@ class Handovers(Protocol):
 
 
 class ModalRunQueue:
-    """Satisfies `core.ports.RunQueue`: each run becomes a call of the function at Modal; `claim` never returns.
+    """A `core.ports.RunQueue` that executes each run in a Modal function.
 
-    `put` does not wait for Modal. A run that Modal does not accept stays queued in the database, and the job
-    `requeue_orphaned_runs` puts it again.
+    `put` does not wait for Modal. `claim` never returns, because this process executes no runs. If Modal does not
+    accept a run, the run stays queued in the database and the job `requeue_orphaned_runs` puts it into the queue again.
     """
 
     def __init__(self, account: ModalAccount, handovers: Handovers) -> None:
@@ -65,14 +65,17 @@ class ModalRunQueue:
         return await asyncio.get_running_loop().create_future()
 
     async def check(self) -> None:
-        """Raises ConfigurationError for errors that will not pass by themselves; logs it if Modal does not answer."""
+        """Looks up the Modal function. Logs temporary errors.
+
+        Raises ConfigurationError if the function does not exist or Modal rejects the token.
+        """
         try:
             self._function = await look_up_worker_function(self._account)
         except SDK_ERRORS as error:
             self._log_failure(error)
 
     async def close(self) -> None:
-        """Waits up to CLOSE_SECONDS for calls that are being made."""
+        """Waits up to CLOSE_SECONDS for pending calls to Modal, then cancels them and closes the account."""
         if self._spawning:
             await asyncio.wait(self._spawning.values(), timeout=CLOSE_SECONDS)
         for task in tuple(self._spawning.values()):
@@ -94,7 +97,7 @@ class ModalRunQueue:
                 self._log_recovery()
 
     async def _look_up_function(self) -> modal.Function[..., object, object]:
-        """Looks the function up at the first call, and again after a failure in case it was deployed again."""
+        """Returns the cached Modal function. Each failure clears the cache, in case the app was redeployed."""
         if self._function is None:
             self._function = await _get_function(self._account)
         return self._function
@@ -112,8 +115,11 @@ class ModalRunQueue:
 
 
 async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., object, object]:
-    """Looks up the function at Modal. Raises ConfigurationError for errors that will not pass by themselves, and the
-    SDK's errors if Modal does not answer."""
+    """Looks up the Modal function that executes runs.
+
+    Raises ConfigurationError if the function does not exist or Modal rejects the token, and an SDK error if Modal does
+    not respond.
+    """
     try:
         async with asyncio.timeout(LOOK_UP_SECONDS_MAX):
             function = await _get_function(account)
@@ -132,7 +138,7 @@ async def _get_function(account: ModalAccount) -> modal.Function[..., object, ob
 
 
 class SingleRunQueue:
-    """Satisfies `core.ports.RunQueue` inside a function: it accepts only that function's run."""
+    """A `core.ports.RunQueue` inside a Modal function. It ignores every run except the run of that function."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -150,7 +156,10 @@ class SingleRunQueue:
 async def open_modal_run_queue(
     app: str, handovers: Handovers
 ) -> AsyncGenerator[ModalRunQueue, None]:
-    """Context manager. Raises ConfigurationError if there is no Modal account, or it does not have the function."""
+    """Context manager: yields a queue that is open inside the block.
+
+    Raises ConfigurationError if there is no Modal account or the account does not have the function.
+    """
     account = ModalAccount(app)
     add_log_secrets(account.secrets)
     queue = ModalRunQueue(account, handovers)

@@ -31,7 +31,10 @@ OPENAI_PROTOCOL_PROVIDERS = {
     "openai/": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openrouter/": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
 }
-"""Providers that are called without litellm, by prefix of the model's name: base URL and variable of the key."""
+"""Providers that are called without litellm.
+
+Maps the prefix of a model name to the provider's base URL and the environment variable of its API key.
+"""
 MODEL_DEADLINE_SECONDS = 900.0
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 
@@ -40,7 +43,7 @@ ProviderClient = OpenAIChatClient | LiteLLMClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelClient:
-    """The configured model: its dialect of tool calls, how to call it, and how to close its connections."""
+    """The configured model: its tool call dialect, a function that calls it, and one that closes its connections."""
 
     dialect: Dialect
     ask_model: AskModel
@@ -48,14 +51,14 @@ class ModelClient:
 
 
 class ProviderClients:
-    """Satisfies the LLM port and sends each request to the client of its model's provider, built at first use."""
+    """Implements the LLM port. Sends each request to the client of the model's provider, created on first use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clients: dict[str, ProviderClient] = {}
 
     def client_for(self, model: str) -> ProviderClient:
-        """Raises ConfigurationError for a model without its key."""
+        """Returns the client for `model`. Raises ConfigurationError if the model's API key is missing."""
         if model not in self._clients:
             self._clients[model] = build_provider_client(model, self._settings)
         return self._clients[model]
@@ -73,7 +76,7 @@ class ProviderClients:
 
 
 def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) -> tuple[str, ...]:
-    """Returns a sentence for the operator about each agent whose model has no key."""
+    """Returns a warning for each agent whose model has no API key."""
     warnings: list[str] = []
     for agent in agents:
         try:
@@ -85,7 +88,10 @@ def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) 
 
 
 def build_model_client(settings: Settings, figures: RunMetrics = NO_METRICS) -> ModelClient:
-    """Raises ConfigurationError if no model is set, or one has no key."""
+    """Builds the client of the configured model and its fallbacks.
+
+    Raises ConfigurationError if no model is set or a model has no API key.
+    """
     if not settings.model:
         raise ConfigurationError(
             "No model is set: put THREADHAND_MODEL=<provider>/<model> and the provider's key into .env "
@@ -112,10 +118,10 @@ def build_model_client(settings: Settings, figures: RunMetrics = NO_METRICS) -> 
 
 
 def shared_key_for(model: str, settings: Settings) -> str:
-    """Returns THREADHAND_LLM_API_KEY if the model should use it, else an empty string.
+    """Returns THREADHAND_LLM_API_KEY if `model` should use it, else an empty string.
 
-    It takes precedence over the provider's own key for the models in the settings, but not for those of agents, which
-    may belong to another provider.
+    For models in the settings, this key takes precedence over the provider's own key. For models of agents, the
+    provider's own key takes precedence, because those models may belong to another provider.
     """
     is_set = model in (settings.model, *settings.fallback_models)
     has_named = provider_key_name(model) in settings.provider_keys
@@ -144,12 +150,12 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
 
 
 COST_REPORTING_PROVIDER = "openrouter"
-"""The provider that reports the cost with each answer."""
+"""The provider that reports the cost of each call in its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpecs:
-    """Limits and prices of models. `warnings` are sentences for the operator."""
+    """Token limits and prices of models. Warnings are sentences that name models with an unknown price."""
 
     context_policy: ContextPolicy
     price_of: PriceOf
@@ -157,7 +163,10 @@ class ModelSpecs:
 
 
 async def load_model_specs(settings: Settings) -> ModelSpecs:
-    """Reads the settings first, then the table of known models. Raises ConfigurationError."""
+    """Returns limits and prices of models. Values in the settings override the table of known models.
+
+    Raises ConfigurationError if the settings for limits or prices contradict each other.
+    """
     window, answer = settings.context_tokens, settings.answer_tokens
     if window is not None and answer is not None and answer >= window:
         raise ConfigurationError(
@@ -166,9 +175,9 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
     own, table = _own_price(settings), await asyncio.to_thread(load_model_table)
 
     def price_of(model: str) -> Price | None:
-        # a custom endpoint has its own prices, whatever its models are called
+        # a custom endpoint has its own prices, even if its models share their names with known models
         listed = None if settings.llm_base_url else table.prices.get(model)
-        # the configured price applies to language models; embeddings cost a fraction of it
+        # the configured price is for language models; embeddings are much cheaper
         return listed if model == settings.embedding_model else own or listed
 
     return ModelSpecs(
@@ -224,7 +233,10 @@ EMBEDDING_DEADLINE_SECONDS = 60.0
 async def open_semantic_search(
     settings: Settings, database: Database
 ) -> AsyncGenerator[SemanticSearch | None, None]:
-    """Yields None without THREADHAND_EMBEDDING_MODEL. Raises ConfigurationError if the model has no key."""
+    """Context manager: yields the semantic search, or None if THREADHAND_EMBEDDING_MODEL is not set.
+
+    Raises ConfigurationError if the embedding model has no API key.
+    """
     model = settings.embedding_model
     if not model:
         yield None

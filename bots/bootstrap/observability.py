@@ -1,4 +1,4 @@
-"""Builds what observes this process: metrics, traces, health checks, and the wrappers that measure calls."""
+"""Builds the observability of this process: metrics, traces, health checks, and wrappers that time calls."""
 
 import re
 import time
@@ -39,7 +39,7 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlBacklogs
 
 RecordPlatformCall = Callable[[str, str, int, float], None]
-"""Records one HTTP call: the platform, the method, the status (0: no response) and the duration in seconds."""
+"""Records an HTTP call to a platform. Arguments: platform, method, HTTP status (0: no response), seconds."""
 
 _SLACK_METHOD = re.compile(r"/api/([a-z][A-Za-z.]{2,60})")
 _DISCORD_PATH = re.compile(r"/api/v\d+((?:/[^/]+){1,9})")
@@ -51,7 +51,11 @@ _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservabilityDeps:
-    """`figures` receives measurements, `health` answers for this process, `limiter` delays calls to the platforms."""
+    """The observability objects of this process.
+
+    `figures` records metrics of runs, `health` serves health checks and metrics, and `limiter` delays calls to the
+    chat platforms.
+    """
 
     figures: RunMetrics
     health: MonitoringDeps
@@ -81,7 +85,8 @@ class InstrumentedModel:
                         last = delta
                         break
                     yield delta
-        # Yielded outside the timer: the consumer closes the generator now, which would count as an abandoned call.
+        # Yield outside the timer, because the consumer closes the generator here and the timer would count that as an
+        # abandoned call.
         if last is not None:
             yield last
 
@@ -148,7 +153,7 @@ class InstrumentedSurface:
 
 
 def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.TraceConfig:
-    """For the HTTP client of a platform: records every attempt, including the SDK's own retries."""
+    """Returns an aiohttp trace configuration that records every HTTP attempt, including the SDK's own retries."""
 
     def record(url: URL, method: str, status: int, context: SimpleNamespace) -> None:
         seconds = time.monotonic() - getattr(context, "start", time.monotonic())
@@ -183,7 +188,10 @@ def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.
 
 
 def platform_call_label(platform: str, method: str, url: URL) -> str:
-    """Names a call without ids: Slack's method, Discord's route with `*` for ids and tokens, or `other` for files."""
+    """Returns a metric label for a platform call, without IDs or tokens.
+
+    Returns the method name for Slack, the route with `*` for IDs and tokens for Discord, and `other` for other URLs.
+    """
     if platform == "slack":
         found = _SLACK_METHOD.fullmatch(url.path)
         return found[1] if found else "other"
@@ -198,7 +206,10 @@ def platform_call_label(platform: str, method: str, url: URL) -> str:
 async def open_observability(
     settings: Settings, database: Database, messaging: Messaging
 ) -> AsyncGenerator[ObservabilityDeps]:
-    """Context manager: measures inside the block. Raises ConfigurationError if tracing is not installed."""
+    """Context manager: metrics and tracing are active inside the block.
+
+    Raises ConfigurationError if tracing is configured but its packages are not installed.
+    """
     metrics = Metrics(
         models=(settings.model, *settings.fallback_models, settings.embedding_model),
         tools=all_tools(),
@@ -224,7 +235,10 @@ async def open_observability(
 async def serve_worker_health(
     observability: ObservabilityDeps, settings: Settings
 ) -> AsyncGenerator[int]:
-    """Serves a worker's health and metrics if a port is set. Yields the port, or 0. Raises ConfigurationError."""
+    """Context manager: serves a worker's health checks and metrics inside the block.
+
+    Yields the port, or 0 if the settings define no port. Raises ConfigurationError if the port cannot be used.
+    """
     if settings.worker_http_port is None:
         yield 0
         return

@@ -1,4 +1,7 @@
-"""Builds the program from its settings, starts it and stops it. Only this package names adapters."""
+"""Builds the program from its settings, starts it and stops it.
+
+Only the package `bots.bootstrap` chooses the implementations of platforms, storage and sandboxes.
+"""
 
 import asyncio
 import gc
@@ -69,7 +72,11 @@ OPEN_BEHIND_A_PROXY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProgram:
-    """The running program. `sandbox` names the provider; `warnings` are sentences about what is off and why."""
+    """The running program.
+
+    `sandbox` is the name of the sandbox provider. Each warning is a sentence that names a disabled feature and why it
+    is disabled.
+    """
 
     http_port: int
     sandbox: str
@@ -80,7 +87,10 @@ class RunningProgram:
 
 
 async def serve(settings: Settings, *, with_worker: bool) -> None:
-    """Serves everything that is configured until it is cancelled. Raises ConfigurationError."""
+    """Serves the configured platforms and the HTTP API until cancelled.
+
+    `with_worker`: also execute runs in this process. Raises ConfigurationError if the settings cannot work.
+    """
     if not with_worker:
         require_shared_servers(settings)
     async with run_program(settings, with_worker=with_worker) as program:
@@ -93,7 +103,10 @@ async def serve(settings: Settings, *, with_worker: bool) -> None:
 
 
 async def serve_worker(settings: Settings) -> None:
-    """Executes runs for bots in other processes until it is cancelled. Raises ConfigurationError."""
+    """Executes runs for bots in other processes until cancelled.
+
+    Raises ConfigurationError if the settings cannot work.
+    """
     require_shared_servers(settings)
     async with run_program(settings, with_chat=False) as program:
         for sentence in (*program.warnings, *worker_startup_warnings(settings)):
@@ -103,12 +116,12 @@ async def serve_worker(settings: Settings) -> None:
 
 
 async def migrate_database(settings: Settings) -> None:
-    """Migrates the database to this version's schema. Raises ConfigurationError."""
+    """Migrates the database to this version's schema. Raises ConfigurationError if that fails."""
     await migrate(settings.storage_url)
 
 
 def startup_warnings(settings: Settings) -> list[str]:
-    """Sentences about settings that admit no one, or expose the program to too many."""
+    """Returns warnings about settings that give nobody access, or that expose the program more than intended."""
     has_chat = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
     access = (
         settings.no_access_warning
@@ -122,7 +135,7 @@ def startup_warnings(settings: Settings) -> list[str]:
 
 
 def worker_startup_warnings(settings: Settings) -> list[str]:
-    """The same for a process that only executes runs."""
+    """Returns warnings about the settings of a process that only executes runs."""
     no_links = "" if settings.public_url else NO_LINKS
     return [one for one in (no_links, _link_secret_warning(settings)) if one]
 
@@ -148,9 +161,9 @@ async def run_program(
 ) -> AsyncGenerator[RunningProgram, None]:
     """Context manager: the program runs inside the block.
 
-    `with_worker`: this process executes runs. `with_chat`: it receives messages, delivers results and serves HTTP.
-    `queue` replaces the queue that the settings choose. Raises ConfigurationError with one sentence for each problem
-    that keeps it from starting.
+    `with_worker`: execute runs in this process. `with_chat`: receive messages, deliver results and serve HTTP in this
+    process. `queue`: use this queue instead of the queue from the settings. Raises ConfigurationError, with one
+    sentence for each problem, if the program cannot start.
     """
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
@@ -216,7 +229,10 @@ class _ProgramBuilder:
     async def start(
         self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool
     ) -> RunningProgram:
-        """Starts the platforms last and stops them first, so that no input arrives that could not be stored."""
+        """Starts all parts of the program and registers their shutdown in `stack`.
+
+        The platforms start after the stores and stop before them, so that every message that arrives can be stored.
+        """
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
         await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
         platforms = self._build_platforms()
@@ -282,7 +298,10 @@ class _ProgramBuilder:
         }
 
     def _jobs_without_worker(self) -> Jobs:
-        """A worker sends heartbeats and finds orphaned runs itself; functions at Modal find none."""
+        """Returns the jobs for a process that has no worker, because workers do these jobs themselves.
+
+        The process requeues orphaned runs only if functions at Modal execute runs, because they do not look for them.
+        """
         claims, queue = self._stores.claims, self._stores.queue
         jobs: Jobs = {"heartbeat": background_jobs.send_heartbeats(claims, self._worker_id)}
         if self._settings.modal_worker_app:

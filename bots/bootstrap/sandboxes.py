@@ -1,5 +1,7 @@
-"""Builds the sandbox provider that the settings choose. It is tried once; it is never silently replaced by a weaker
-one."""
+"""Builds the sandbox provider that the settings choose, and tests it once.
+
+A provider that does not work is never replaced by a provider with weaker isolation.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from sandbox.lifecycle import LifecyclePolicy
 from sandbox.local.egress_policy import EgressConfig, EgressPolicy, parse_egress_policy
 from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
 
-# each provider is imported only if the settings choose it: together they cost 0.2 s
+# each provider is imported only if the settings choose it, because importing all of them takes 0.2 s
 if TYPE_CHECKING:
     from sandbox.docker.provider import DockerSandboxProvider
     from sandbox.local.provider import LocalSandboxProvider
@@ -51,10 +53,11 @@ IDLE_MARGIN_SECONDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxDeps:
-    """The provider in use, or None. `warnings` are sentences for the operator, `prompt_text` is for the model.
+    """The sandbox provider in use, if any, and descriptions of it for the operator and the model.
 
-    `has_browser`: sandboxes have a browser, as far as is known before the first one starts. `found_text()` describes
-    the programs found in the sandboxes; it is empty until one has started.
+    `prompt_text` describes the sandbox in the system prompt. `has_browser` is the best guess before the first sandbox
+    starts. `found_text()` describes the programs found in sandboxes and returns an empty string before the first
+    start.
     """
 
     name: str
@@ -66,7 +69,10 @@ class SandboxDeps:
 
 
 async def build_sandboxes(settings: Settings, records: SandboxRecords) -> SandboxDeps:
-    """`records` remembers sandboxes that outlive this process. Raises ConfigurationError."""
+    """Builds and tests the sandbox provider.
+
+    `records` stores the sandboxes that outlive this process. Raises ConfigurationError if a sandbox setting is invalid.
+    """
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":
@@ -137,7 +143,7 @@ def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
 
 
 def _build_egress(settings: Settings) -> EgressConfig:
-    """Raises ConfigurationError."""
+    """Builds the network policy of sandboxes. Raises ConfigurationError if THREADHAND_SANDBOX_EGRESS is invalid."""
     try:
         policy = parse_egress_policy(settings.sandbox_egress)
     except ValueError as error:
@@ -156,7 +162,7 @@ def _proxy_text(policy: EgressPolicy) -> str:
 
 
 async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
-    """Keeps the provider even if Modal does not answer now, because it may answer when the first sandbox starts."""
+    """Builds the Modal provider, even if Modal does not respond now, because it may respond by the first run."""
     from sandbox.modal.provider import (
         ModalSandboxProvider,
     )
@@ -181,7 +187,7 @@ async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
 
 
 def build_modal_plan(settings: Settings) -> ModalConfig:
-    """Translates the settings into the plan for sandboxes at Modal."""
+    """Returns the configuration of sandboxes at Modal."""
     return ModalConfig(
         app=settings.modal_app,
         home=_database_hash(settings.storage_url),
@@ -206,7 +212,7 @@ def _idle_limits(settings: Settings) -> LifecyclePolicy:
 
 
 def _database_hash(storage_url: str) -> str:
-    """Returns a hash that is the same for all processes that share the database. The password is not part of it."""
+    """Returns a hash that is equal for all processes that share a database. It does not depend on the password."""
     url = urlsplit(storage_url)
     text = f"{url.hostname} {url.port} {url.path} {url.query}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

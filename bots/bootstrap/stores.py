@@ -1,4 +1,4 @@
-"""Opens the database, builds its stores, and connects the messaging between processes."""
+"""Opens the database, builds its stores and connects the messaging between processes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -56,9 +56,9 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
-    """Context manager: the stores are open inside the block. `queue` replaces the queue that the settings choose.
+    """Context manager: yields stores that are open inside the block.
 
-    Raises ConfigurationError.
+    `queue` replaces the queue from the settings. Raises ConfigurationError if the database or Redis cannot be used.
     """
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)

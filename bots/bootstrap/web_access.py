@@ -1,4 +1,4 @@
-"""Builds the external web services, and the set of tools that they and the sandbox allow."""
+"""Builds the clients of external web services, and the set of tools that work with them and the sandbox."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ DRAWING_SECONDS = 300.0
 
 
 def build_web_services(settings: Settings) -> WebServices:
-    """Builds the services that have a key, and those that need none."""
+    """Builds the web services that are configured or need no key."""
     guard = AddressGuard(frozenset(map(parse_endpoint, settings.fetch_allow)))
     return WebServices(
         guard=guard,
@@ -33,7 +33,7 @@ def build_web_services(settings: Settings) -> WebServices:
 
 
 def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> ToolSet:
-    """Returns the tools that work with these services."""
+    """Returns the tools that work with the available web services, sandbox and browser."""
     return build_tool_set(
         disabled=tools_without_service(outside),
         has_sandbox=has_sandbox,
@@ -62,7 +62,11 @@ def _pages(settings: Settings, guard: AddressGuard) -> PageReader:
 
 
 def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGenerator | None:
-    """Uses the image model's own key and address, else its provider's. A custom endpoint's key is sent only there."""
+    """Builds the image generator, or returns None if no image model is set.
+
+    Uses the image model's own key and URL, otherwise its provider's. THREADHAND_LLM_API_KEY is not used if
+    THREADHAND_LLM_BASE_URL is set, because that key belongs to the custom endpoint.
+    """
     if not settings.image_model:
         return None
     shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()

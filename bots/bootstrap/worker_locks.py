@@ -1,7 +1,7 @@
-"""Finds dead workers on this machine by the lock that each worker holds on a file of its own.
+"""Detects dead workers on this machine. Each worker holds a lock on its own file while it runs.
 
-The kernel releases the lock when the process ends, however it ends, and never before. Several machines may share the
-folder over a file system that does not share locks, so this applies only to workers of this machine and boot.
+The kernel releases the lock when the process ends, even after a crash, and never earlier. Only workers of the same
+machine and boot are checked, because machines may share the folder over a file system that does not share locks.
 """
 
 import fcntl
@@ -23,12 +23,12 @@ BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def new_worker_id() -> str:
-    """Returns a unique id; ids of the same machine and boot share a prefix."""
+    """Returns a unique worker ID. The IDs of one machine and boot share a prefix."""
     return f"{_machine_prefix()}-{os.getpid()}-{new_id()[-6:]}"
 
 
 def is_from_this_host(name: str) -> bool:
-    """Whether the worker id was created on this machine, at this boot or an earlier one."""
+    """Whether a worker ID was created on this machine, in this boot or an earlier one."""
     return name.rsplit("-", 3)[0] == socket.gethostname() and name.count("-") >= 3
 
 
@@ -38,8 +38,9 @@ async def register_worker(
 ) -> AsyncGenerator[None, None]:
     """Context manager: the worker counts as alive inside the block.
 
-    Releases the leases of dead workers on this machine at once, without waiting for their heartbeats to expire. If
-    files cannot be locked, only heartbeats count. Raises ConfigurationError if the database cannot be used.
+    First releases the leases of dead workers on this machine, without waiting for their heartbeats to expire. If files
+    cannot be locked, dead workers are detected only by their heartbeats. Raises ConfigurationError if the database
+    cannot be used.
     """
     with _lock_dead_workers(folder) as names:
         for name in names:
@@ -79,7 +80,10 @@ def _hold_lock(folder: Path, worker_id: str) -> Generator[None, None, None]:
 
 @contextmanager
 def _lock_dead_workers(folder: Path) -> Generator[tuple[str, ...], None, None]:
-    """Yields the ids of dead workers and holds their locks, so that a worker that is just starting waits."""
+    """Context manager: yields the IDs of dead workers and deletes their files at the end.
+
+    Holds their locks inside the block, so that a worker that has created but not yet locked its file waits.
+    """
     locks = {
         name: lock
         for name in _worker_ids(folder)
@@ -103,7 +107,7 @@ def _worker_ids(folder: Path) -> list[str]:
 
 
 def acquire_stale_lock(path: Path) -> int:
-    """Takes over the lock of a process that has ended. Returns its file descriptor, or -1 if the process lives."""
+    """Locks the file of a process that has ended. Returns the file descriptor, or -1 if the process is alive."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
